@@ -23,6 +23,7 @@ use turnway_core::id::{AgentId, NodeId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_core::time::Now;
 
 /// Length of a timer when no deadline is set.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
@@ -36,8 +37,9 @@ pub struct RemoteCalls(Arc<RemoteCallsInner>);
 
 struct RemoteCallsInner {
     state: Mutex<RemoteCallsState>,
-    /// Notified when the next deadline may have changed, or a call has ended.
+    /// Notified when the next deadline may have changed.
     wake: Notify,
+    /// Notified when no call of another node is open.
     idle: Notify,
     /// Unset on a node that shares its store with no other node.
     bus: OnceLock<Arc<dyn Bus>>,
@@ -54,6 +56,12 @@ struct RemoteCallsState {
     incoming: BTreeMap<remote_attempts::RemoteCallId, IncomingRemoteCall>,
     last_call: u64,
     messages: Vec<AddressedMessage>,
+}
+
+/// The name of a call in one of the two directions.
+enum RemoteCallRef {
+    Outgoing(u64),
+    Incoming(remote_attempts::RemoteCallId),
 }
 
 /// A call of this node: an attempt at an agent of another node.
@@ -199,21 +207,43 @@ impl RemoteCalls {
         }
     }
 
-    /// Passes an input to the trunk, and carries out the outputs.
     fn handle_input(&self, input: Input) {
+        self.advance(|trunk, now| trunk.handle_input(now, input));
+    }
+
+    fn handle_timeout(&self) {
+        self.advance(RemoteAttempts::handle_timeout);
+    }
+
+    /// Passes one event to the trunk, carries out the outputs, and sets the gauge. No other function runs the trunk.
+    fn advance(&self, event: impl FnOnce(&mut RemoteAttempts, Now)) {
         // Without a bus there are no other nodes.
         let Some(bus) = self.0.bus.get() else { return };
-        let now = self.0.clock.now();
         let mut room = self.lock_state();
-        room.trunk.handle_input(now, input);
+        // Read under the lock: the trunk's time must not go back.
+        event(&mut room.trunk, self.0.clock.now());
         self.drain_outputs(&mut room);
         publish(bus, &mut room.messages);
-        let (is_quiet, (begun, taken_on)) = (room.incoming.is_empty(), room.trunk.call_counts());
-        drop(room);
+        let (begun, taken_on) = room.trunk.call_counts();
+        // Set under the lock: otherwise a thread with older counts could set the gauge last.
         self.0.metrics.agents.set_remote_attempts(begun, taken_on);
+        drop(room);
         self.0.wake.notify_one();
-        if is_quiet {
-            self.0.idle.notify_waiters();
+    }
+
+    /// Removes a call, and notifies a drain if no call of another node is left. No other function removes a call.
+    fn end_call(&self, room: &mut RemoteCallsState, call: RemoteCallRef) {
+        match call {
+            // Dropping the sender tells the attempt.
+            RemoteCallRef::Outgoing(call) => drop(room.outgoing.remove(&call)),
+            RemoteCallRef::Incoming(call) => {
+                if let Some(taken_on) = room.incoming.remove(&call) {
+                    taken_on.task.abort();
+                }
+                if room.incoming.is_empty() {
+                    self.0.idle.notify_waiters();
+                }
+            }
         }
     }
 
@@ -227,14 +257,6 @@ impl RemoteCalls {
                 () = tokio::time::sleep(wait) => self.handle_timeout(),
             }
         }
-    }
-
-    fn handle_timeout(&self) {
-        let now = self.0.clock.now();
-        let mut room = self.lock_state();
-        room.trunk.handle_timeout(now);
-        self.drain_outputs(&mut room);
-        self.0.bus.get().into_iter().for_each(|bus| publish(bus, &mut room.messages));
     }
 
     fn drain_outputs(&self, room: &mut RemoteCallsState) {
@@ -252,15 +274,14 @@ impl RemoteCalls {
                 Output::Assigned(call, capabilities) => room.resolve_placement(call, Some(capabilities)),
                 Output::NoCapacity(call) => {
                     room.resolve_placement(call, None);
-                    room.outgoing.remove(&call);
+                    self.end_call(room, RemoteCallRef::Outgoing(call));
                 }
                 Output::Event(call, word) => {
                     // The channel has room for all messages that arrive before one is taken.
                     let to = room.outgoing.get(&call);
                     to.into_iter().for_each(|begun| _ = begun.messages.try_send(word.clone()));
                 }
-                // Dropping the sender tells the attempt.
-                Output::ConnectionLost(call) => _ = room.outgoing.remove(&call),
+                Output::ConnectionLost(call) => self.end_call(room, RemoteCallRef::Outgoing(call)),
                 Output::FindConnection(call, invoke) => answers.push_back(self.accept_call(room, call, &invoke)),
                 Output::Order(call, order) => {
                     if let Some(taken_on) = room.incoming.get(&call) {
@@ -271,11 +292,7 @@ impl RemoteCalls {
                     let permits = usize::try_from(words).unwrap_or(Semaphore::MAX_PERMITS);
                     room.incoming.get(&call).into_iter().for_each(|it| it.credit.add_permits(permits));
                 }
-                Output::Abandoned(call) => {
-                    if let Some(taken_on) = room.incoming.remove(&call) {
-                        taken_on.task.abort();
-                    }
-                }
+                Output::Abandoned(call) => self.end_call(room, RemoteCallRef::Incoming(call)),
                 Output::Stop(order) => self.handle_stop(&order),
                 Output::AgentAvailable(agent) => {
                     let desk = self.0.registry.get().and_then(|exchange| exchange.pool(&agent));
@@ -393,7 +410,11 @@ impl RemoteCall {
 
 impl Drop for HangUpGuard {
     fn drop(&mut self) {
-        self.lines.lock_state().outgoing.remove(&self.call);
-        self.lines.handle_input(Input::Abandon(self.call));
+        let call = self.call;
+        self.lines.end_call(&mut self.lines.lock_state(), RemoteCallRef::Outgoing(call));
+        self.lines.handle_input(Input::Abandon(call));
     }
 }
+
+#[cfg(test)]
+mod tests;
