@@ -148,11 +148,11 @@ impl SessionTracker {
     }
 
     pub(crate) fn restore(&mut self, mark: Bookmark) {
-        for run in mark.runs.into_iter().take(limits::RUNS_MAX) {
-            let mut text = RunText { agent: run.agent_id, ..RunText::default() };
+        for run in mark.runs {
+            let Some(text) = self.open_run(&run.run_id) else { break };
             text.restart(run.attempt);
+            text.agent = run.agent_id;
             text.text = run.text;
-            self.runs.insert(run.run_id, text);
         }
         for invoke in mark.inputs.into_iter().take(limits::INPUTS_MAX) {
             let wire = invoke.to_wire(&self.id);
@@ -163,6 +163,20 @@ impl SessionTracker {
         if self.cursor.is_some() {
             self.subscription = SubscriptionState::Due(Duration::ZERO);
         }
+    }
+
+    /// Returns the text of a run, and opens the run if it is new. Returns none for a new run while
+    /// [`limits::RUNS_MAX`] runs are open. No other function adds a run.
+    pub(crate) fn open_run(&mut self, id: &str) -> Option<&mut RunText> {
+        if !self.can_open_run(id) {
+            return None;
+        }
+        Some(self.runs.entry(id.to_owned()).or_default())
+    }
+
+    /// Returns whether a run is open, or may be opened.
+    pub(crate) fn can_open_run(&self, id: &str) -> bool {
+        self.runs.len() < limits::RUNS_MAX || self.runs.contains_key(id)
     }
 
     // --- the connection ---
@@ -215,7 +229,7 @@ impl SessionTracker {
             (None, Some(Start::Beginning)) => body["after_seq"] = 0.into(),
             (None, Some(Start::Now | Start::After(_)) | None) => {}
         }
-        let texts = self.runs.iter().filter(|(_, run)| run.attempt > 0).take(limits::RUNS_MAX);
+        let texts = self.runs.iter().filter(|(_, run)| run.attempt > 0);
         let runs: Map<String, Value> =
             texts.map(|(id, run)| (id.clone(), json!({ "attempt": run.attempt, "offset": run.text.len() }))).collect();
         if !runs.is_empty() {

@@ -73,10 +73,12 @@ impl SessionTracker {
     }
 
     fn track_runs(&mut self, runs: &[OpenRun]) {
-        for open in runs.iter().take(limits::RUNS_MAX) {
-            let mut run = RunText { agent: open.agent_id.clone(), ..RunText::default() };
-            run.restart(open.attempt);
-            self.runs.entry(open.run_id.clone()).or_insert(run);
+        for open in runs {
+            // A known run keeps its text.
+            if let Some(run) = self.open_run(&open.run_id).filter(|run| run.attempt == 0) {
+                run.restart(open.attempt);
+                run.agent.clone_from(&open.agent_id);
+            }
         }
     }
 
@@ -112,7 +114,7 @@ impl SessionTracker {
         if self.repairs >= limits::REPAIRS_MAX && !planted(Planted::SdkRepairsForEver) {
             return false;
         }
-        let wait = if self.repairs == 0 { Duration::ZERO } else { limits::REPAIR_BASE * (1 << self.repairs) };
+        let wait = repair_delay(self.repairs);
         self.repairs += 1;
         self.runs.values_mut().for_each(RunText::forget_end);
         self.subscription = SubscriptionState::Due(now + wait);
@@ -167,5 +169,13 @@ impl SessionTracker {
             self.ended.pop_front();
         }
         self.ended.push_back(run.to_owned());
+    }
+}
+
+/// Returns the delay before a repair, by the number of repairs before it since the last progress.
+fn repair_delay(repairs: u32) -> Duration {
+    match repairs.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(doublings) => limits::REPAIR_BASE.saturating_mul(1 << doublings.min(16)),
     }
 }

@@ -3,7 +3,7 @@
 use crate::conversation::{SessionTracker, SubscriptionState};
 use crate::event::{Done, Event, InputAccepted, Note, Place, Status, StoredMessage};
 use crate::frame::{IncomingMessage, joined_text};
-use crate::limits::{END_NOTES_MAX, RUNS_MAX};
+use crate::limits::END_NOTES_MAX;
 use crate::output::Outbound;
 use crate::requests::SessionRequestKind;
 use crate::text::{RunText, TextUpdate};
@@ -125,10 +125,10 @@ impl SessionTracker {
     /// Returns the run of a piece at the piece's attempt; none if the attempt is over or there is no room.
     fn run_of(&mut self, frame: &IncomingMessage, fx: &mut Outbound) -> Option<(String, &mut RunText)> {
         let id = frame.string("run_id")?;
-        if self.is_ended(&id) || (self.runs.len() >= RUNS_MAX && !self.runs.contains_key(&id)) {
+        if self.is_ended(&id) {
             return None;
         }
-        let run = self.runs.entry(id.clone()).or_default();
+        let run = self.open_run(&id)?;
         let attempt = frame.attempt().unwrap_or(run.attempt.max(1));
         if attempt > run.attempt {
             let void = run.attempt > 0;
@@ -137,7 +137,8 @@ impl SessionTracker {
                 fx.emit(Event::Restarted { session: self.id.clone(), run: id.clone(), attempt });
             }
         }
-        (attempt == run.attempt).then_some((id, run))
+        let run = self.runs.get_mut(&id).filter(|run| run.attempt == attempt)?;
+        Some((id, run))
     }
 
     fn take_text(&mut self, frame: &IncomingMessage, fx: &mut Outbound) -> TextUpdate {
@@ -173,7 +174,8 @@ impl SessionTracker {
 
     fn handle_restarted(&mut self, frame: &IncomingMessage, fx: &mut Outbound) {
         let Some(id) = frame.string("run_id") else { return };
-        let run = self.runs.entry(id.clone()).or_default();
+        // No text of a run that cannot be opened was delivered, so none has to be taken back.
+        let Some(run) = self.open_run(&id) else { return };
         let attempt = frame.attempt().unwrap_or(run.attempt + 1);
         if attempt > run.attempt {
             run.restart(attempt);
@@ -235,26 +237,28 @@ impl SessionTracker {
 
     // --- the end of a turn ---
 
-    /// Returns whether all the text that `done` counts has arrived; otherwise requests it, and `done` is repeated.
+    /// Returns whether all the text that `done` counts has arrived; otherwise requests it, and `done` is repeated. The
+    /// text of a run that cannot be opened is not requested: there would be no room for it.
     fn has_whole_text(&mut self, frame: &IncomingMessage, fx: &mut Outbound) -> bool {
         let Some(id) = frame.string("run_id") else { return true };
-        let run = self.runs.entry(id.clone()).or_default();
+        let Some(run) = self.open_run(&id) else { return true };
         let attempt = frame.attempt().unwrap_or(run.attempt);
-        if attempt != run.attempt {
+        let is_other = attempt != run.attempt;
+        let void = is_other && !run.text.is_empty();
+        if is_other {
             // The attempt that counts is not the current one.
-            let void = !run.text.is_empty();
             run.restart(attempt);
-            if void {
-                fx.emit(Event::Restarted { session: self.id.clone(), run: id, attempt });
-            }
         }
         let have = run.text.len() as u64;
+        if void {
+            fx.emit(Event::Restarted { session: self.id.clone(), run: id, attempt });
+        }
         frame.number("text_bytes").is_none_or(|bytes| bytes <= have) || !self.repair(fx.now)
     }
 
     /// Returns whether less of a run's text has arrived than its `done` counts.
     pub(crate) fn lacks_text(&self, id: &str, done: &IncomingMessage) -> bool {
-        if self.subscription != SubscriptionState::Subscribed || self.is_ended(id) {
+        if self.subscription != SubscriptionState::Subscribed || self.is_ended(id) || !self.can_open_run(id) {
             return false;
         }
         let run = self.runs.get(id).filter(|run| done.attempt().is_none_or(|attempt| attempt == run.attempt));
@@ -287,7 +291,7 @@ impl SessionTracker {
             agent: run.agent,
             status: Status::parse(frame.text("status").unwrap_or_default()),
             stop_reason: frame.string("stop_reason"),
-            attempt: run.attempt,
+            attempt: frame.attempt().unwrap_or(run.attempt),
             text_bytes,
             complete: run.text.len() as u64 == text_bytes,
             text: run.text,

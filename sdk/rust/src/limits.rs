@@ -13,7 +13,8 @@ pub const SESSIONS_MAX: usize = 64;
 pub const INPUTS_MAX: usize = 64;
 /// Requests of one session, other than inputs, that wait for an answer.
 pub const REQUESTS_MAX: usize = 64;
-/// Open runs of one session whose text is assembled; the gateway accepts this many in a `subscribe`.
+/// Open runs of one session whose text is assembled; the gateway accepts this many in a `subscribe`. The end of a run
+/// beyond it is delivered without text.
 pub const RUNS_MAX: usize = 64;
 /// Messages about a run's end that are held until `done`.
 pub const END_NOTES_MAX: usize = 4;
@@ -94,5 +95,6 @@ pub const RETRY_BASE: Duration = Duration::from_millis(500);
 pub const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Repairs (new subscriptions at the cursor) without progress, after which the incomplete text is reported.
 pub const REPAIRS_MAX: u32 = 3;
-/// Base of the delay before a repair: the first repair has none, each later one doubles it.
+/// Delay before the second repair without progress; the first one has none, and each later one has twice the delay of
+/// the one before.
 pub const REPAIR_BASE: Duration = Duration::from_millis(100);

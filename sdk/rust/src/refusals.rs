@@ -20,7 +20,7 @@ impl SessionTracker {
         failure.session = Some(self.id.clone());
         // An error that answers no request belongs to the end of a run.
         if failure.run.is_some() && (frame.flag("terminal") || frame.text("request_id").is_none()) {
-            return self.hold_failure(failure);
+            return self.hold_failure(failure, fx);
         }
         let id = frame.text("request_id").unwrap_or_default();
         let pass = is_temporary(&failure.code);
@@ -57,11 +57,16 @@ impl SessionTracker {
             && failure.code == "not_found"
     }
 
-    /// Keeps the error of a failed run for its `done`, which follows.
-    fn hold_failure(&mut self, failure: Failure) {
+    /// Keeps the error of a failed run for its `done`, which follows. The error of a run that cannot be opened is
+    /// reported at once.
+    fn hold_failure(&mut self, failure: Failure, fx: &mut Outbound) {
         let Some(id) = failure.run.clone().filter(|id| !self.is_ended(id)) else { return };
-        if self.subscription == SubscriptionState::Subscribed {
-            self.runs.entry(id).or_default().failure = Some(failure);
+        if self.subscription != SubscriptionState::Subscribed {
+            return;
+        }
+        match self.open_run(&id) {
+            Some(run) => run.failure = Some(failure),
+            None => fx.emit(Event::Error(Box::new(failure))),
         }
     }
 

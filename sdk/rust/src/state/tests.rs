@@ -9,6 +9,7 @@ mod members;
 mod model;
 mod reconnect;
 mod requests;
+mod runs;
 mod silent;
 
 /// A client whose outputs are converted to short lines.
