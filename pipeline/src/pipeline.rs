@@ -2,10 +2,12 @@
 mod call;
 mod model;
 
+pub use call::{keeps_text, plugin_name};
+
 use crate::envelope::MessageEnvelope;
 use crate::failure::{HookError, PipelineStage, TurnFailure};
 use crate::limits;
-use crate::plugin::{DispatchOutbound, Dispatcher, Inbound, Plugin, Router, Turn};
+use crate::plugin::{DispatchOutbound, Dispatcher, Inbound, Plugin, Router, TapeStore, Turn};
 use crate::prompt::Prompt;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -13,6 +15,9 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinError;
+
+/// Name of the router in failures and logs.
+const ROUTER: &str = "router";
 
 /// The substitute for the output of a model that gives none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,10 +107,11 @@ impl Pipeline {
     }
 }
 
-/// Every hook's panic is caught where the hook is called, so this panic is a bug of the pipeline.
+/// Returns the failure for a panic outside of the calls of plugins, which catch each panic of their own: a bug of the
+/// pipeline, or a value of a plugin that panics when it is dropped.
 fn task_panicked(lost: &JoinError) -> TurnFailure {
     let trouble = HookError::new("internal_error", lost.to_string());
-    TurnFailure::Hook { stage: PipelineStage::Turn, plugin: "pipeline".to_owned(), trouble }
+    TurnFailure::Hook { stage: PipelineStage::Turn, plugin: call::PIPELINE.to_owned(), trouble }
 }
 
 // === impl Inner ===
@@ -149,7 +155,7 @@ impl PipelineInner {
             rendered: Vec::new(),
         };
         // From here on the state is saved on every path, once (TP-S1, RX-13).
-        let ended = self.answer_or_cancel(&mut turn).await;
+        let ended = call::run_unwinding(self.answer_or_cancel(&mut turn)).await;
         turn.failure = ended.err();
         let saved = self.save_state(&turn).await;
         match (&turn.failure, saved) {
@@ -241,14 +247,25 @@ impl PipelineInner {
     /// Appends two entries of the turn to the tape, the message and its output, if a plugin provides a tape store
     /// (TP-G2).
     async fn append_to_tape(&self, turn: &Turn) -> Result<(), TurnFailure> {
-        let found = self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
-        let Some((whose, tape)) = found else { return Ok(()) };
+        let Some((whose, tape)) = self.tape_store().await? else { return Ok(()) };
         let ended = turn.failure.as_ref().map(TurnFailure::code);
         let entries = [
             json!({"entry": "message", "message": turn.inbound.envelope}),
             json!({"entry": "output", "text": turn.output, "failure": ended}),
         ];
-        call::await_hook(PipelineStage::SaveState, whose, tape.append(&turn.session_id, &entries)).await
+        let appended = async { tape.append(&turn.session_id, &entries).await };
+        call::run_caught(PipelineStage::SaveState, &whose, appended).await
+    }
+
+    /// Returns the first tape store that a plugin provides, with the plugin's name.
+    async fn tape_store(&self) -> Result<Option<(String, Arc<dyn TapeStore>)>, TurnFailure> {
+        for plugin in &self.plugins {
+            let provided = call::call_method(PipelineStage::SaveState, &**plugin, |it| it.provide_tape_store());
+            if let Some(tape) = provided.await? {
+                return Ok(Some((plugin_name(&**plugin), tape)));
+            }
+        }
+        Ok(None)
     }
 
     async fn send_outbound(&self, mut turn: Turn) -> Result<PipelineOutcome, TurnFailure> {
@@ -282,8 +299,8 @@ impl PipelineInner {
             is_delivered |= hook.await?;
         }
         if let Some(router) = &self.router {
-            is_delivered |=
-                call::await_hook(PipelineStage::DispatchOutbound, "router", router.deliver(outbound)).await?;
+            let delivered = async { router.deliver(outbound).await };
+            is_delivered |= call::run_caught(PipelineStage::DispatchOutbound, ROUTER, delivered).await?;
         }
         Ok(is_delivered)
     }

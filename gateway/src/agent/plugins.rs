@@ -9,6 +9,7 @@ use std::sync::Arc;
 use turnway_core::id::{QualifiedRun, QualifiedSession};
 use turnway_core::protocol::agent::{Invoke, OnOwnerLoss};
 use turnway_core::protocol::input::Content;
+use turnway_pipeline::pipeline::{keeps_text, plugin_name};
 use turnway_pipeline::{BuiltinPlugin, MessageEnvelope, Pipeline, Plugin};
 
 /// Channel name that plugins see for every message.
@@ -50,10 +51,10 @@ impl Plugins {
     /// the agent cannot be asked for the rest of an answer: a turn whose owner is lost is retried from its beginning.
     /// Behind any plugin an agent gets no steering input: the input passes through the pipeline as the next turn.
     pub(super) fn restrict_features(&self, mut spec: AgentSpec) -> AgentSpec {
-        let changes = self.plugins.iter().find(|plugin| !plugin.keeps_text());
+        let changes = self.plugins.iter().find(|plugin| !keeps_text(&***plugin));
         if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
             let agent = spec.id.as_str();
-            let plugin = plugin.name();
+            let plugin = plugin_name(&**plugin);
             tracing::warn!(agent, plugin, "the plugin changes text: a lost attempt begins again, not resumed");
             spec.policy.on_owner_loss = OnOwnerLoss::Retry;
         }
@@ -75,7 +76,7 @@ impl Plugins {
 
 impl fmt::Debug for Plugins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.plugins.iter().map(|plugin| plugin.name())).finish()
+        f.debug_list().entries(self.plugins.iter().map(|plugin| plugin_name(&**plugin))).finish()
     }
 }
 
@@ -118,5 +119,43 @@ pub(super) fn envelope(invoke: &Invoke) -> MessageEnvelope {
         media,
         context: known.map(|(name, value)| (name.to_owned(), value)).into(),
         ..MessageEnvelope::from_text(message.content.plain_text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::limits;
+
+    /// A plugin that panics in each method without a stage.
+    struct Panicking;
+
+    impl Plugin for Panicking {
+        fn name(&self) -> &str {
+            panic!("as the test wants")
+        }
+        fn keeps_text(&self) -> bool {
+            panic!("as the test wants")
+        }
+    }
+
+    /// Covers: LN-TP13.
+    #[test]
+    fn plugin_that_panics_at_start_restricts_agents_like_any_other() {
+        let spec =
+            AgentSpec::parse("ada", [("url", "http://127.0.0.1:1"), ("on_owner_loss", "resume"), ("steer", "true")])
+                .expect("an agent");
+        let plugins = Plugins::default().with(Panicking);
+        let restricted = plugins.restrict_features(spec);
+        assert_eq!((restricted.policy.on_owner_loss, restricted.policy.steer), (OnOwnerLoss::Retry, false));
+        assert_eq!(format!("{plugins:?}"), r#"["unnamed"]"#);
+    }
+
+    /// The session's own limit ends an attempt, before the pipeline's limit on what it keeps.
+    ///
+    /// Covers: S-48.
+    #[test]
+    fn pipeline_keeps_twice_the_text_of_an_attempt() {
+        assert_eq!(turnway_pipeline::limits::OUTPUT_BYTES_MAX, 2 * limits::TURN_TEXT_BYTES_MAX);
     }
 }

@@ -1,18 +1,17 @@
 //! The stage in which the model answers, streamed or not.
 use crate::failure::{PipelineStage, TurnFailure};
 use crate::limits;
-use crate::pipeline::{NoOutputPolicy, PipelineInner, call};
-use crate::plugin::Turn;
+use crate::pipeline::{NoOutputPolicy, PipelineInner, ROUTER, call};
+use crate::plugin::{Router, Turn};
 use crate::prompt::Prompt;
 use crate::stream::{self, AnswerPiece, AnswerStream};
-use futures_util::{FutureExt, StreamExt};
-use std::panic::AssertUnwindSafe;
+use futures_util::StreamExt;
 
 impl PipelineInner {
     /// Gets the output of the model. If no plugin gives one, observers are told, and the configured substitute is
     /// used (TP-M7, TP-M8).
     pub(super) async fn run_model(&self, turn: &mut Turn, prompt: &Prompt) -> Result<(), TurnFailure> {
-        let router = self.router.as_ref().filter(|router| router.wants_stream(&turn.inbound.envelope));
+        let router = self.streaming_router(turn).await?;
         let Some(mut pieces) = self.request_answer(turn, prompt, router.is_some()).await? else {
             self.report_failure(PipelineStage::RunModel, &TurnFailure::NoOutput, &turn.inbound.envelope).await;
             if self.no_output == NoOutputPolicy::Echo {
@@ -24,14 +23,23 @@ impl PipelineInner {
             return Err(TurnFailure::NoOutput);
         };
         for plugin in self.plugins.iter().rev() {
-            let adapted = std::panic::catch_unwind(AssertUnwindSafe(|| plugin.adapt_stream(turn, pieces)));
-            pieces = adapted.map_err(|panic| call::panic_failure(PipelineStage::RunModel, plugin.name(), &*panic))?;
+            let adapted = call::call_method(PipelineStage::RunModel, &**plugin, |it| it.adapt_stream(turn, pieces));
+            pieces = adapted.await?;
         }
         if let Some(router) = router {
-            pieces = router.wrap_stream(turn, pieces);
+            let wrapped = async { Ok(router.wrap_stream(turn, pieces)) };
+            pieces = call::run_caught(PipelineStage::RunModel, ROUTER, wrapped).await?;
             turn.streamed = true;
         }
         self.collect_answer(turn, pieces).await
+    }
+
+    /// Returns the router if it wants the answer piece by piece.
+    async fn streaming_router(&self, turn: &Turn) -> Result<Option<&dyn Router>, TurnFailure> {
+        let Some(router) = self.router.as_deref() else { return Ok(None) };
+        let asked = async { Ok(router.wants_stream(&turn.inbound.envelope)) };
+        let wants_stream = call::run_caught(PipelineStage::RunModel, ROUTER, asked).await?;
+        Ok(wants_stream.then_some(router))
     }
 
     /// Returns the model's answer. Each plugin is asked for the wanted form and then for the other one, before the
@@ -64,11 +72,8 @@ impl PipelineInner {
     async fn collect_answer(&self, turn: &mut Turn, mut pieces: AnswerStream) -> Result<(), TurnFailure> {
         let mut last = None;
         loop {
-            let piece = match AssertUnwindSafe(pieces.next()).catch_unwind().await {
-                Ok(Some(piece)) => piece,
-                Ok(None) => break,
-                Err(panic) => return Err(call::panic_failure(PipelineStage::RunModel, "stream", &*panic)),
-            };
+            let next = async { Ok(pieces.next().await) };
+            let Some(piece) = call::run_caught(PipelineStage::RunModel, "stream", next).await? else { break };
             last = None;
             match piece {
                 AnswerPiece::Text(text) if turn.output.len() + text.len() > limits::OUTPUT_BYTES_MAX => {

@@ -1,9 +1,14 @@
 //! Failures in a turn: state is saved once, all plugins are notified, and no plugin affects another.
 use crate::scripted::{Behavior, CallLog, RecordingLifespan, RecordingRouter, ScriptedPlugin};
 use crate::{inbound, plain};
+use futures_util::{FutureExt, StreamExt, stream};
+use serde_json::Value;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use turnway_pipeline::{Inbound, PipelineStage, TurnFailure};
+use turnway_pipeline::{
+    AnswerStream, HookError, HookFuture, Inbound, MessageEnvelope, PipelineStage, Plugin, Prompt, Router, TapeStore,
+    Turn, TurnFailure,
+};
 
 type Change = fn(&mut ScriptedPlugin, Behavior);
 
@@ -21,7 +26,12 @@ async fn failed_stage_is_reported_and_state_saved_once() {
         ("dispatch", PipelineStage::DispatchOutbound, |actor, act| actor.dispatch = act, 1),
     ];
     for (name, stage, change, saves) in stages {
-        for (act, code) in [(Behavior::Fail, "broken"), (Behavior::Panic, "internal_error")] {
+        let acts = [
+            (Behavior::Fail, "broken"),
+            (Behavior::Panic, "internal_error"),
+            (Behavior::PanicInCall, "internal_error"),
+        ];
+        for (act, code) in acts {
             let book = CallLog::default();
             let mut actor = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("actor", &book) };
             change(&mut actor, act);
@@ -44,10 +54,137 @@ async fn failed_stage_is_reported_and_state_saved_once() {
     assert_eq!((failure.code(), book.of("saved")), ("blocked", vec!["saved \"\" Some(\"blocked\")".to_owned()]));
 }
 
+/// A router, a tape store and a plugin without hooks, which panic in the call of one method.
+#[derive(Clone, Copy)]
+struct PanicsIn(&'static str);
+
+impl PanicsIn {
+    fn enter(self, method: &str) {
+        assert!(self.0 != method, "as the test wants");
+    }
+}
+
+impl Router for PanicsIn {
+    fn wants_stream(&self, _: &MessageEnvelope) -> bool {
+        self.enter("wants_stream");
+        true
+    }
+    fn wrap_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
+        self.enter("wrap_stream");
+        pieces
+    }
+    fn deliver<'a>(&'a self, _: &'a MessageEnvelope) -> HookFuture<'a, bool> {
+        self.enter("deliver");
+        let is_late = self.0 == "deliver later";
+        async move { if is_late { panic!("as the test wants") } else { Ok(true) } }.boxed()
+    }
+}
+
+impl TapeStore for PanicsIn {
+    fn append<'a>(&'a self, _: &'a str, _: &'a [Value]) -> HookFuture<'a, ()> {
+        self.enter("append");
+        let is_late = self.0 == "append later";
+        async move { if is_late { panic!("as the test wants") } else { Ok(()) } }.boxed()
+    }
+}
+
+impl Plugin for PanicsIn {
+    fn name(&self) -> &str {
+        self.enter("name");
+        "panicking"
+    }
+    fn admit<'a>(&'a self, _: &'a Turn) -> HookFuture<'a, Option<HookError>> {
+        self.enter("admit");
+        // This plugin fails and then cannot say who it is.
+        let failed = (self.0 == "name").then(|| HookError::new("broken", "it is broken"));
+        async move { failed.map_or(Ok(None), Err) }.boxed()
+    }
+    fn adapt_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
+        self.enter("adapt_stream");
+        let is_late = self.0 == "stream";
+        if is_late { stream::once(async { panic!("as the test wants") }).boxed() } else { pieces }
+    }
+    fn provide_tape_store(&self) -> Option<Arc<dyn TapeStore>> {
+        self.enter("provide_tape_store");
+        Some(Arc::new(*self))
+    }
+}
+
+/// Covers: TP-E2, TP-E3, TP-S1, RX-13, LN-TP13.
+#[tokio::test]
+async fn panic_in_any_call_of_foreign_code_fails_only_its_turn() {
+    for (method, stage, whose) in [
+        ("admit", PipelineStage::Admit, "panicking"),
+        ("name", PipelineStage::Admit, "unnamed"),
+        ("wants_stream", PipelineStage::RunModel, "router"),
+        ("adapt_stream", PipelineStage::RunModel, "panicking"),
+        ("wrap_stream", PipelineStage::RunModel, "router"),
+        ("stream", PipelineStage::RunModel, "stream"),
+        ("provide_tape_store", PipelineStage::SaveState, "panicking"),
+        ("append", PipelineStage::SaveState, "panicking"),
+        ("append later", PipelineStage::SaveState, "panicking"),
+        ("deliver", PipelineStage::DispatchOutbound, "router"),
+        ("deliver later", PipelineStage::DispatchOutbound, "router"),
+    ] {
+        let book = CallLog::default();
+        let calm = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("calm", &book) };
+        let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
+        let pipeline = plain().with(calm).with(PanicsIn(method)).with_router(PanicsIn(method));
+        let failure = pipeline.process(message).await.expect_err(method);
+        let TurnFailure::Hook { stage: at, plugin, trouble } = &failure else { panic!("{method}: {failure}") };
+        assert_eq!((*at, plugin.as_str()), (stage, whose), "{method}: {failure}");
+        let code = if method == "name" { "broken" } else { "internal_error" };
+        assert_eq!(trouble.code, code, "{method}");
+        assert_eq!(book.of("heard"), [format!("heard calm turn {code}")], "{method}");
+        assert_eq!((book.of("save_state").len(), book.of("closed").len()), (1, 1), "{method}: {:?}", book.lines());
+    }
+    let outcome = plain().with(PanicsIn("nothing")).with_router(PanicsIn("nothing")).process(inbound(",help")).await;
+    assert_eq!(outcome.expect("it is answered").delivered, 1, "without a panic the same plugins serve a turn");
+}
+
+/// A value that panics when it is dropped.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("as the test wants");
+    }
+}
+
+/// A plugin that cancels its turn in a hook that never ends.
+struct Cancels(CancellationToken);
+
+impl Plugin for Cancels {
+    fn name(&self) -> &str {
+        "cancels"
+    }
+    fn build_prompt<'a>(&'a self, _: &'a Turn) -> HookFuture<'a, Option<Prompt>> {
+        async move {
+            let _held = PanicsWhenDropped;
+            self.0.cancel();
+            std::future::pending().await
+        }
+        .boxed()
+    }
+}
+
+/// Covers: TP-S1, RX-13, LN-TP13.
+#[tokio::test]
+async fn panic_of_a_cancelled_hook_still_saves_state_once() {
+    let book = CallLog::default();
+    let cancel = CancellationToken::new();
+    let message = Inbound { cancel: cancel.clone(), ..inbound("hi") };
+    let pipeline = plain().with(ScriptedPlugin::new("calm", &book)).with(Cancels(cancel));
+    let failure = pipeline.process(message).await.expect_err("it is cancelled");
+    assert_eq!((failure.code(), failure.location().as_str()), ("internal_error", "turn: pipeline"));
+    assert_eq!(book.of("heard"), ["heard calm turn internal_error"]);
+    assert_eq!(book.of("save_state").len(), 1);
+}
+
 /// Covers: TP-E5, LN-TP13.
 #[tokio::test]
 async fn failing_error_hook_does_not_affect_others() {
-    for act in [Behavior::Fail, Behavior::Panic] {
+    for act in [Behavior::Fail, Behavior::Panic, Behavior::PanicInCall] {
         let book = CallLog::default();
         let fails = ScriptedPlugin { model: Behavior::Fail, ..ScriptedPlugin::new("fails", &book) };
         let deaf = ScriptedPlugin { hears: act, ..ScriptedPlugin::new("deaf", &book) };

@@ -35,7 +35,10 @@ pub(crate) enum Behavior {
     /// Returns an answer with this text.
     Say(&'static str),
     Fail,
+    /// Panics in the future that the hook returns.
     Panic,
+    /// Panics in the call, before there is a future.
+    PanicInCall,
     /// Never returns a result.
     Hang,
 }
@@ -89,6 +92,7 @@ impl ScriptedPlugin {
             Behavior::Say(what) => ready(Ok(say(what))).boxed(),
             Behavior::Fail => ready(Err(HookError::new("broken", format!("{stage} is broken")))).boxed(),
             Behavior::Panic => async { panic!("as the test wants") }.boxed(),
+            Behavior::PanicInCall => panic!("as the test wants"),
             Behavior::Hang => std::future::pending().boxed(),
         }
     }
