@@ -78,8 +78,8 @@ pub enum KeyError {
     /// The store did not accept the change.
     #[error(transparent)]
     Store(#[from] KeyStoreError),
-    /// The system gave no randomness.
-    #[error("no randomness: {0}")]
+    /// The system gave no randomness for a new key.
+    #[error("the system gives no randomness: {0}")]
     Randomness(getrandom::Error),
 }
 
@@ -202,7 +202,7 @@ impl ApiKeys {
 
     /// Creates a key. The key is not valid before this returns, and is valid on all nodes soon after.
     pub async fn create(&self, wish: KeySpec) -> Result<(ApiKey, ApiKeyRecord), KeyError> {
-        let key = ApiKey::generate().map_err(KeyError::Randomness)?;
+        let key = ApiKey::generate().inspect_err(log_missing_randomness).map_err(KeyError::Randomness)?;
         let now = self.clock.now().store;
         let KeySpec { tenant, user, scopes, serves, label, lifetime: lasts } = wish;
         let id = key.id().clone();
@@ -273,4 +273,9 @@ impl ApiKeys {
     fn last_read(&self) -> std::sync::MutexGuard<'_, KeysRead> {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Logs that the system gives no randomness. Only an operator can repair it, so the request's own answer is not enough.
+fn log_missing_randomness(error: &getrandom::Error) {
+    tracing::error!(%error, "the system gives no randomness: keys and secrets cannot be made or changed");
 }

@@ -241,9 +241,28 @@ impl From<KeyError> for KeyRefusal {
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 Self(StatusCode::SERVICE_UNAVAILABLE, refusal.retry_after(limits::STORE_RETRY_AFTER))
             }
-            KeyError::Store(KeyStoreError::Unreadable) | KeyError::Randomness(_) => {
+            KeyError::Store(KeyStoreError::Unreadable | KeyStoreError::Randomness(_)) | KeyError::Randomness(_) => {
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-01.
+    #[test]
+    fn missing_randomness_is_an_internal_error_without_retry() {
+        let error = getrandom::Error::UNSUPPORTED;
+        for trouble in [KeyError::Randomness(error), KeyStoreError::Randomness(error).into()] {
+            let KeyRefusal(status, refusal) = trouble.into();
+            assert_eq!((status, refusal.code), (StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError));
+            assert_eq!(refusal.retry_after_ms, None, "it is no matter of time");
+        }
+        let KeyRefusal(status, refusal) = KeyError::Store(KeyStoreError::Busy).into();
+        assert_eq!((status, refusal.code), (StatusCode::SERVICE_UNAVAILABLE, Code::StoreUnavailable));
+        assert!(refusal.retry_after_ms.is_some(), "another try may succeed");
     }
 }

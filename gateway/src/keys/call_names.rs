@@ -63,7 +63,8 @@ impl CallNames {
         let mut value = self.0.registers.get(REGISTER).await.map_err(CallKeyError::Store)?;
         if value.bytes.is_none() {
             let mut secret = [0; SECRET_BYTES];
-            getrandom::fill(&mut secret).map_err(|_| CallKeyError::Randomness)?;
+            let filled = getrandom::fill(&mut secret).inspect_err(super::log_missing_randomness);
+            filled.map_err(|_| CallKeyError::Randomness)?;
             // Another node may have stored its secret first: `put` then returns that one.
             let put = self.0.registers.put(REGISTER, value.version, secret.to_vec());
             value = put.await.map_err(CallKeyError::Store)?;

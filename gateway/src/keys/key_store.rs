@@ -15,9 +15,16 @@ const TRIES_MAX: usize = 16;
 /// Register of the generation, and prefix of the pages' registers.
 const GENERATION: &str = "keys";
 
+/// Fills a buffer with randomness.
+type RandomSource = fn(&mut [u8]) -> Result<(), getrandom::Error>;
+
 /// The keys in a store.
 #[derive(Clone)]
-pub struct KeyStore(Registers);
+pub struct KeyStore {
+    registers: Registers,
+    /// The system's randomness; tests replace it by one that fails.
+    random: RandomSource,
+}
 
 /// A reason why keys were not read or not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +35,9 @@ pub enum KeyStoreError {
     /// Other nodes changed the same page in every try.
     #[error("others are changing keys; try again")]
     Busy,
+    /// The system gave no randomness. Nothing was stored, and another try helps only once the system is repaired.
+    #[error("the system gives no randomness: {0}")]
+    Randomness(getrandom::Error),
     /// The page is full.
     #[error("there are too many keys; those that open nothing are forgotten after 30 days")]
     Full,
@@ -49,20 +59,20 @@ struct KeyPage {
 impl KeyStore {
     /// Creates the key store in these registers.
     pub fn new(registers: Registers) -> Self {
-        Self(registers)
+        Self { registers, random: getrandom::fill }
     }
 
     /// Returns the generation, which changes with every change of a key. It has a random part, because a store may lose
     /// its last writes and count the same version twice.
     pub async fn generation(&self) -> Result<RegisterValue, KeyStoreError> {
-        Ok(self.0.get(GENERATION).await?)
+        Ok(self.registers.get(GENERATION).await?)
     }
 
     /// Reads all keys.
     pub async fn all(&self) -> Result<keyring::ApiKeyRecords, KeyStoreError> {
         let mut keys = keyring::ApiKeyRecords::new();
         let names: Vec<_> = LETTERS.chars().map(page_register).collect();
-        for value in self.0.get_all(&names).await? {
+        for value in self.registers.get_all(&names).await? {
             let page = KeyPage::read(value)?;
             if !page.unreadable.is_empty() {
                 let others = page.unreadable.len();
@@ -119,6 +129,8 @@ impl KeyStore {
         edit: impl Fn(&mut Vec<ApiKeyRecord>) -> Result<Option<T>, KeyStoreError>,
     ) -> Result<Option<T>, KeyStoreError> {
         let name = page_register(id.as_str().chars().next().unwrap_or('a'));
+        // Made before the page is written, so that a failure leaves the store unchanged.
+        let next = self.new_generation()?;
         for _ in 0..TRIES_MAX {
             let KeyPage { version, mut records, unreadable: others } = self.page(&name).await?;
             let before = records.clone();
@@ -127,29 +139,35 @@ impl KeyStore {
                 let values = records.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
                 let values: Vec<_> = values.map_err(|_| KeyStoreError::Unreadable)?.into_iter().chain(others).collect();
                 let bytes = serde_json::to_vec(&values).map_err(|_| KeyStoreError::Unreadable)?;
-                let stored = self.0.put(&name, version, bytes.clone()).await?;
+                let stored = self.registers.put(&name, version, bytes.clone()).await?;
                 if stored.bytes != Some(bytes) {
                     continue;
                 }
             }
-            self.advance_generation().await?;
+            self.advance_generation(&next).await?;
             return Ok(Some(done));
         }
         Err(KeyStoreError::Busy)
     }
 
+    /// Returns a generation that differs from every other.
+    fn new_generation(&self) -> Result<[u8; 16], KeyStoreError> {
+        let mut fresh = [0; 16];
+        let filled = (self.random)(&mut fresh).inspect_err(super::log_missing_randomness);
+        filled.map_err(KeyStoreError::Randomness)?;
+        Ok(fresh)
+    }
+
     /// Changes the generation, read after the page was written: if another node changed it in between, that change is
     /// enough.
-    async fn advance_generation(&self) -> Result<(), KeyStoreError> {
-        let mut fresh = [0; 16];
-        getrandom::fill(&mut fresh).map_err(|_| KeyStoreError::Busy)?;
+    async fn advance_generation(&self, next: &[u8]) -> Result<(), KeyStoreError> {
         let seen = self.generation().await?;
-        let stored = self.0.put(GENERATION, seen.version, fresh.to_vec()).await?;
+        let stored = self.registers.put(GENERATION, seen.version, next.to_vec()).await?;
         if stored == seen { Err(KeyStoreError::Busy) } else { Ok(()) }
     }
 
     async fn page(&self, name: &str) -> Result<KeyPage, KeyStoreError> {
-        KeyPage::read(self.0.get(name).await?)
+        KeyPage::read(self.registers.get(name).await?)
     }
 }
 
@@ -180,5 +198,89 @@ fn page_register(letter: char) -> String {
 impl From<StoreError> for KeyStoreError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::key::{ApiKey, Scopes};
+    use crate::auth::pepper::Pepper;
+    use crate::auth::service_grants::ServiceGrants;
+    use crate::clock::Clock;
+    use crate::store::Store;
+    use crate::store::memory::MemoryStore;
+    use crate::store::registers::RegisterReplies;
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+    use tracing_subscriber::fmt::layer;
+    use tracing_subscriber::layer::SubscriberExt;
+    use turnway_core::id::TenantId;
+    use turnway_core::store::quota::Quotas;
+    use turnway_core::time::Millis;
+
+    /// The lines logged during a test.
+    #[derive(Clone, Default)]
+    struct LoggedLines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for LoggedLines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("sound").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn registers() -> Registers {
+        let clock = Clock::start();
+        let replies = RegisterReplies::default();
+        let sink = replies.intercept(Arc::new(|_, _| {}));
+        let store: Arc<dyn Store> =
+            Arc::new(MemoryStore::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
+        replies.open(store)
+    }
+
+    fn record() -> ApiKeyRecord {
+        let pepper = Pepper::from_text("0123456789abcdef0123456789abcdef").expect("long enough");
+        let key = ApiKey::generate().expect("randomness");
+        let record = ApiKeyRecord {
+            id: key.id().clone(),
+            hash: key.hash(&pepper),
+            pepper: pepper.id().clone(),
+            tenant: TenantId::default_tenant(),
+            user: None,
+            scopes: Scopes::defaults(),
+            serves: ServiceGrants::default(),
+            label: None,
+            created: Millis(0),
+            expires: None,
+            revoked: None,
+            seal: None,
+        };
+        record.sealed(&pepper)
+    }
+
+    /// Covers: S-01.
+    #[tokio::test]
+    async fn change_without_randomness_stores_nothing_and_is_logged() {
+        let lines = LoggedLines::default();
+        let written = lines.clone();
+        let log = tracing_subscriber::registry().with(layer().with_writer(move || written.clone()));
+        let _logging = tracing::subscriber::set_default(log);
+        let good = KeyStore::new(registers());
+        let bad = KeyStore { random: |_| Err(getrandom::Error::UNSUPPORTED), ..good.clone() };
+        let kept = record();
+        good.insert(kept.clone()).await.expect("stored");
+        let generation = good.generation().await.expect("a generation");
+        let refused = KeyStoreError::Randomness(getrandom::Error::UNSUPPORTED);
+        assert_eq!(bad.insert(record()).await, Err(refused.clone()));
+        let revoke = |record: &mut ApiKeyRecord| record.revoked = Some(Millis(1));
+        assert_eq!(bad.change(&kept.id, revoke).await, Err(refused));
+        assert_eq!(good.all().await, Ok([(kept.id.clone(), kept)].into()));
+        assert_eq!(good.generation().await, Ok(generation));
+        let text = String::from_utf8(lines.0.lock().expect("sound").clone()).expect("UTF-8");
+        assert_eq!(text.matches("the system gives no randomness").count(), 2, "{text}");
     }
 }

@@ -7,6 +7,7 @@ use crate::http::problem::HttpProblem;
 use crate::http::request_link::{LinkClosed, RequestFailure, RequestLink};
 use crate::http::stream::{self, NoteRenderer};
 use crate::http::{HttpContext, request_parts};
+use crate::keys::call_names::CallKeyError;
 use crate::phase::NodePhase;
 use crate::response::{self, Body};
 use crate::socket::ClientWatch;
@@ -129,12 +130,23 @@ async fn resolve_name(
     if let Some(session) = session {
         return Ok(ChatCallIds::in_session(principal, session, call, fresh));
     }
-    let key = desk.call_names.key().await.map_err(|why| {
-        tracing::warn!(%why, "a call cannot be named");
-        let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer");
-        OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER)))
-    })?;
+    let key = desk.call_names.key().await.map_err(|why| OpenAiError::from(naming_error(&why)))?;
     Ok(ChatCallIds::without_session(principal, call, fresh, |call| key.session_of(principal, call)))
+}
+
+/// Returns the error of a call that cannot be named. Only a store that does not answer is worth a repetition.
+fn naming_error(why: &CallKeyError) -> ChatError {
+    match why {
+        CallKeyError::Store(_) => {
+            tracing::warn!(%why, "a call cannot be named");
+            let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer");
+            ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))
+        }
+        CallKeyError::Randomness | CallKeyError::Unreadable => {
+            tracing::error!(%why, "a call cannot be named");
+            ChatError::new(Code::InternalError, why.to_string())
+        }
+    }
 }
 
 /// Reads a call; one larger than a channel message only while a slot is free.
@@ -280,5 +292,21 @@ impl NoteRenderer for ChatStream {
     fn render_close(&mut self, parted: LinkClosed, to: &mut String) {
         let OpenAiError { trouble, .. } = parted.into();
         ChatStream::abort(self, trouble, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::store::StoreError;
+
+    #[test]
+    fn call_is_worth_repeating_only_if_the_store_did_not_answer() {
+        let busy = naming_error(&CallKeyError::Store(StoreError::Unavailable));
+        assert_eq!((busy.status, busy.retry_after), (503, Some(STORE_RETRY_AFTER)));
+        for why in [CallKeyError::Randomness, CallKeyError::Unreadable] {
+            let broken = naming_error(&why);
+            assert_eq!((broken.status, broken.retry_after), (500, None));
+        }
     }
 }
