@@ -1,5 +1,6 @@
 //! Logs to stderr, one event a line. Content of conversations and control characters must not be logged. Called by
 //! `node`.
+use std::ffi::OsStr;
 use std::fmt::{self, Debug};
 use std::io::IsTerminal;
 use tracing::field::Field;
@@ -21,16 +22,10 @@ pub fn start(shape: LogShape, level: Option<&str>) {
     let targets = Targets::new().with_default(LevelFilter::WARN).with_targets(OWN_CRATES.map(|ours| (ours, level)));
     let registry = tracing_subscriber::registry().with(targets);
     let stderr = std::io::stderr;
-    // no-color.org: set, and not empty.
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_colored = uses_color(stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     let started = match shape {
         LogShape::Pretty => registry
-            .with(
-                layer()
-                    .with_ansi(stderr().is_terminal() && !no_color)
-                    .with_writer(stderr)
-                    .fmt_fields(debug_fn(escaped).delimited(" ")),
-            )
+            .with(layer().with_ansi(is_colored).with_writer(stderr).fmt_fields(debug_fn(escaped).delimited(" ")))
             .try_init(),
         LogShape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
     };
@@ -50,6 +45,11 @@ pub enum LogShape {
     Pretty,
     /// JSON for machines.
     Json,
+}
+
+/// Returns whether a log for people is colored: on a terminal, unless `NO_COLOR` is set and not empty (no-color.org).
+fn uses_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 /// Returns the message of a panic on a broken invariant. Other panics are not quoted: those of the standard library, of
@@ -81,6 +81,15 @@ fn escape_controls(value: &dyn Debug) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_terminal_without_no_color_gets_colors() {
+        for (value, is_colored) in [(None, true), (Some(""), true), (Some("1"), false), (Some("0"), false)] {
+            let value = value.map(OsStr::new);
+            assert_eq!(uses_color(true, value), is_colored, "{value:?}");
+            assert!(!uses_color(false, value), "a file or a pipe: {value:?}");
+        }
+    }
 
     /// Covers: S-39.
     #[test]

@@ -1,7 +1,7 @@
 //! Locks out addresses that send many bad credentials (S-05): their requests and connections are refused for a while.
 //! Called by the address limiter.
 use super::address_prefix::AddressPrefix;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,16 @@ use turnway_core::planted::{Planted, planted};
 
 /// Recent authentication failures of each address and network.
 #[derive(Debug, Default)]
-pub(super) struct Lockout(Mutex<BTreeMap<AddressPrefix, Failures>>);
+pub(super) struct Lockout(Mutex<FailureTable>);
+
+/// The failures of each network. The index finds the entry that ends first: an attacker with many addresses fills the
+/// table, and a scan for ended entries would then delay every failure of every address.
+#[derive(Debug, Default)]
+struct FailureTable {
+    by_network: BTreeMap<AddressPrefix, Failures>,
+    /// Each entry of `by_network` once.
+    by_end: BTreeSet<(Instant, AddressPrefix)>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
@@ -27,7 +36,7 @@ impl Lockout {
     pub(super) fn remaining(&self, from: IpAddr, now: Instant) -> Option<Duration> {
         let all = self.lock();
         let locked = |(home, times)| {
-            let failures = all.get(&home)?;
+            let failures = all.by_network.get(&home)?;
             let rest = failures.until.saturating_duration_since(now);
             (failures.count >= failure_limit(times) && !rest.is_zero()).then_some(rest)
         };
@@ -39,15 +48,53 @@ impl Lockout {
         let mut all = self.lock();
         let mut over = None;
         for (home, times) in AddressPrefix::containing(from) {
-            if count_failure(&mut all, home, failure_limit(times), now) {
+            if all.count_failure(home, failure_limit(times), now) {
                 over = Some(home);
             }
         }
         over
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<AddressPrefix, Failures>> {
+    fn lock(&self) -> MutexGuard<'_, FailureTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl FailureTable ===
+
+impl FailureTable {
+    /// Records one failure of a network; returns true if it locks the network out.
+    fn count_failure(&mut self, home: AddressPrefix, most: u32, now: Instant) -> bool {
+        let known = self.by_network.get(&home).copied();
+        if known.is_none() && !self.make_room(now) {
+            return false;
+        }
+        let fresh = Failures { count: 0, until: now + limits::AUTH_FAILURES_WINDOW };
+        let mut failures = known.filter(|known| known.until > now).unwrap_or(fresh);
+        failures.count += 1;
+        let most = if planted(Planted::LockoutDoubled) { most * 2 } else { most };
+        let is_over = failures.count == most;
+        if is_over {
+            failures.until = now + limits::AUTH_LOCK;
+        }
+        if let Some(before) = self.by_network.insert(home, failures) {
+            self.by_end.remove(&(before.until, home));
+        }
+        self.by_end.insert((failures.until, home));
+        is_over
+    }
+
+    /// Returns whether the table has room for another network. A full table drops the entry that ends first, if it has
+    /// ended: never more than one, so that the cost of a failure does not grow with the number of ended entries.
+    fn make_room(&mut self, now: Instant) -> bool {
+        let is_full = self.by_network.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX;
+        if !is_full || planted(Planted::LockoutTableUnbounded) {
+            return true;
+        }
+        let Some(first) = self.by_end.first().copied().filter(|(until, _)| *until <= now) else { return false };
+        self.by_end.remove(&first);
+        self.by_network.remove(&first.1);
+        true
     }
 }
 
@@ -56,35 +103,23 @@ fn failure_limit(times: usize) -> u32 {
     limits::AUTH_FAILURES_MAX.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
-/// Records one failure of a network; returns true if it locks the network out.
-fn count_failure(all: &mut BTreeMap<AddressPrefix, Failures>, home: AddressPrefix, most: u32, now: Instant) -> bool {
-    let is_full = all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX && !planted(Planted::LockoutTableUnbounded);
-    if !all.contains_key(&home) && is_full {
-        all.retain(|_, failures| failures.until > now);
-        if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
-            return false;
-        }
-    }
-    let fresh = Failures { count: 0, until: now + limits::AUTH_FAILURES_WINDOW };
-    let failures = all.entry(home).or_insert(fresh);
-    if failures.until <= now {
-        *failures = fresh;
-    }
-    failures.count += 1;
-    let most = if planted(Planted::LockoutDoubled) { most * 2 } else { most };
-    let is_over = failures.count == most;
-    if is_over {
-        failures.until = now + limits::AUTH_LOCK;
-    }
-    is_over
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
+    }
+
+    /// Returns the number of entries of the table and of its index.
+    fn sizes(lockout: &Lockout) -> [usize; 2] {
+        let all = lockout.lock();
+        [all.by_network.len(), all.by_end.len()]
+    }
+
+    /// Returns the address with this number.
+    fn numbered(n: usize) -> IpAddr {
+        ip(&format!("10.0.{}.{}", n >> 8, n & 0xff))
     }
 
     /// Covers: S-05.
@@ -149,12 +184,52 @@ mod tests {
     fn lockout_table_is_bounded() {
         let lockout = Lockout::default();
         let now = Instant::now();
-        let four = |n: usize| ip(&format!("10.0.{}.{}", n >> 8, n & 0xff));
         for n in 0..limits::AUTH_FAILURES_ADDRESSES_MAX + 10 {
-            lockout.record_failure(four(n), now);
+            lockout.record_failure(numbered(n), now);
         }
-        assert_eq!(lockout.lock().len(), limits::AUTH_FAILURES_ADDRESSES_MAX);
-        lockout.record_failure(ip("192.0.2.7"), now + limits::AUTH_FAILURES_WINDOW);
-        assert_eq!(lockout.lock().len(), 1, "what is over is forgotten");
+        assert_eq!(sizes(&lockout), [limits::AUTH_FAILURES_ADDRESSES_MAX; 2]);
+    }
+
+    /// A scan of the full table would drop all ended entries at once.
+    ///
+    /// Covers: S-05.
+    #[test]
+    fn failure_at_a_full_table_drops_one_ended_entry() {
+        let lockout = Lockout::default();
+        let now = Instant::now();
+        for n in 0..limits::AUTH_FAILURES_ADDRESSES_MAX {
+            lockout.record_failure(numbered(n), now);
+        }
+        let from = ip("192.0.2.7");
+        let later = now + limits::AUTH_FAILURES_WINDOW;
+        for count in 1..=limits::AUTH_FAILURES_MAX {
+            let over = lockout.record_failure(from, later);
+            assert_eq!(over.is_some(), count == limits::AUTH_FAILURES_MAX, "the failure of a new address is counted");
+            assert_eq!(sizes(&lockout), [limits::AUTH_FAILURES_ADDRESSES_MAX; 2]);
+        }
+    }
+
+    /// Covers: S-05.
+    #[test]
+    fn full_table_drops_the_entry_that_ends_first() {
+        let lockout = Lockout::default();
+        let now = Instant::now();
+        let locked = numbered(0);
+        for _ in 0..limits::AUTH_FAILURES_MAX {
+            lockout.record_failure(locked, now);
+        }
+        for n in 1..limits::AUTH_FAILURES_ADDRESSES_MAX {
+            lockout.record_failure(numbered(n), now + Duration::from_secs(1));
+        }
+        let later = now + limits::AUTH_FAILURES_WINDOW;
+        lockout.record_failure(ip("192.0.2.7"), later);
+        let homes = |all: &FailureTable| {
+            [ip("192.0.2.7"), locked, numbered(1)]
+                .map(|of| AddressPrefix::containing(of).all(|(home, _)| all.by_network.contains_key(&home)))
+        };
+        assert_eq!(homes(&lockout.lock()), [false, true, true], "nothing has ended");
+        lockout.record_failure(ip("192.0.2.7"), later + Duration::from_secs(1));
+        assert_eq!(homes(&lockout.lock()), [true, true, false], "the lockout outlasts the older count");
+        assert!(lockout.remaining(locked, later + Duration::from_secs(1)).is_some());
     }
 }

@@ -6,6 +6,7 @@ use super::link_transport::{HeartbeatOutcome, LinkTransport, TransportEvent};
 use super::upgrade::new_codec;
 use crate::metrics::Transport;
 use futures_util::{Sink, SinkExt, StreamExt};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,13 +26,15 @@ pub(super) struct WebSocket {
     codec: WebSocketCodec,
     /// Bytes that passed since the codec was created; tells when its buffers are worth replacing.
     pressure: BufferPressure,
+    /// A ping was read whose pong may not have been written yet.
+    owes_pong: bool,
 }
 
 // === impl WebSocket ===
 
 impl WebSocket {
     pub(super) fn new(codec: WebSocketCodec) -> Self {
-        Self { codec, pressure: BufferPressure::default() }
+        Self { codec, pressure: BufferPressure::default(), owes_pong: false }
     }
 
     fn queue_message(&mut self, message: Message) -> Result<(), LinkCloseReason> {
@@ -44,7 +47,13 @@ impl LinkTransport for WebSocket {
     const TRANSPORT: Transport = Transport::WebSocket;
     const HAS_SIDE_STREAMS: bool = false;
 
+    /// Reads nothing after a ping until its pong is written: the codec would keep megabytes of pongs for a client that
+    /// does not read them.
     async fn recv(&mut self) -> Result<TransportEvent, LinkCloseReason> {
+        if self.owes_pong {
+            poll_fn(|cx| self.poll_flush(cx)).await?;
+            self.owes_pong = false;
+        }
         let message = match self.codec.next().await {
             None => return Err(LinkCloseReason::Lost),
             Some(Err(error)) => {
@@ -57,7 +66,11 @@ impl LinkTransport for WebSocket {
         match message {
             Message::Text(text) => Ok(TransportEvent::Text(text.as_str().to_owned())),
             Message::Binary(bytes) => Ok(TransportEvent::Binary(bytes.len())),
-            Message::Ping(bytes) | Message::Pong(bytes) => Ok(TransportEvent::SignOfLife(bytes.len())),
+            Message::Ping(bytes) => {
+                self.owes_pong = true;
+                Ok(TransportEvent::SignOfLife(bytes.len()))
+            }
+            Message::Pong(bytes) => Ok(TransportEvent::SignOfLife(bytes.len())),
             Message::Frame(_) => Ok(TransportEvent::SignOfLife(0)),
             Message::Close(frame) => Err(LinkCloseReason::ByClient(frame.map_or(1005, |frame| frame.code.into()))),
         }

@@ -3,7 +3,7 @@
 //! network.
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionId, UdpPoller};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 /// Amplification factor of RFC 9000 §8.1.
 const AMPLIFICATION_FACTOR: u64 = 3;
-/// Maximum counted handshakes; above it the oldest is forgotten. Twice the number of handshakes at which every client
+/// Maximum open accounts; above it the oldest is forgotten. Twice the number of handshakes at which every client
 /// must prove its address first.
 const ACCOUNTS_MAX: usize = 2048;
 /// Maximum handshakes of one address that are searched for a short-header packet.
@@ -43,7 +43,10 @@ struct HandshakeAccounts {
     open: BTreeMap<PeerKey, HandshakeAccount>,
     /// The client's connection id, by address and our connection id.
     by_our_id: BTreeMap<PeerKey, ConnectionId>,
-    order: VecDeque<PeerKey>,
+    /// The open accounts by number, the oldest first. A closed account leaves at once: otherwise it would take the
+    /// place of an open one, whose limit would then end early.
+    by_number: BTreeMap<u64, PeerKey>,
+    next_number: u64,
 }
 
 /// A client's address and its own connection id.
@@ -52,6 +55,8 @@ type PeerKey = (SocketAddr, ConnectionId);
 /// The byte counts of one handshake.
 #[derive(Clone, Copy, Debug)]
 struct HandshakeAccount {
+    /// Numbers grow with the time of opening.
+    number: u64,
     received: u64,
     sent: u64,
     /// The connection id that the client chose for us in its first packet.
@@ -153,6 +158,7 @@ impl AmplificationLedger {
             accounts.of_address(address).find(|(_, account)| account.original_id == first).map(|(whose, _)| *whose);
         if let Some(whose) = found {
             accounts.close(whose);
+            self.has_accounts.store(!accounts.open.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -171,8 +177,9 @@ impl HandshakeAccounts {
     }
 
     fn close(&mut self, whose: PeerKey) {
-        let ours = self.open.remove(&whose).and_then(|account| account.our_id);
-        if let Some(ours) = ours {
+        let Some(account) = self.open.remove(&whose) else { return };
+        self.by_number.remove(&account.number);
+        if let Some(ours) = account.our_id {
             self.by_our_id.remove(&(whose.0, ours));
         }
     }
@@ -188,14 +195,17 @@ impl HandshakeAccounts {
             account.received += bytes;
         } else if long.is_initial {
             self.make_room();
-            self.order.push_back(whose);
-            self.open.insert(whose, HandshakeAccount { received: bytes, sent: 0, original_id: long.to, our_id: None });
+            let number = self.next_number;
+            self.next_number += 1;
+            self.by_number.insert(number, whose);
+            let account = HandshakeAccount { number, received: bytes, sent: 0, original_id: long.to, our_id: None };
+            self.open.insert(whose, account);
         }
     }
 
     fn make_room(&mut self) {
-        while self.order.len() >= ACCOUNTS_MAX
-            && let Some(oldest) = self.order.pop_front()
+        while self.open.len() >= ACCOUNTS_MAX
+            && let Some((_, oldest)) = self.by_number.pop_first()
         {
             self.close(oldest);
         }
@@ -320,6 +330,42 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
+    fn closed_accounts_do_not_displace_open_ones() {
+        let books = AmplificationLedger::default();
+        books.record_received(at(1), &long(0, b"anything", b"client", 1200));
+        for n in 0..2 * ACCOUNTS_MAX {
+            // The same client again and again, and different ones.
+            let port = u16::try_from(2 + n % ACCOUNTS_MAX).expect("a port");
+            books.record_received(at(port), &long(0, b"anything", b"client", 1200));
+            books.mark_validated(at(port), ConnectionId::new(b"anything"));
+        }
+        assert!(!books.may_send(at(1), &long(0, b"client", &OURS, 4000)), "still limited");
+        assert_eq!(books.accounts().open.len(), 1);
+        assert_eq!(books.accounts().by_number.len(), 1);
+        books.mark_validated(at(1), ConnectionId::new(b"anything"));
+        assert!(!books.has_accounts.load(Ordering::Relaxed), "a datagram costs nothing again");
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn oldest_account_is_forgotten_first() {
+        let books = AmplificationLedger::default();
+        let receive = |port| books.record_received(at(port), &long(0, b"anything", b"client", 1200));
+        let is_limited = |port| !books.may_send(at(port), &long(0, b"client", &OURS, 4000));
+        let last = u16::try_from(ACCOUNTS_MAX).expect("a port");
+        // The first client comes again after its account was closed, and is then younger than the second.
+        receive(1);
+        receive(2);
+        books.mark_validated(at(1), ConnectionId::new(b"anything"));
+        receive(1);
+        (3..=last).for_each(receive);
+        assert!(is_limited(1) && is_limited(2));
+        receive(last + 1);
+        assert!(is_limited(1) && !is_limited(2) && is_limited(3) && is_limited(last + 1));
+    }
+
+    /// Covers: S-18.
+    #[test]
     fn accounts_are_bounded_and_malformed_packets_ignored() {
         let books = AmplificationLedger::default();
         for n in 0..2 * ACCOUNTS_MAX {
@@ -327,7 +373,7 @@ mod tests {
             books.record_received(at(port), &long(0, b"anything", &n.to_be_bytes(), 1200));
         }
         assert_eq!(books.accounts().open.len(), ACCOUNTS_MAX);
-        assert_eq!(books.accounts().order.len(), ACCOUNTS_MAX);
+        assert_eq!(books.accounts().by_number.len(), ACCOUNTS_MAX);
         for bytes in [&[][..], &[0xc0], &[0xc0, 0, 0, 0, 1, 255, 1], &[0xc0, 0, 0, 0, 1, 0, 21], &[0x40]] {
             books.record_received(at(9), bytes);
             assert!(books.may_send(at(9), bytes));
