@@ -65,7 +65,7 @@ pub async fn run(args: Fanout) -> Result<CliExit, BenchError> {
             if wire::message_type(&answer) != "subscribed" {
                 return Err(BenchError::Failed(format!("a listener was answered {answer}")));
             }
-            let seat = ListenerProgress::default();
+            let seat = ListenerProgress::new(n);
             let is_stamped = args.streaming.stamped;
             Ok(Listener {
                 run,
@@ -116,6 +116,15 @@ async fn speak(run: Rc<Run>, speaker: SessionClient, spoken: watch::Sender<Optio
     spoken.send_replace(Some(ended.iter().map(|count| record.counted(*count)).sum()));
 }
 
+/// Removes a lost listener. If the turn has waited only for that one, the next turn is due: no other listener will say
+/// so, and the closed loop would stand still.
+fn leave(run: &Rc<Run>, tracker: &RefCell<FanoutTracker>, progress: &ListenerProgress, speaker_due: &Rc<DueQueue>) {
+    let was_last = tracker.borrow_mut().remove_listener(run, progress);
+    if was_last {
+        run.make_due_again(speaker_due, false);
+    }
+}
+
 // === impl Listener ===
 
 impl Listener {
@@ -123,7 +132,7 @@ impl Listener {
         match self.listen().await {
             Ok(()) => self.line.close().await,
             Err(lost) => {
-                self.tracker.borrow_mut().remove_listener(&self.run);
+                leave(&self.run, &self.tracker, &self.progress, &self.speaker_due);
                 self.run.count_lost(&lost);
             }
         }
@@ -163,5 +172,32 @@ impl Listener {
                 self.run.make_due_again(&self.speaker_due, false);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RunKey;
+    use tokio::task::LocalSet;
+
+    #[tokio::test]
+    async fn the_next_turn_is_due_when_the_last_late_listener_is_lost() {
+        let loop_goes_on = async {
+            let run = Run::idle(Measure::BehindFirst);
+            run.begin();
+            let tracker = RefCell::new(FanoutTracker::new(2));
+            let due = Rc::new(DueQueue::default());
+            let mut first = ListenerProgress::new(0);
+            let late = ListenerProgress::new(1);
+            let key = RunKey::of("s.abcdefghijklmnopqrstuvwxyz").expect("a run");
+            let end = ServerMessage::default();
+            assert!(!tracker.borrow_mut().record_end(&run, &mut first, key, &end));
+            leave(&run, &tracker, &late, &due);
+            assert!(due.pop().is_some(), "the speaker waits for ever");
+            leave(&run, &tracker, &first, &due);
+            assert!(due.is_empty(), "nobody listens any more");
+        };
+        LocalSet::new().run_until(loop_goes_on).await;
     }
 }

@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -117,27 +117,72 @@ fn broken(error: hyper::Error) -> ConnectionFailure {
 /// Checks every status; keeps the first one that is not 2xx.
 async fn read(mut reader: OwnedReadHalf, refused: Rc<RefCell<Option<String>>>) {
     let mut bytes = Vec::new();
-    let seen = Cell::new(0);
     while reader.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
-        let mut at = seen.get();
-        while let Some(found) = find(&bytes[at..], STATUS_PREFIX) {
-            let code = at + found + STATUS_PREFIX.len();
-            if bytes.len() <= code {
-                break;
-            }
-            if bytes[code] != b'2' {
-                let answer = String::from_utf8_lossy(&bytes[at + found..]).into_owned();
-                refused.borrow_mut().get_or_insert(answer);
-            }
-            at = code + 1;
+        if let Some(answer) = take_refusal(&mut bytes) {
+            refused.borrow_mut().get_or_insert(answer);
         }
-        // A status that is cut off stays in the buffer until the rest arrives.
-        let rest = bytes.len().saturating_sub(STATUS_PREFIX.len()).max(at);
-        bytes.drain(..rest.min(bytes.len()));
-        seen.set(0);
     }
+}
+
+/// Checks the statuses in the received bytes, and leaves the end of the bytes, where a status may be cut off. Returns
+/// the first answer whose status is not 2xx, as far as it has arrived.
+fn take_refusal(bytes: &mut Vec<u8>) -> Option<String> {
+    let mut refusal = None;
+    let mut checked = 0;
+    while let Some(found) = find(&bytes[checked..], STATUS_PREFIX) {
+        let begin = checked + found;
+        let code = begin + STATUS_PREFIX.len();
+        if bytes.len() <= code {
+            break;
+        }
+        if bytes[code] != b'2' {
+            refusal.get_or_insert_with(|| String::from_utf8_lossy(&bytes[begin..]).into_owned());
+        }
+        checked = code + 1;
+    }
+    let rest = bytes.len().saturating_sub(STATUS_PREFIX.len()).max(checked);
+    bytes.drain(..rest);
+    refusal
 }
 
 fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
     bytes.windows(word.len()).position(|found| found == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCEPTED: &str = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok";
+    const REFUSED: &str = "HTTP/1.1 507 Insufficient Storage\r\ncontent-length: 0\r\n\r\n";
+
+    /// Returns the refusals found in the text if it arrives in parts of this many bytes.
+    fn refusals(text: &str, part: usize) -> Vec<String> {
+        let mut bytes = Vec::new();
+        let parts = text.as_bytes().chunks(part);
+        parts
+            .filter_map(|part| {
+                bytes.extend_from_slice(part);
+                take_refusal(&mut bytes)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_status_is_checked_once_however_the_answers_are_cut() {
+        let text = [ACCEPTED, ACCEPTED, REFUSED, ACCEPTED].concat();
+        for part in 1..=text.len() {
+            let refused = refusals(&text, part);
+            assert_eq!(refused.len(), 1, "in parts of {part}: {refused:?}");
+            assert!(refused[0].starts_with("HTTP/1.1 5"), "in parts of {part}: {refused:?}");
+            assert!(refusals(&ACCEPTED.repeat(3), part).is_empty(), "in parts of {part}");
+        }
+    }
+
+    #[test]
+    fn unchecked_bytes_are_never_more_than_a_cut_status() {
+        let mut bytes = ACCEPTED.repeat(100).into_bytes();
+        assert_eq!(take_refusal(&mut bytes), None);
+        assert!(bytes.len() <= STATUS_PREFIX.len(), "{} bytes are left", bytes.len());
+    }
 }
