@@ -40,6 +40,14 @@ pub fn size(name: &str, default: usize) -> usize {
     }
 }
 
+/// Returns a size as [`size`] does, which must be at least 1: a number of kills, clients, turns or pairs. Panics on 0,
+/// because a test without any of them would pass whatever the node does.
+pub fn amount(name: &str, default: usize) -> usize {
+    let amount = size(name, default);
+    assert!(amount > 0, "{name} must be at least 1: nothing would be tested");
+    amount
+}
+
 /// Prints a measured value in the form that `./test long` copies into its page.
 #[expect(clippy::print_stdout, reason = "a test's figures are its output")]
 pub fn figure(name: &str, value: impl std::fmt::Display) {
@@ -58,4 +66,20 @@ pub fn quantile(of: &mut [Duration], rank: f64) -> Duration {
     )]
     let at = (last as f64 * rank).round() as usize;
     of.get(at).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amount_without_a_setting_is_the_default() {
+        assert_eq!(amount("AN_AMOUNT_THAT_NOTHING_SETS", 3), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "AN_AMOUNT_THAT_NOTHING_SETS must be at least 1")]
+    fn amount_of_nothing_is_refused() {
+        amount("AN_AMOUNT_THAT_NOTHING_SETS", 0);
+    }
 }

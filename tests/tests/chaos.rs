@@ -16,7 +16,7 @@ use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
-use turnway_tests::real::{PATIENCE, figure, quantile, size};
+use turnway_tests::real::{PATIENCE, amount, figure, quantile, size};
 
 const CLIENTS: usize = 50;
 const PIECES: usize = 20;
@@ -280,9 +280,10 @@ async fn kill_often(
     up: &watch::Sender<Option<SocketAddr>>,
     stage: &Shared,
     rng: &mut Rng,
+    kills: usize,
 ) -> Vec<Duration> {
     let mut gaps = Vec::new();
-    for _ in 0..size("CHAOS_KILLS", 3) {
+    for _ in 0..kills {
         until_messages_read(stage, 500 + rng.below(5_000)).await;
         let dead = Instant::now();
         up.send_replace(None);
@@ -310,6 +311,8 @@ async fn until_messages_read(stage: &Shared, more: u64) {
     tokio::time::timeout(2 * PATIENCE, reached).await.expect("the clients hear nothing any more");
 }
 
+/// Kills the node within answers, restarts it, and compares each client's history with the log.
+///
 /// Covers: MP-B12, EV-R4, EV-A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
@@ -326,7 +329,8 @@ async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
         clients.spawn(Client::new(Arc::clone(&stage), n, &file(n)).run());
     }
     let seed = size("CHAOS_SEED", 1) as u64;
-    let mut gaps = kill_often(&mut node, &up, &stage, &mut Rng::from_number(seed)).await;
+    let kills = amount("CHAOS_KILLS", 3);
+    let mut gaps = kill_often(&mut node, &up, &stage, &mut Rng::from_number(seed), kills).await;
     stage.over.store(true, Ordering::Relaxed);
     while let Some(ended) = clients.join_next().await {
         ended.unwrap_or_else(|why| panic!("a client: {why}"));
@@ -338,6 +342,10 @@ async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
         verdict.judge(node.http, &user, &session, &read_history(&file(n))).await;
     }
     report(&verdict, &mut gaps, seed, &agents);
+    assert_eq!(gaps.len(), kills, "not every kill happened");
+    assert!(verdict.accepted >= CLIENTS, "{} turns of {CLIENTS} clients", verdict.accepted);
+    // All clients run turns all the time, so a kill that interrupts none of them is no test of a kill.
+    assert!(verdict.restarted >= kills, "{kills} kills interrupted {} runs", verdict.restarted);
     assert!(verdict.completed * 100 >= verdict.accepted * 95, "too many turns did not complete");
     assert_eq!(node.terminate().await, Some(0), "it leaves when told");
 }

@@ -13,7 +13,7 @@ use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::steers::SteeringLog;
 use turnway_tests::real::wire::{WebSocketClient, invoke};
-use turnway_tests::real::{PATIENCE, figure, quantile, size};
+use turnway_tests::real::{PATIENCE, amount, figure, quantile};
 
 /// Duration of one answer of the slow agents.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -77,7 +77,7 @@ async fn drain_completes_all_open_turns() {
     let agents = slow_agent().await;
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
-    let count = size("DRAIN_TURNS", 50);
+    let count = amount("DRAIN_TURNS", 50);
     let mut before = turns(node.http, "before", count, async {}).await;
     let mut asked = None;
     let mut during = turns(node.http, "during", count, async {
@@ -111,10 +111,10 @@ async fn cancel_closes_the_agent_request_quickly() {
     .await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("held")]).await;
-    let load = Load::start(node.http, size("CANCEL_LOAD", 8));
+    let load = Load::start(node.http, amount("CANCEL_LOAD", 8));
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let mut took = Vec::new();
-    for n in 0..size("CANCELS", 50) {
+    for n in 0..amount("CANCELS", 50) {
         let run = wire.ask(&format!("m{n}"), invoke("anns", "held", "hi")).await.expect("accepted");
         wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
         let asked = Instant::now();
@@ -124,7 +124,10 @@ async fn cancel_closes_the_agent_request_quickly() {
         let done = wire.until(|message| message["type"] == "done").await.expect("an end");
         assert_eq!(done["status"], "cancelled", "{done}");
     }
-    figure("turns beside the cancels", load.stop().await);
+    let beside = load.stop().await;
+    figure("turns beside the cancels", beside);
+    // Each client of the load runs a turn after the other, so that a cancel always has turns beside it.
+    assert!(beside >= took.len() as u64, "{beside} turns beside {} cancels are no load", took.len());
     let p99 = quantile(&mut took, 0.99);
     figure("from a cancel to the closed request", format!("p50 {:.1?}, p99 {p99:.1?}", quantile(&mut took, 0.5)));
     assert!(p99 <= CANCELLED_WITHIN, "{p99:?}");
@@ -173,12 +176,12 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     let flag = agents.flag("held") + ",steer=true";
     let node = Node::start_on("memory:", dir.path(), &["--agent", &flag]).await;
     let mut clients = JoinSet::new();
-    for n in 0..size("STEER_CLIENTS", 10) {
+    for n in 0..amount("STEER_CLIENTS", 10) {
         let to = node.http;
         clients.spawn(async move {
             let mut wire = WebSocketClient::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
             let mut took = Vec::new();
-            for round in 0..size("STEER_ROUNDS", 10) {
+            for round in 0..amount("STEER_ROUNDS", 10) {
                 took.extend(interject(&mut wire, &format!("s{n}"), round).await);
             }
             took
@@ -196,10 +199,12 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     assert!(receipts.1 <= accepted.1 + LATER, "{receipts:?}, {accepted:?}");
 }
 
-/// Returns the 99th percentile of small turns, one after the other, for as long as `meanwhile` takes.
+/// Returns the 99th percentile of small turns, one after the other, for as long as `meanwhile` takes: one a second at
+/// least, for the percentile of no turns is 0.
 async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output = ()>) -> Duration {
     let mut wire = WebSocketClient::hello(to, user, vec![]).await.expect("welcome");
     let mut took = Vec::new();
+    let began = Instant::now();
     let mut meanwhile = std::pin::pin!(meanwhile);
     for n in 0.. {
         let since = Instant::now();
@@ -211,6 +216,8 @@ async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output =
         }
         took.push(since.elapsed());
     }
+    let seconds = began.elapsed().as_secs();
+    assert!(took.len() as u64 >= seconds.max(1), "{} small turns in {seconds} s", took.len());
     quantile(&mut took, 0.99)
 }
 
@@ -230,7 +237,7 @@ async fn stalled_clients_cost_little_and_delay_nobody() {
     const ANSWERS_KIB: u64 = 48 * 1024;
     /// More than socket buffers hold, and less than the limit of one answer.
     const ANSWER_BYTES: usize = 7 * 512 * 1024;
-    let pieces = 20 * size("STALLED_SECONDS", 5);
+    let pieces = 20 * amount("STALLED_SECONDS", 5);
     let agents = Agents::start(move |_| {
         Reply::speak(move |voice| async move {
             let mut pace = interval(PIECE);
@@ -251,8 +258,8 @@ async fn stalled_clients_cost_little_and_delay_nobody() {
         pace.tick().await;
     })
     .await;
-    let count = size("STALLED_LINKS", 100);
-    let sessions = size("STALLED_SESSIONS", 3);
+    let count = amount("STALLED_LINKS", 100);
+    let sessions = amount("STALLED_SESSIONS", 3);
     let mut stalled = Vec::new();
     for n in 0..count {
         let mut wire = WebSocketClient::open_with_small_buffer(node.http).await.expect("a connection");

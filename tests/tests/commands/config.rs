@@ -84,7 +84,10 @@ async fn flag_overrides_the_configuration_file() {
     std::fs::write(dir.path().join("turnway.toml"), "demo = true\n[node]\nname = \"file\"\n").expect("a file");
     // The harness passes flags for listeners and store; all other settings come from the file.
     let mut node = Node::start(dir.path(), &["--node-name", "flag"]).await;
+    // Only a node with the demo agents, which the file asks for, prints such a line.
     while !node.line().await.expect("a line to try").contains("turnway chat") {}
+    let told = run(dir.path(), &["nodes", "--json", "--admin", &format!("http://{}", node.admin)], &[]).await;
+    assert_eq!(told.json()["nodes"][0]["name"], "flag", "{told:?}");
     node.terminate().await;
     assert!(node.log().contains("flag") && !node.log().contains("\"file\""), "{}", node.log());
 }

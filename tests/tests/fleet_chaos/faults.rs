@@ -10,11 +10,13 @@ use turnway_core::limits;
 use turnway_core::rng::Rng;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::{PATIENCE, size};
+use turnway_tests::real::{PATIENCE, amount};
 
 const NODES: usize = 3;
 /// Redis settings under which a killed server loses no acknowledged write.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+/// Turns that end before the first fault.
+const TURNS_BEFORE: u64 = 100;
 /// Duration after which a suspended node has lost its lease and other nodes have noticed that.
 const ASLEEP: Duration = limits::LEASE.saturating_add(Duration::from_millis(1500));
 
@@ -62,6 +64,20 @@ enum Fault {
 pub(crate) struct Fleet {
     pub(crate) redis: Redis,
     pub(crate) nodes: Vec<Node>,
+}
+
+// === impl Faults ===
+
+impl Faults {
+    /// Fails the test unless all faults happened, and turns ended before the first one, after each kill, and after the
+    /// last fault.
+    pub(crate) fn must_have_happened(&self, gaps: &Gaps, turns: usize) {
+        let happened = [gaps.kills.len(), gaps.stops.len(), gaps.redis.len()];
+        assert_eq!(happened, [self.kills, self.stops, self.redis], "kills, suspensions and kills of Redis");
+        let ends = gaps.kills.len() + gaps.redis.len() + amount("FLEET_CHAOS_TURNS", 100);
+        let least = usize::try_from(TURNS_BEFORE).expect("small") + ends;
+        assert!(turns >= least, "{turns} turns, at least {least} have ended");
+    }
 }
 
 // === impl Shared ===
@@ -162,7 +178,7 @@ impl Fleet {
         blows.extend(vec![Fault::Stop; stops]);
         blows.extend(vec![Fault::Redis; redis]);
         let mut gaps = Gaps::default();
-        stage.until_ended(100).await;
+        stage.until_ended(TURNS_BEFORE).await;
         while !blows.is_empty() && !stage.is_over() {
             let at = usize::try_from(rng.below(blows.len() as u64)).expect("small");
             match blows.swap_remove(at) {
@@ -185,7 +201,7 @@ impl Fleet {
             }
             stage.until_heard(500 + rng.below(2_000)).await;
         }
-        stage.until_ended(size("FLEET_CHAOS_TURNS", 100) as u64).await;
+        stage.until_ended(amount("FLEET_CHAOS_TURNS", 100) as u64).await;
         gaps
     }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
-use turnway_tests::real::{PATIENCE, figure, quantile, size};
+use turnway_tests::real::{PATIENCE, amount, figure, quantile, size};
 
 /// Names of two agents, each used by half of the clients: one is retried when its owner is lost, one is
 /// resumed.
@@ -94,7 +94,7 @@ async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult
     let mut fleet = Fleet::start(dir.path(), &flags, functions).await;
     let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let seed = blows.seed;
-    let count = size("FLEET_CHAOS_CLIENTS", 40);
+    let count = amount("FLEET_CHAOS_CLIENTS", 40);
     let mut clients = JoinSet::new();
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
     for n in 0..count {
@@ -130,15 +130,17 @@ async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult
 async fn killed_and_suspended_nodes_lose_no_turn() {
     let blows = Faults {
         seed: size("FLEET_CHAOS_SEED", 1) as u64,
-        kills: size("FLEET_CHAOS_KILLS", 4),
-        stops: size("FLEET_CHAOS_STOPS", 3),
-        redis: size("FLEET_CHAOS_REDIS_KILLS", 1),
+        kills: amount("FLEET_CHAOS_KILLS", 4),
+        stops: amount("FLEET_CHAOS_STOPS", 3),
+        redis: amount("FLEET_CHAOS_REDIS_KILLS", 1),
         patience: 4 * PATIENCE,
     };
     let mut told = run_with_faults(None, &blows).await;
     report(&told.verdict, &told.journal, &mut told.gaps, blows.seed, told.took);
     assert!(told.gave_up.is_empty(), "{}", told.gave_up.join("\n"));
     told.verdict.must_be_clean();
+    blows.must_have_happened(&told.gaps, told.verdict.accepted);
+    assert!(told.verdict.restarted > 0, "no turn was begun again by another owner");
     assert!(told.verdict.resumed > 0, "no turn went on under another owner");
     assert!(told.verdict.completed * 100 >= told.verdict.accepted * 95, "too many turns did not complete");
 }
@@ -208,5 +210,6 @@ async fn store_without_fencing_is_detected_by_the_verdict() {
         "over a store that does not look: stale writes / clients whose turn has no end",
         format!("{} / {}", found.stale.len(), told.gave_up.len()),
     );
+    assert!(!told.gaps.stops.is_empty(), "no node was suspended");
     assert!(!found.stale.is_empty() || !told.gave_up.is_empty(), "stale writes are not found out");
 }

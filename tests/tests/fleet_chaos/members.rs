@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::web::Web;
-use turnway_tests::real::{PATIENCE, figure, size};
+use turnway_tests::real::{PATIENCE, amount, figure, size};
 
 async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
@@ -153,17 +153,17 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     let mut fleet = Fleet::start(dir.path(), &flags, None).await;
     let blows = Faults {
         seed: size("FLEET_MEMBERS_SEED", 1) as u64,
-        kills: size("FLEET_MEMBERS_KILLS", 3),
-        stops: size("FLEET_MEMBERS_STOPS", 2),
-        redis: size("FLEET_MEMBERS_REDIS_KILLS", 1),
+        kills: amount("FLEET_MEMBERS_KILLS", 3),
+        stops: amount("FLEET_MEMBERS_STOPS", 2),
+        redis: amount("FLEET_MEMBERS_REDIS_KILLS", 1),
         patience: 4 * PATIENCE,
     };
     let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let mut guests = JoinSet::new();
-    for n in 0..size("FLEET_MEMBERS_SESSIONS", 40) {
+    for n in 0..amount("FLEET_MEMBERS_SESSIONS", 40) {
         guests.spawn(MemberClient::new(Arc::clone(&stage), n, blows.seed).run());
     }
-    fleet.inject_faults(&stage, &mut Rng::from_number(blows.seed), &blows).await;
+    let gaps = fleet.inject_faults(&stage, &mut Rng::from_number(blows.seed), &blows).await;
     stage.end();
     let mut ended = Vec::new();
     while let Some(guest) = guests.join_next().await {
@@ -197,5 +197,6 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     for kind in ["agent.added", "agent.removed", "agent.switched", "handover.confirmed", "handover.rejected"] {
         assert!(counts.get(kind).is_some_and(|count| *count > 10), "{kind}: {counts:?}");
     }
+    blows.must_have_happened(&gaps, accepted);
     fleet.leave().await;
 }

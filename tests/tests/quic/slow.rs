@@ -15,7 +15,7 @@ use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::quic::{QuicConnection, TextStream, take};
 use turnway_tests::real::tls::Trust;
-use turnway_tests::real::wire::{ConnectionEnd, invoke};
+use turnway_tests::real::wire::invoke;
 use turnway_tests::real::{PATIENCE, figure};
 
 /// Sessions with an answer at once: the sum of what one session may buffer is several times the limit of one
@@ -119,7 +119,7 @@ async fn slow_reader_of_many_sessions_gets_all_text() {
 async fn client_that_reads_no_streams_is_disconnected() {
     let dir = tempdir().expect("a directory");
     let (agents, over) = talkers().await;
-    let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let (node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
     let begun = Instant::now();
     let line = line(quic, &trust, MANY).await;
     all(&over).await;
@@ -136,8 +136,12 @@ async fn client_that_reads_no_streams_is_disconnected() {
     let mut said = String::new();
     lane.rest(&mut said).await.expect("all of it");
     assert!(said == whole(MANY), "{} bytes", said.len());
-    again.until(|message| message["type"] == "done").await.expect("it is done");
-    assert_ne!(again.ask("p", json!({"type": "ping"})).await, Err(ConnectionEnd::Closed(4508)));
+    let done = again.until(|message| message["type"] == "done").await.expect("it is done");
+    assert_eq!((&done["status"], &done["text_bytes"]), (&json!("completed"), &json!(said.len())), "{done}");
+    let pong = again.ask("p", json!({"type": "ping"})).await.expect("the new connection stays open");
+    assert_eq!(pong["type"], "pong", "{pong}");
+    let closes = "turnway_link_closes_total{code=\"4508\",transport=\"quic\"} ";
+    assert_eq!(super::sample(&node, closes).await, 1.0);
 }
 
 /// The same stall in a WebTransport session.

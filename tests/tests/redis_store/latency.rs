@@ -78,7 +78,8 @@ async fn turn(node: &Node, session: &str) {
         }
     };
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
-    wire.until(|message| message["type"] == "done").await.expect("the turn ends");
+    let done = wire.until(|message| message["type"] == "done").await.expect("the turn ends");
+    assert_eq!(done["status"], "completed", "{done}");
 }
 
 /// Covers: G9, S-46.

@@ -24,8 +24,8 @@ async fn pin(pid: u32, core: usize) {
     }
 }
 
-/// Clients outside the storm: each runs short turns at a steady pace. Returns the due time and the duration of each
-/// turn.
+/// Clients outside the storm: each runs short turns at a steady pace, at least one. Returns the due time and the
+/// duration of each turn.
 async fn bystanders(
     to: SocketAddr,
     count: usize,
@@ -52,6 +52,7 @@ async fn bystanders(
                 assert_eq!((said.as_str(), &done["status"]), ("a word", &"completed".into()), "{done}");
                 took.push((since, since.elapsed()));
             }
+            assert!(!took.is_empty(), "{user} had no turn in the time of the storm");
             took
         });
     }
