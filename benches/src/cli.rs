@@ -16,13 +16,13 @@ const CONNECTIONS_MAX: u64 = 100_000;
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "turnway-bench", version, about = "Loads a node of Turnway and says what came of it.")]
+#[command(name = "turnway-bench", version, about = "Loads a Turnway node and reports the results.")]
 #[command(
     arg_required_else_help = true,
     after_help = "\
-With --rate a load is open: what is due is sent when it is due, whatever is still unanswered, and latency \
-counts from when it was due. Without, it is closed: each connection waits for the end of one before it begins \
-the next.
+With --rate the loop is open: requests are sent when they are due, regardless of open answers, and latency \
+counts from the due time. Without --rate the loop is closed: each connection waits for the end of one request \
+before it begins the next.
 
 Exit codes: 0 fine; 1 something was lost, wrong or never answered; 64 usage; 69 the server cannot be reached."
 )]
@@ -75,7 +75,7 @@ pub struct Aim {
     /// Say hello with this key instead of user ids
     #[arg(long, value_name = "KEY", env = "BENCH_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
-    /// Load a server that is not on this machine: you may do it this harm
+    /// Allow a server that is not on this machine: confirms that you may load it
     #[arg(long)]
     pub i_own_this_target: bool,
 }
@@ -199,7 +199,7 @@ pub struct Reconnect {
     /// Percent of the connections that are in the middle of an answer when they are dropped
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub open: u8,
-    /// Drop them all so often, if the duration allows
+    /// Number of rounds, each of which drops all connections, if the duration allows
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
 }
@@ -283,7 +283,7 @@ pub struct Agent {
     /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// It ends by itself after this
+    /// Maximum running time
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub duration: Duration,
     /// Tokens of an answer, unless the input says "count to N"

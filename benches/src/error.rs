@@ -62,7 +62,7 @@ impl fmt::Display for ConnectionFailure {
             Self::Closed(code) => write!(f, "the server closed a connection with {code}"),
             Self::Broken(why) => write!(f, "a connection broke: {why}"),
             Self::TimedOut => write!(f, "the server did not answer within {} s", ANSWER_TIMEOUT.as_secs()),
-            Self::Denied(why) => write!(f, "the server did not say welcome: {why}"),
+            Self::Denied(why) => write!(f, "the server did not answer with welcome: {why}"),
         }
     }
 }

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            print_stderr(&format!("turnway-bench: no runtime: {error}\n"));
+            print_stderr(&format!("turnway-bench: cannot start the runtime: {error}\n"));
             return CliExit::Unavailable.into();
         }
     };

@@ -362,7 +362,8 @@ async fn wait_for_sigint() {
 /// Returns eight random hexadecimal digits.
 fn tag() -> Result<String, BenchError> {
     let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_err(|error| BenchError::Unavailable(format!("no randomness: {error}")))?;
+    let failed = |error| BenchError::Unavailable(format!("the system provides no randomness: {error}"));
+    getrandom::fill(&mut bytes).map_err(failed)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -98,7 +98,7 @@ impl fmt::Display for BadTarget {
             Self::Foreign(address) => write!(
                 f,
                 "{address} is not on this machine. A load can do harm: \
-                 say --i-own-this-target if you may do it this harm"
+                 use --i-own-this-target if you are allowed to load it"
             ),
             Self::Sources => f.write_str("--sources needs a target in 127.0.0.0/8"),
         }

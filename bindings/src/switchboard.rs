@@ -308,7 +308,7 @@ impl Switchboard {
                 Reply::Refused(StoreRefusal::Damaged),
             ) => self.refuse_damaged(&key),
             (Op::Listen { key, .. }, Reply::Refused(_)) => self.refuse_registration(&key),
-            // The owner's session was closed off because of damaged records.
+            // The owner's session was quarantined because of damaged records.
             (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
                 self.reload_from_store(now, &key, token);
             }

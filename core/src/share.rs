@@ -154,7 +154,7 @@ impl Ledger {
 
     /// Gives back an amount that was taken or forced.
     pub fn release(&mut self, account: &Account, amount: u64) {
-        crate::invariant!(self.held >= amount, "{} are held and {amount} given back", self.held);
+        crate::invariant!(self.held >= amount, "{} held, but {amount} released", self.held);
         self.held -= amount;
         if self.shares.is_none() || amount == 0 {
             return;

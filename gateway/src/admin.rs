@@ -122,10 +122,10 @@ impl AdminPages {
         let page = match AdminRoute::find(request.method(), request.uri().path()) {
             Ok(page) => page,
             Err(StatusCode::NOT_FOUND) => {
-                return response::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here");
+                return response::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource");
             }
             Err(status) => {
-                return response::problem(status, Code::InvalidMessage, "not this way");
+                return response::problem(status, Code::InvalidMessage, "method not allowed");
             }
         };
         let (head, body) = request.into_parts();
@@ -151,9 +151,9 @@ impl AdminPages {
             Ok(AdminPage::Ready) => self.ready(),
             Ok(AdminPage::Metrics) if with_metrics => self.metrics(),
             Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => {
-                response::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
+                response::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "method not allowed")
             }
-            Ok(_) | Err(_) => response::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
+            Ok(_) | Err(_) => response::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource"),
         }
     }
 
@@ -169,8 +169,8 @@ impl AdminPages {
         match TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             Ok(()) => response::build(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
             Err(error) => {
-                tracing::error!(%error, "metrics cannot be told");
-                response::problem(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "metrics cannot be told")
+                tracing::error!(%error, "metrics cannot be encoded");
+                response::problem(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "metrics cannot be encoded")
             }
         }
     }
@@ -178,7 +178,7 @@ impl AdminPages {
     /// Starts the drain; a repeated request has no further effect.
     fn drain(&self) -> Response<Body> {
         if self.life.advance(NodePhase::Draining) {
-            tracing::info!("an operator asks to drain");
+            tracing::info!("drain requested by an operator");
         }
         response::json(StatusCode::ACCEPTED, &ReadinessBody::of(&self.life))
     }

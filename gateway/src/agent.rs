@@ -288,7 +288,7 @@ impl Agents {
         let key = invoke.key.clone();
         let run_id = invoke.run_id.clone();
         let attempt = invoke.attempt;
-        let event = AgentEvent::Failed(AgentFailure::Unavailable("its attempt broke off".to_owned()));
+        let event = AgentEvent::Failed(AgentFailure::Unavailable("the attempt's task panicked".to_owned()));
         let end = AttemptReport { key, run_id, attempt, epoch, event };
         let reports = self.0.reports.clone();
         let attempt = AttemptTask::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
@@ -312,7 +312,7 @@ impl Agents {
     ) -> Result<(AttemptAgent, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
             Some(AgentBackend::Http(http)) => {
-                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
                     place.forget();
@@ -324,17 +324,17 @@ impl Agents {
             Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
             // The connection has authenticated the agent.
             Some(AgentBackend::DialIn(desk)) => {
-                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 Ok((AttemptAgent::DialIn(Arc::clone(desk)), None, Some(place)))
             }
-            None => Err("not configured"),
+            None => Err("the agent is not configured on this node"),
         }
     }
 
     /// Returns the credential of a request about a run. The agent may speak for that run only.
     fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
-        let token = self.0.tokens.mint(key, run_id).map_err(|_| "no randomness")?;
-        let auth = bearer(&token).ok_or("no token")?;
+        let token = self.0.tokens.mint(key, run_id).map_err(|_| "the system provides no randomness")?;
+        let auth = bearer(&token).ok_or("the run token is not a valid header value")?;
         Ok((token, auth))
     }
 

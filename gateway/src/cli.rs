@@ -29,14 +29,14 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 fine, 1 failed, 64 wrong usage or configuration, 69 something needed is unavailable, 70 a bug.
+Exit codes: 0 success, 1 failure, 64 wrong usage or configuration, 69 service unavailable, 70 internal error.
 Try it: `turnway serve --demo`, and `turnway chat` in another terminal.";
 
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(name = "turnway", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Cli {
-    /// JSON instead of text: what is found on stdout, what goes wrong on stderr
+    /// Print JSON instead of text: results on stdout, errors on stderr
     #[arg(long, global = true)]
     pub json: bool,
     /// The command to run.
@@ -53,33 +53,33 @@ pub enum CliCommand {
     Chat(chat::ChatArgs),
     /// Show a session's log, fact by fact
     Replay(replay::ReplayArgs),
-    /// List sessions, the last made first
+    /// List sessions, newest first
     Sessions(sessions::SessionsArgs),
-    /// List the agents a gateway knows
+    /// List the agents of a gateway
     Agents(agents::AgentsArgs),
-    /// List the nodes of a fleet, and what each has to do
+    /// List the nodes of a fleet and the load of each
     Nodes(nodes::NodesArgs),
-    /// Say whether a node lives, or is ready: an exit code for container probes
+    /// Check whether a node is alive or ready; the exit code suits container probes
     Probe(probe::ProbeArgs),
-    /// Ask a node to take on nothing more and to leave, and wait for it
+    /// Start to drain a node; with --wait, wait until the node has stopped
     Drain(drain::DrainArgs),
-    /// Say whether a node would start with this configuration, or everything that is wrong with it
+    /// Check a configuration and report every error in it
     CheckConfig(serve::ServeArgs),
-    /// Print a complete configuration file that changes nothing
+    /// Print a complete configuration file with the default values
     DefaultConfig,
-    /// Print the page about the configuration, as Markdown
+    /// Print the configuration reference as Markdown
     ConfigDoc,
-    /// Make API keys, list them, take them back, by asking a node at its operators' address
+    /// Create, list, migrate and revoke API keys through a node's operators' listener
     #[command(subcommand)]
     Key(key::KeyCommand),
-    /// Make a certificate for this machine, to try TLS with
+    /// Create a self-signed certificate for this machine, to try TLS
     DevCert(dev_cert::DevCertArgs),
-    /// Look after an embedded store: check it, back it up, restore it
+    /// Check, back up or restore an embedded store
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Run listed programs for agents that ask
+    /// Run allowed programs as tools for agents
     ToolRunner(tool_runner::ToolRunnerArgs),
-    /// Say which build this is
+    /// Print the version of this build
     Version,
 }
 

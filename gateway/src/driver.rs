@@ -202,7 +202,7 @@ impl Driver {
 
     fn record_panic(&mut self, now: Mono) -> Option<DriverExit> {
         self.metrics.driver.count_panic();
-        tracing::error!("the switchboard broke one of its rules");
+        tracing::error!("the switchboard panicked");
         self.panics.add(now).then_some(DriverExit::Broken)
     }
 

@@ -81,7 +81,7 @@ pub fn router(desk: Arc<HttpContext>) -> Router {
 }
 
 async fn not_found() -> HttpProblem {
-    HttpProblem::new(Code::NotFound, "there is nothing here")
+    HttpProblem::new(Code::NotFound, "no such resource")
 }
 
 async fn method_not_allowed() -> HttpProblem {
@@ -90,7 +90,7 @@ async fn method_not_allowed() -> HttpProblem {
 
 impl fmt::Debug for HttpContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").finish_non_exhaustive()
+        f.debug_struct("HttpContext").finish_non_exhaustive()
     }
 }
 

@@ -70,16 +70,16 @@ pub struct KeySpec {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// There is no key with this id.
-    #[error("there is no key of this name")]
+    #[error("there is no key with this id")]
     Unknown,
     /// The key's seal does not match its content.
-    #[error("the key was changed in the store, or was made with another pepper: make it new")]
+    #[error("the key was changed in the store, or was created with another pepper; create a new key")]
     Changed,
     /// The store did not accept the change.
     #[error(transparent)]
     Store(#[from] KeyStoreError),
     /// The system gave no randomness for a new key.
-    #[error("the system gives no randomness: {0}")]
+    #[error("the system provides no randomness: {0}")]
     Randomness(getrandom::Error),
 }
 
@@ -119,7 +119,8 @@ impl ApiKeys {
         let is_first = self.last_read().generation.is_none();
         let others = keys.values().filter(|key| key.pepper != *self.keyring.pepper().id()).count();
         if is_first && others > 0 {
-            tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
+            let what = "keys were created with another pepper (auth.pepper) and are not valid here";
+            tracing::error!(keys = others, "{what}");
         }
         let before = self.keyring.unsealed_count();
         let undone = self.keyring.replace(keys);
@@ -127,15 +128,15 @@ impl ApiKeys {
         if unsealed > before {
             tracing::error!(
                 keys = unsealed,
-                "not sealed with this node's pepper: made by an earlier release, or changed in the store; they open \
-                 nothing (`turnway key list`, then `turnway key migrate` or new keys)"
+                "keys are not sealed with this node's pepper: created by an earlier release, or changed in the store; \
+                 they are not valid (`turnway key list`, then `turnway key migrate` or new keys)"
             );
         }
         *self.last_read() = KeysRead { generation: Some(generation), at: self.clock.mono() };
         self.close_revoked_links();
         if !undone.is_empty() {
             let keys = undone.len();
-            tracing::error!(keys, "the store has forgotten that keys were taken back; they are taken back again");
+            tracing::error!(keys, "the store has lost revocations of keys; revoking them again");
         }
         for id in undone {
             let now = self.clock.now().store;
@@ -161,9 +162,9 @@ impl ApiKeys {
             // Logged once for each outage.
             match &looked {
                 Err(error) if was_well => {
-                    tracing::error!(%error, "keys cannot be read; those that are known stay in use");
+                    tracing::error!(%error, "keys cannot be read; the known keys stay in use");
                 }
-                Ok(()) if !was_well => tracing::info!("keys are read again"),
+                Ok(()) if !was_well => tracing::info!("keys can be read again"),
                 Ok(()) | Err(_) => {}
             }
             was_well = looked.is_ok();
@@ -195,7 +196,7 @@ impl ApiKeys {
         self.metrics.auth.set_keys(good.len());
         let cut = self.links.close_revoked(|name| !good.contains(name));
         if cut > 0 {
-            tracing::info!(links = cut, "closed: their keys open nothing any more");
+            tracing::info!(links = cut, "closed links whose keys are no longer valid");
             self.metrics.auth.count_closed_links(cut);
         }
     }
@@ -277,5 +278,5 @@ impl ApiKeys {
 
 /// Logs that the system gives no randomness. Only an operator can repair it, so the request's own answer is not enough.
 fn log_missing_randomness(error: &getrandom::Error) {
-    tracing::error!(%error, "the system gives no randomness: keys and secrets cannot be made or changed");
+    tracing::error!(%error, "the system provides no randomness: keys and secrets cannot be created or changed");
 }

@@ -244,7 +244,7 @@ impl Pool {
     fn resource_name(self) -> &'static str {
         match self {
             Self::Tcp | Self::Quic => "connections",
-            Self::Reads => "reads at a time",
+            Self::Reads => "concurrent reads",
         }
     }
 }

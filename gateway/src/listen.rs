@@ -162,7 +162,7 @@ impl Listener {
                 }
                 (Ok((stream, _)), Err(_)) => house.refuse(&stream, HandshakeOutcome::Full, FULL_RESPONSE),
                 (Err(error), _) => {
-                    tracing::warn!(%error, "cannot accept");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -211,7 +211,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<ListenerCont
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "a connection ended with an error");
     }
 }
 
@@ -276,7 +276,7 @@ impl ListenerContext {
             IncomingRequest { permit: Arc::clone(room), is_page: request.headers().contains_key(header::ORIGIN) };
         if let Some(wait) = arrival.permit.guest.lockout_remaining(arrival.is_page) {
             self.metrics.auth.count_denied(DenialReason::Locked);
-            let why = "too many credentials that are not good came from this address";
+            let why = "too many invalid credentials from this address";
             let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
             return Either::Left(ready(response::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
         }

@@ -136,7 +136,7 @@ fn in_runtime(command: impl Future<Output = Result<CliExit, CliError>>) -> Resul
 }
 
 fn runtime(mut builder: Builder) -> Result<Runtime, CliError> {
-    builder.enable_all().build().map_err(|error| CliError::Unavailable(format!("no runtime: {error}")))
+    builder.enable_all().build().map_err(|error| CliError::Unavailable(format!("cannot start the runtime: {error}")))
 }
 
 fn log_format(log: LogFormat) -> LogShape {

@@ -36,7 +36,7 @@ pub fn spawn_required(
 /// Runs a task that the node cannot run without, as part of another task.
 pub async fn run_required(name: &'static str, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-        record_panic(name, "the node cannot do without it and ends");
+        record_panic(name, "the node cannot run without it and exits");
         fail_node(name);
     }
 }
@@ -45,7 +45,7 @@ pub async fn run_required(name: &'static str, task: impl Future<Output = ()>) {
 pub async fn run_caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
     let is_caught = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if is_caught {
-        record_panic(name, "who waits for it is told");
+        record_panic(name, "its waiters are notified");
     }
     is_caught
 }
@@ -76,7 +76,7 @@ pub async fn run_restarting<F: Future<Output = ()>>(name: &'static str, mut task
         if run.catch_unwind().await.is_ok() {
             return;
         }
-        record_panic(name, "it is begun again");
+        record_panic(name, "it is restarted");
         if began.elapsed() >= HEALTHY_AFTER {
             wait = BACKOFF;
         }

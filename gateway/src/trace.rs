@@ -30,7 +30,7 @@ pub fn start(shape: LogShape, level: Option<&str>) {
         LogShape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
     };
     if started.is_err() {
-        tracing::debug!("somebody else already logs");
+        tracing::debug!("a logger is already installed");
     }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -57,7 +57,7 @@ fn uses_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
-    if text.starts_with("invariant: ") { text } else { "not said: it may quote content" }
+    if text.starts_with("invariant: ") { text } else { "message withheld: it may quote content" }
 }
 
 /// Writes a field so that it cannot forge a line or send control sequences to a terminal (S-39). JSON escapes by

@@ -119,7 +119,8 @@ async fn agents_file(workspace: &Path) -> Result<Option<String>, HookError> {
             // The cut is inside a character.
             bytes.truncate(error.valid_up_to());
         }
-        tracing::warn!(path = %path.display(), "only its beginning is part of the system prompt");
+        let what = "AGENTS.md exceeds the limit; only its beginning is used in the system prompt";
+        tracing::warn!(path = %path.display(), "{what}");
     }
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -75,7 +75,7 @@ pub enum TurnFailure {
     #[error("refused: {0}")]
     Refused(HookError),
     /// No plugin gave an output.
-    #[error("run_model: nobody answered")]
+    #[error("run_model: no plugin gave an output")]
     NoOutput,
     /// The model reported an error in the middle of its answer.
     #[error("run_model: {0}")]

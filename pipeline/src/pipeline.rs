@@ -126,13 +126,13 @@ impl PipelineInner {
             let place = failure.location();
             match failure {
                 TurnFailure::Cancelled | TurnFailure::Refused(_) => {
-                    tracing::info!(session, code, place, "a turn was not answered");
+                    tracing::info!(session, code, place, "turn refused or cancelled");
                 }
                 TurnFailure::Hook { .. }
                 | TurnFailure::NoOutput
                 | TurnFailure::ModelError(_)
                 | TurnFailure::TooLarge(_) => {
-                    tracing::error!(session, code, place, "a turn has failed");
+                    tracing::error!(session, code, place, "turn failed");
                 }
             }
             self.report_failure(PipelineStage::Turn, failure, &inbound.envelope).await;
@@ -237,7 +237,7 @@ impl PipelineInner {
             if let Err(failure) = &saved {
                 let code = failure.code();
                 let place = failure.location();
-                tracing::error!(code, place, "state was not saved");
+                tracing::error!(code, place, "a plugin failed to save its state");
             }
             ended = ended.and(saved);
         }
@@ -313,7 +313,7 @@ impl PipelineInner {
             if let Err(error) = heard {
                 let code = error.code();
                 let place = error.location();
-                tracing::warn!(code, place, "who hears of errors had one");
+                tracing::warn!(code, place, "a plugin's on_error hook failed");
             }
         }
     }

@@ -225,7 +225,7 @@ async def who_is_late(h3: int, ca: str) -> None:
             assert (closed["type"], closed["code"]) == ("(closed)", code), closed
         gone = await road.next()
         assert gone["type"] == "(gone)" and gone["code"] == NO_ERROR, gone
-        assert told or gone["reason"] == "no CONNECT in time", gone
+        assert told or gone["reason"] == "no CONNECT request in time", gone
         assert 3 < asyncio.get_running_loop().time() - began < 10, "in time"
         await road.stack.aclose()
 

@@ -104,19 +104,19 @@ async fn damaged_session_does_not_affect_other_sessions() {
             assert_eq!(nodes["nodes"][0]["damaged_sessions"], 1);
             let (_, metrics) = http::get(node.admin, "/metrics").await.expect("an answer");
             assert!(metrics.contains("\nturnway_store_damaged_sessions 1\n"));
-            assert!(node.log().contains("a session is closed off") || node.log().contains("are closed off"));
+            assert!(node.log().contains("a session is quarantined") || node.log().contains("are quarantined"));
             assert_eq!(node.terminate().await, Some(0));
         }
         let checked = turnway(&["store", "check", text(&data)]).await;
-        assert!(checked.code == Some(1) && checked.out.contains("closed off"), "{checked:?}");
+        assert!(checked.code == Some(1) && checked.out.contains("quarantined"), "{checked:?}");
         let copy = dir.path().join("copy");
         let saved = dir.path().join("saved");
         let made = turnway(&["store", "backup", text(&data), text(&copy)]).await;
-        assert!(made.code == Some(1) && made.out.contains("1 damaged sessions were left out"), "{made:?}");
+        assert!(made.code == Some(1) && made.out.contains("1 damaged sessions were omitted"), "{made:?}");
         let made = turnway(&["store", "check", text(&data), "--salvage", text(&saved)]).await;
-        assert!(made.code == Some(0) && made.out.contains("left out"), "{made:?}");
+        assert!(made.code == Some(0) && made.out.contains("were omitted"), "{made:?}");
         let made = turnway(&["store", "check", text(&data), "--repair"]).await;
-        assert!(made.code == Some(0) && made.out.contains("whole now"), "{made:?}");
+        assert!(made.code == Some(0) && made.out.contains("repaired"), "{made:?}");
         for whole in [&data, &copy, &saved] {
             let checked = turnway(&["store", "check", text(whole), "--json"]).await;
             assert_eq!((checked.code, &checked.json()["sessions"]), (Some(0), &json!(8)), "{checked:?}");

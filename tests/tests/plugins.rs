@@ -79,7 +79,7 @@ async fn turn_is_filtered_by_the_plugins_of_its_node() {
     assert!(second.ends_with(&format!(" UTC.\n> all\n> {SHOWN}\nall")), "{second}");
     // Commands are answered before any agent is called.
     let (said, _) = ann.turn("s1", "ada", "r3", ",status").await.expect("an answer");
-    assert!(said.starts_with("session s1\nknown: ") && said.contains("last_messages"), "{said}");
+    assert!(said.starts_with("session s1\nstate keys: ") && said.contains("last_messages"), "{said}");
     assert_eq!(agents.journal().len(), 2);
     assert_eq!(diary(dir.path())[..2], [format!("s1 fine {}", SHOWN.len()), format!("s1 fine {}", SHOWN.len())]);
     // Each turn is in the session's log, whether an agent or a plugin answered the turn.
@@ -195,7 +195,7 @@ async fn node_without_plugins_answers_commands() {
     ann.say(cancel).await.expect("sent");
     let run = asked["run_id"].as_str().expect("a run").to_owned();
     let help = ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("help");
-    assert_eq!(help["text"], ",help: this\n,status: the session, and what is known of it");
+    assert_eq!(help["text"], ",help: list the commands\n,status: show the session and the keys of its state");
     let ended = ann.until(done(&run)).await.expect("an end");
     assert_eq!(ended["status"], "completed", "{ended}");
 }

@@ -214,7 +214,7 @@ fn damaged_byte_blocks_at_most_one_session() {
         harmless += usize::from(differs.is_empty());
         assert!(rig.faults.try_recv().is_err(), "byte {at}: the store failed");
     }
-    assert!(closed > 0 && harmless > 0, "{closed} closed off, {harmless} harmless");
+    assert!(closed > 0 && harmless > 0, "{closed} quarantined, {harmless} harmless");
 }
 
 /// Requests for the damaged session are refused, requests for other sessions in the same batch are not.
@@ -255,7 +255,7 @@ fn damaged_session_is_blocked_alone() {
         assert!(is_closed_off(&rig.ask(read)));
     }
     let report = check(damaged.path(), &options()).expect("checked");
-    assert!(report.damages == 1 && report.complaints[0].contains("closed off"), "{report:?}");
+    assert!(report.damages == 1 && report.complaints[0].contains("quarantined"), "{report:?}");
     // A copy leaves the damaged session out and reports this; a repaired store has no damage.
     let to = tempfile::tempdir().expect("a directory");
     let copied = copy(damaged.path(), to.path(), &options()).expect("copied");

@@ -34,7 +34,7 @@ pub struct EchoServer {
     /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// It ends by itself after this
+    /// Maximum running time
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub duration: Duration,
     /// By QUIC, with the certificate in this directory, which is made where there is none

@@ -37,7 +37,7 @@ const ROW_MAX: Duration = Duration::from_secs(8 * 60);
 pub async fn run(args: &Compare) -> Result<CliExit, BenchError> {
     tokio::select! {
         done = compare(args) => done,
-        () = termination_signal() => Err(BenchError::Failed("told to stop; nothing is written".to_owned())),
+        () = termination_signal() => Err(BenchError::Failed("stopped by a signal; nothing is written".to_owned())),
     }
 }
 
@@ -53,7 +53,7 @@ async fn compare(args: &Compare) -> Result<CliExit, BenchError> {
         let peer = system::driver(system);
         let version = peer.version(&ground);
         if let Err(why) = &version {
-            print_stderr(&format!("{} is left out: {why}\n", peer.name()));
+            print_stderr(&format!("{} is skipped: {why}\n", peer.name()));
         }
         columns.push((peer, Column { system, version, cells: Vec::new() }));
     }

@@ -123,8 +123,8 @@ fn remarks(sheet: &ReportData<'_>) -> Vec<String> {
         remarks.push(late.to_owned());
     }
     for (count, what) in [
-        (of(Count::Gaps), "pieces were missing, twice there, or out of order"),
-        (of(Count::Mismatches), "answers were not what they had to be"),
+        (of(Count::Gaps), "pieces were missing, repeated or out of order"),
+        (of(Count::Mismatches), "answers differ from the expected ones"),
         (of(Count::Unanswered), "were not answered in time"),
     ] {
         if count > 0 {
@@ -132,7 +132,7 @@ fn remarks(sheet: &ReportData<'_>) -> Vec<String> {
         }
     }
     if sheet.mode_figures.count == 0 {
-        remarks.push(format!("no {}: there is nothing to measure", sheet.mode_figures.unit));
+        remarks.push(format!("no {} were measured", sheet.mode_figures.unit));
     }
     remarks
 }

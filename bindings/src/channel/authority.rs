@@ -48,7 +48,7 @@ pub fn check_access(principal: &Principal, action: ClientOperation) -> Result<()
     if principal.writes || !action.writes() {
         return Ok(());
     }
-    Err(Refusal::new(Code::Forbidden, "this credential may only read"))
+    Err(Refusal::new(Code::Forbidden, "this credential is read-only"))
 }
 
 /// Checks whether a principal may perform an operation on a session. `owner` is the session's user within the

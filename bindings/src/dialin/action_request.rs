@@ -24,19 +24,19 @@ pub(super) fn parse(mut body: Fields, run: &QualifiedRun) -> Result<ActionReques
     let timeout_ms = field("action", fields::integer(&mut body, "timeout_ms"))?;
     let args = fields::any(&mut body, "args");
     let name = action_id.map(|id| AgentEventId::parse(&id)).transpose();
-    let name = name.map_err(|_| broken_message("an action whose name is not 1 to 128 visible ASCII characters"))?;
+    let name = name.map_err(|_| broken_message("action_id must be 1 to 128 visible ASCII characters"))?;
     let kind = action_type.or(event.filter(|kind| kind != "action"));
     let what = match (kind.as_deref(), tool) {
         (Some("say"), _) => say(text.unwrap_or_default())?,
         (None, None) if text.is_some() => say(text.unwrap_or_default())?,
-        (Some("tool_call") | None, None) => return Err(broken_message("an action without a tool")),
+        (Some("tool_call") | None, None) => return Err(broken_message("action has no tool")),
         (Some("tool_call") | None, Some(tool)) => {
-            let tool = ToolName::parse(&tool).map_err(|_| broken_message("an action of no tool"))?;
+            let tool = ToolName::parse(&tool).map_err(|_| broken_message("action has an invalid tool name"))?;
             let args = check_size(unqualify_args(&tool, args, run)?)?;
             let args = args.unwrap_or_else(|| Json(Value::Object(Map::default())));
             ActionSpec::ToolCall { tool, args }
         }
-        (Some(_), _) => return Err(broken_message("an action of no kind")),
+        (Some(_), _) => return Err(broken_message("action has an unknown type")),
     };
     let timeout = timeout_ms.map(Duration::from_millis).map(|wait| wait.min(limits::ACTION_TIMEOUT_MAX));
     Ok(ActionRequest { name, what, timeout })

@@ -116,7 +116,7 @@ fn delta(body: &mut Fields, run: &QualifiedRun) -> Result<(String, TextKind), Ag
     let named = field(EVENT, fields::text(body, "run_id"))?;
     if named.is_some_and(|named| !run.is_named(&named)) {
         // An agent that confuses its runs must not show one user's answer to another user.
-        return Err(broken_message("a delta of another run"));
+        return Err(broken_message("delta names another run"));
     }
     let kind = match field(EVENT, fields::text(body, "kind"))?.as_deref() {
         None | Some("text") => TextKind::Text,
@@ -131,7 +131,7 @@ fn state(mut body: Fields) -> Result<(String, Option<Json>), AgentFailure> {
     let state = fields::text(&mut body, "state").and_then(|state| required(state, "state"));
     let state = field("state", state)?;
     if state.is_empty() || state.len() > NAME_BYTES_MAX || state.chars().any(char::is_control) {
-        return Err(broken_message("a state that is no word"));
+        return Err(broken_message("state is empty, too long or contains control characters"));
     }
     Ok((state, check_size(fields::any(&mut body, "detail"))?))
 }
@@ -140,7 +140,8 @@ fn parse_steer_ack(mut body: Fields) -> Result<AgentMessage, AgentFailure> {
     const EVENT: &str = "steer_ack";
     let message_id = fields::text(&mut body, "message_id").and_then(|id| required(id, "message_id"));
     let message_id = field(EVENT, message_id)?;
-    let message_id = MessageId::parse(&message_id).map_err(|_| broken_message("a steer_ack of no message"))?;
+    let message_id = MessageId::parse(&message_id);
+    let message_id = message_id.map_err(|_| broken_message("steer_ack has an invalid message_id"))?;
     // An unknown outcome is not an acceptance: the input becomes a turn of its own and is not lost.
     let outcome = fields::text(&mut body, "outcome").ok().flatten();
     let outcome = outcome.and_then(|word| SteerOutcome::parse(&word)).unwrap_or(SteerOutcome::Refused);
@@ -150,7 +151,8 @@ fn parse_steer_ack(mut body: Fields) -> Result<AgentMessage, AgentFailure> {
 fn handover(mut body: Fields) -> Result<HandoverRequest, AgentFailure> {
     const EVENT: &str = "handover_request";
     let to = fields::text(&mut body, "to").and_then(|to| required(to, "to"));
-    let to = AgentId::parse(&field(EVENT, to)?).map_err(|_| broken_message("a handover_request to no agent"))?;
+    let to = AgentId::parse(&field(EVENT, to)?);
+    let to = to.map_err(|_| broken_message("handover_request has an invalid agent id in `to`"))?;
     let reason = field(EVENT, fields::text(&mut body, "reason"))?.unwrap_or_default();
     let summary = field(EVENT, fields::text(&mut body, "summary"))?.unwrap_or_default();
     if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
@@ -176,8 +178,8 @@ fn parse_error(mut body: Fields) -> Result<AgentFailure, AgentFailure> {
 
 /// Parses the id of an event of a resumable agent, which is required.
 fn parse_event_id(id: Option<&str>) -> Result<AgentEventId, AgentFailure> {
-    let id = id.ok_or_else(|| broken_message("an event without an id, and its run is to outlive its owner"))?;
-    AgentEventId::parse(id).map_err(|_| broken_message("an event whose id is not 1 to 128 visible ASCII characters"))
+    let id = id.ok_or_else(|| broken_message("event without an id; events of a resumable agent need one"))?;
+    AgentEventId::parse(id).map_err(|_| broken_message("event id must be 1 to 128 visible ASCII characters"))
 }
 
 fn parse_object(name: &str, data: &str) -> Result<Fields, AgentFailure> {
@@ -224,13 +226,13 @@ pub(super) fn parse_types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
     }
     let types = match fields::list(&mut body, "types", limits::SUBSCRIBE_TYPES_MAX) {
         Err(MalformedReason::TooManyItems(_)) => {
-            return Err(broken_message("a subscribe to too many types"));
+            return Err(broken_message("subscribe names too many types"));
         }
         types => field("subscribe", types)?,
     };
     let pattern = |text: &Value| text.as_str().and_then(|text| Pattern::parse(text).ok());
     let patterns = types.iter().map(pattern).collect::<Option<_>>();
-    patterns.ok_or_else(|| broken_message("a subscribe whose types are no patterns"))
+    patterns.ok_or_else(|| broken_message("subscribe contains an invalid type pattern"))
 }
 
 #[cfg(test)]
@@ -300,31 +302,31 @@ mod tests {
     #[test]
     fn malformed_event_is_reported_without_content() {
         check("delta", r#"{"text":"canary"#, "malformed delta event");
-        check("delta", r#"{"text":3}"#, "malformed delta event: field of wrong type or form: text");
+        check("delta", r#"{"text":3}"#, "malformed delta event: field has the wrong type or format: text");
         check("delta", "{}", "malformed delta event: field missing: text");
-        check("delta", r#"{"text":"a","kind":"song"}"#, "wrong type or form: kind");
-        check("delta", r#"{"text":"a","run_id":7}"#, "wrong type or form: run_id");
-        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a key twice");
+        check("delta", r#"{"text":"a","kind":"song"}"#, "wrong type or format: kind");
+        check("delta", r#"{"text":"a","run_id":7}"#, "wrong type or format: run_id");
+        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a duplicate key");
         check("delta", "7", "malformed delta event: not a JSON object");
-        check("done", r#"{"stop_reason":7}"#, "malformed done event: field of wrong type or form: stop_reason");
-        check("error", r#"{"code":7}"#, "wrong type or form: code");
-        check("action", r#"{"tool":"t","timeout_ms":"x"}"#, "wrong type or form: timeout_ms");
+        check("done", r#"{"stop_reason":7}"#, "malformed done event: field has the wrong type or format: stop_reason");
+        check("error", r#"{"code":7}"#, "wrong type or format: code");
+        check("action", r#"{"tool":"t","timeout_ms":"x"}"#, "wrong type or format: timeout_ms");
         check("handover_request", "{}", "field missing: to");
         check("delta", r#"{"text":"a","run_id":"s1.other"}"#, "another run");
-        check("state", r#"{"state":"a\u0000b"}"#, "no word");
-        check("state", &format!(r#"{{"state":"{}"}}"#, "x".repeat(257)), "no word");
+        check("state", r#"{"state":"a\u0000b"}"#, "control characters");
+        check("state", &format!(r#"{{"state":"{}"}}"#, "x".repeat(257)), "too long");
         check("state", &format!(r#"{{"state":"x","detail":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
         check("state", &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)), "nested deeper");
-        check("action", "{}", "an action without a tool");
-        check("action", r#"{"type":"dance"}"#, "an action of no kind");
-        check("action", r#"{"tool":"no tool!"}"#, "an action of no tool");
-        check("action", r#"{"tool":"t","action_id":"a b"}"#, "whose name is");
+        check("action", "{}", "action has no tool");
+        check("action", r#"{"type":"dance"}"#, "action has an unknown type");
+        check("action", r#"{"tool":"no tool!"}"#, "action has an invalid tool name");
+        check("action", r#"{"tool":"t","action_id":"a b"}"#, "action_id must be");
         check("action", &format!(r#"{{"tool":"t","args":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
         check("subscribe", "{}", "malformed subscribe event");
-        check("subscribe", r#"{"types":["a b"]}"#, "no patterns");
+        check("subscribe", r#"{"types":["a b"]}"#, "invalid type pattern");
         check("subscribe", &format!(r#"{{"types":["a"{}]}}"#, r#","a""#.repeat(32)), "too many types");
         check("handover_request", "{}", "malformed handover_request event");
-        check("handover_request", r#"{"to":"no agent"}"#, "to no agent");
+        check("handover_request", r#"{"to":"no agent"}"#, "invalid agent id");
         let long = format!(r#"{{"to":"bob","summary":"{}"}}"#, "x".repeat(16 * 1024 + 1));
         check("handover_request", &long, "TooLarge");
         check("done", &format!(r#"{{"usage":{}"#, "[".repeat(60_000)), "malformed done event");

@@ -122,7 +122,7 @@ impl Machine for DialIn {
         }
         match input {
             Input::Text(text) => self.handle_text(now, &text),
-            Input::Binary => self.close(1003, "binary messages are not spoken here"),
+            Input::Binary => self.close(1003, "binary messages are not supported"),
             Input::TooLarge => self.too_large(now),
             Input::SignOfLife => self.last_activity = now.mono,
             Input::PartialMessage => self.handle_part(now),
@@ -145,10 +145,10 @@ impl Machine for DialIn {
             return;
         }
         if self.expires.as_mut().is_some_and(|expiry| expiry.has_expired(now)) {
-            return self.unauthorized(now, &None, "the token has ended");
+            return self.unauthorized(now, &None, "the token has expired");
         }
         if self.stall_deadline().is_some_and(|at| at <= now.mono) {
-            return self.close(4508, "messages were not read");
+            return self.close(4508, "the agent did not read its messages in time");
         }
         if self.idle_deadline() <= now.mono {
             return self.close(1001, "idle");
@@ -284,11 +284,11 @@ impl DialIn {
                 self.write(now, shown::refreshed(now.store, request_id, expires));
             }
             RefreshOutcome::NotRequired => {
-                let why = "what this connection has shown does not end by itself";
+                let why = "this connection's credential does not expire and cannot be refreshed";
                 self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
             }
             RefreshOutcome::Denied => {
-                self.unauthorized(now, request_id, "expected a good token of the same user");
+                self.unauthorized(now, request_id, "expected a valid token of the same user");
             }
             RefreshOutcome::RateLimited => {
                 let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
@@ -319,7 +319,7 @@ impl DialIn {
         self.close(4401, "unauthorized");
     }
     fn too_large(&mut self, now: Now) {
-        let why = format!("a message may have {MESSAGE_BYTES_MAX} bytes here");
+        let why = format!("message exceeds the limit of {MESSAGE_BYTES_MAX} bytes");
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }

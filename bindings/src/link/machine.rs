@@ -126,7 +126,7 @@ impl Machine for Link {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Text(text) => self.handle_text(now, text),
-            Input::Binary => self.close(1003, "binary messages are not spoken here"),
+            Input::Binary => self.close(1003, "binary messages are not supported"),
             Input::TooLarge => self.too_large(now, self.message_bytes_max()),
             Input::SignOfLife => self.last_activity = now.mono,
             Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
@@ -145,13 +145,13 @@ impl Machine for Link {
         }
         // Closing comes first: a link that ends needs no heartbeat.
         if self.leave_at.is_some_and(|at| at <= now.mono) {
-            return self.close(4503, "this node leaves");
+            return self.close(4503, "this node is draining; retry on another node");
         }
         if self.expires.as_mut().is_some_and(|expiry| expiry.has_expired(now)) {
-            return self.unauthorized(now, None, "the token has ended".into());
+            return self.unauthorized(now, None, "the token has expired".into());
         }
         if self.stall_deadline().is_some_and(|at| at <= now.mono) {
-            return self.close(4508, "messages were not read");
+            return self.close(4508, "the client did not read its messages in time");
         }
         if self.answer_deadline().is_some_and(|at| at <= now.mono) {
             self.expire_answers(now);
@@ -160,7 +160,7 @@ impl Machine for Link {
             }
         }
         match &self.phase {
-            LinkPhase::AwaitingHello(_) => self.close(4408, "no hello"),
+            LinkPhase::AwaitingHello(_) => self.close(4408, "no hello received in time"),
             LinkPhase::Authenticating(_) | LinkPhase::Open if self.idle_deadline() <= now.mono => {
                 self.close(1001, "idle")
             }
@@ -204,9 +204,9 @@ impl Link {
                 {
                     asking.early_messages.push(text);
                 } else {
-                    let refusal = Refusal::new(Code::RateLimited, "too much was sent before welcome");
+                    let refusal = Refusal::new(Code::RateLimited, "too many messages before welcome");
                     self.refuse(now, &None, refusal);
-                    self.close(4429, "too much was sent before welcome");
+                    self.close(4429, "too many messages before welcome");
                 }
             }
             LinkPhase::Open => self.handle_message(now, &text),
@@ -227,10 +227,10 @@ impl Link {
                 | ClientMessage::Ping { .. }
                 | ClientMessage::Unsupported { .. },
             ) => {
-                self.unauthorized(now, None, "hello comes first".into());
+                self.unauthorized(now, None, "the first message must be hello".into());
             }
             Err(Malformed { request_id, reason: flaw }) => {
-                self.unauthorized(now, request_id, format!("hello comes first: {flaw}").into());
+                self.unauthorized(now, request_id, format!("the first message must be hello: {flaw}").into());
             }
         }
     }
@@ -309,7 +309,7 @@ impl Link {
             Ok(None) => self.outputs.push_back(Output::CommandDeferred),
             Err(TooManyQueued { request_id }) => {
                 self.outputs.push_back(Output::CommandDeferred);
-                let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
+                let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
                 self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
         }
@@ -334,7 +334,7 @@ impl Link {
         self.malformed_times.push(now.mono);
         let most = limits::BAD_MESSAGES_MAX * if planted(Planted::BadMessagesDoubled) { 2 } else { 1 };
         if self.malformed_times.len() >= most {
-            self.close(4400, "too many bad messages");
+            self.close(4400, "too many malformed messages");
         }
     }
 
@@ -386,7 +386,7 @@ impl Link {
         if matches!(self.phase, LinkPhase::Closed) {
             return;
         }
-        let why = format!("a message may have {max} bytes here");
+        let why = format!("message exceeds the limit of {max} bytes");
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }

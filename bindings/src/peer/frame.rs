@@ -203,14 +203,14 @@ impl<'de> Visitor<'de> for MessageListVisitor {
     type Value = MessageList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {FRAME_MESSAGES_MAX} words")
+        write!(f, "at most {FRAME_MESSAGES_MAX} messages")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<MessageList, A::Error> {
         let mut words = Vec::new();
         while let Some(next) = from.next_element()? {
             if words.len() == FRAME_MESSAGES_MAX {
-                return Err(A::Error::custom("too many words"));
+                return Err(A::Error::custom("too many messages"));
             }
             words.push(next);
         }

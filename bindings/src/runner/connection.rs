@@ -131,7 +131,7 @@ impl Machine for RunnerConnection {
         }
         match input {
             Input::Text(text) => self.handle_text(now, &text),
-            Input::Binary => self.close(1003, "binary messages are not spoken here"),
+            Input::Binary => self.close(1003, "binary messages are not supported"),
             Input::TooLarge => self.too_large(now),
             Input::SignOfLife => self.last_activity = now.mono,
             Input::Send(word) => self.write(now, word.to_json(now.store)),
@@ -153,10 +153,10 @@ impl Machine for RunnerConnection {
             return;
         }
         if self.expires.as_mut().is_some_and(|expiry| expiry.has_expired(now)) {
-            return self.unauthorized(now, &None, "the token has ended");
+            return self.unauthorized(now, &None, "the token has expired");
         }
         if self.stall_deadline().is_some_and(|at| at <= now.mono) {
-            return self.close(4508, "messages were not read");
+            return self.close(4508, "the runner did not read its messages in time");
         }
         if self.idle_deadline() <= now.mono {
             return self.close(1001, "idle");
@@ -191,7 +191,7 @@ impl RunnerConnection {
         // Serde would also accept a JSON array with the fields in order.
         let head = Some(text).filter(|text| text.trim_ascii_start().starts_with('{'));
         let Some(head) = head.and_then(|text| serde_json::from_str::<RunnerRoutingFields<'_>>(text).ok()) else {
-            return self.handle_malformed(now, &None, "not a message");
+            return self.handle_malformed(now, &None, "not a JSON object with a type");
         };
         let request_id = head.request_id.as_deref().and_then(|id| RequestId::parse(id).ok());
         match (&*head.kind, head.token) {
@@ -206,7 +206,7 @@ impl RunnerConnection {
                 Some(Err(InvalidRunnerMessage(why))) => self.handle_malformed(now, &request_id, why),
                 // A newer runner, or one that uses a client's message: not counted as malformed.
                 None => {
-                    let why = "not a message that a tool runner may send to this release";
+                    let why = "this message type is not supported from tool runners";
                     self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
                 }
             },
@@ -220,11 +220,11 @@ impl RunnerConnection {
                 self.write(now, shown::refreshed(now.store, request_id, expires));
             }
             RefreshOutcome::NotRequired => {
-                let why = "what this connection has shown does not end by itself";
+                let why = "this connection's credential does not expire and cannot be refreshed";
                 self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
             }
             RefreshOutcome::Denied => {
-                self.unauthorized(now, request_id, "expected a good token of the same user");
+                self.unauthorized(now, request_id, "expected a valid token of the same user");
             }
             RefreshOutcome::RateLimited => {
                 let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
@@ -256,7 +256,7 @@ impl RunnerConnection {
     }
 
     fn too_large(&mut self, now: Now) {
-        let why = format!("a message may have {MESSAGE_BYTES_MAX} bytes here");
+        let why = format!("message exceeds the limit of {MESSAGE_BYTES_MAX} bytes");
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }
@@ -267,7 +267,7 @@ impl RunnerConnection {
         self.malformed_times.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.malformed_times.push(now.mono);
         if self.malformed_times.len() >= limits::BAD_MESSAGES_MAX {
-            self.close(4400, "too many bad messages");
+            self.close(4400, "too many malformed messages");
         }
     }
 

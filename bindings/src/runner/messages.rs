@@ -189,9 +189,9 @@ impl FromRunner {
     fn parse_system(text: &str) -> Result<Self, InvalidRunnerMessage> {
         let body: RunnerMessageBody<'_> = serde_json::from_str(text).map_err(|_| InvalidRunnerMessage("malformed"))?;
         let name = body.name.as_deref().ok_or(InvalidRunnerMessage("name is missing"))?;
-        let name = SystemName::parse(name).map_err(|_| InvalidRunnerMessage("name is none"))?;
+        let name = SystemName::parse(name).map_err(|_| InvalidRunnerMessage("name is invalid"))?;
         let action_id = body.action_id.as_deref().map(QualifiedAction::parse).transpose();
-        let action_id = action_id.map_err(|_| InvalidRunnerMessage("action_id is none"))?;
+        let action_id = action_id.map_err(|_| InvalidRunnerMessage("action_id is invalid"))?;
         let data =
             body.data.map(|data| parse_json(data)?.ok_or(InvalidRunnerMessage("data is too large"))).transpose()?;
         Ok(Self::System { action_id, name, data })
@@ -200,7 +200,7 @@ impl FromRunner {
     fn parse_action_message(kind: &str, text: &str) -> Result<Self, InvalidRunnerMessage> {
         let body: RunnerMessageBody<'_> = serde_json::from_str(text).map_err(|_| InvalidRunnerMessage("malformed"))?;
         let action_id = body.action_id.as_deref().ok_or(InvalidRunnerMessage("action_id is missing"))?;
-        let action_id = QualifiedAction::parse(action_id).map_err(|_| InvalidRunnerMessage("action_id is none"))?;
+        let action_id = QualifiedAction::parse(action_id).map_err(|_| InvalidRunnerMessage("action_id is invalid"))?;
         Ok(match kind {
             "invoked" => Self::Invoked { action_id, pid: body.pid },
             "progress" => {
@@ -211,7 +211,8 @@ impl FromRunner {
                 let ok = body.ok.ok_or(InvalidRunnerMessage("ok is missing"))?;
                 let result = body.result.map(parse_json).transpose()?;
                 if result == Some(None) {
-                    let error = Some(ToolError::of(TOO_LARGE_CODE, "the result is larger than one may be"));
+                    let why = format!("the result exceeds the limit of {ACTION_DATA_BYTES_MAX} bytes");
+                    let error = Some(ToolError::of(TOO_LARGE_CODE, &why));
                     return Ok(Self::Result { action_id, ok: false, result: None, error });
                 }
                 let error = body.error.map(parse_error).transpose()?;
@@ -228,11 +229,12 @@ impl FromRunner {
 /// Parses a piece of process output, and checks its size and encoding.
 fn parse_output(action_id: EventId, body: &RunnerMessageBody<'_>) -> Result<ProcessOutput, InvalidRunnerMessage> {
     let stream = body.stream.ok_or(InvalidRunnerMessage("stream is missing"))?;
-    let offset = body.offset.filter(|offset| *offset < OFFSET_MAX).ok_or(InvalidRunnerMessage("offset is none"))?;
+    let offset = body.offset.filter(|offset| *offset < OFFSET_MAX);
+    let offset = offset.ok_or(InvalidRunnerMessage("offset is missing or out of range"))?;
     let encoding = body.encoding.unwrap_or(OutputEncoding::Utf8);
     let data = body.data.ok_or(InvalidRunnerMessage("data is missing"))?;
     let Ok(Value::String(data)) = strict::value(data.get()) else {
-        return Err(InvalidRunnerMessage("data is no text"));
+        return Err(InvalidRunnerMessage("data is not a string"));
     };
     let max = match encoding {
         OutputEncoding::Utf8 => OUTPUT_CHUNK_BYTES_MAX,
@@ -243,7 +245,7 @@ fn parse_output(action_id: EventId, body: &RunnerMessageBody<'_>) -> Result<Proc
     }
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
     if encoding == OutputEncoding::Base64 && !data.bytes().all(is_base64) {
-        return Err(InvalidRunnerMessage("data is no base64"));
+        return Err(InvalidRunnerMessage("data is not base64"));
     }
     let data = Private(Arc::from(&*data));
     Ok(ProcessOutput { action_id, stream, offset, data, encoding, truncated: body.truncated })
@@ -259,10 +261,10 @@ fn parse_json(raw: &RawValue) -> Result<Option<Json>, InvalidRunnerMessage> {
 
 /// Parses a runner's error, truncated to the size that a fact may hold as JSON.
 fn parse_error(raw: &RawValue) -> Result<ToolError, InvalidRunnerMessage> {
-    let mut body = strict::object(raw.get()).map_err(|_| InvalidRunnerMessage("error is no object"))?;
+    let mut body = strict::object(raw.get()).map_err(|_| InvalidRunnerMessage("error is not an object"))?;
     let mut text = |label| fields::text(&mut body, label).map(Option::unwrap_or_default);
-    let mut code = text("code").map_err(|_| InvalidRunnerMessage("error.code is no text"))?;
-    let mut message = text("message").map_err(|_| InvalidRunnerMessage("error.message is no text"))?;
+    let mut code = text("code").map_err(|_| InvalidRunnerMessage("error.code is not a string"))?;
+    let mut message = text("message").map_err(|_| InvalidRunnerMessage("error.message is not a string"))?;
     code.retain(|c| !c.is_control());
     code.truncate(code.floor_char_boundary(CODE_BYTES_MAX));
     message.truncate(json_prefix_len(&message, ACTION_DATA_BYTES_MAX));
@@ -347,7 +349,7 @@ mod tests {
         check("progress", json!({"data": {"n": 1}}), "data: <object>");
         check("progress", json!({}), "data is missing");
         check("system", json!({"name": "battery.low", "data": 4}), "data: Some(<number>)");
-        check("system", json!({"name": "two words"}), "name is none");
+        check("system", json!({"name": "two words"}), "name is invalid");
         check("system", json!({}), "name is missing");
         check("system", json!({"name": "x", "data": "x".repeat(17_000)}), "too large");
         check("result", json!({"ok": true, "result": [1]}), "ok: true, result: Some(<array>), error: None");
@@ -365,18 +367,18 @@ mod tests {
         check("chunk", chunk.clone(), "stream: Stdout, offset: 3, data: <2 bytes>, encoding: Utf8, truncated: false");
         check("chunk", with("truncated", true.into()), "truncated: true");
         check("chunk", with("stream", "stdin".into()), "malformed");
-        check("chunk", with("offset", Value::Null), "offset is none");
-        check("chunk", with("offset", (1_u64 << 53).into()), "offset is none");
-        check("chunk", with("data", 7.into()), "data is no text");
+        check("chunk", with("offset", Value::Null), "offset is missing");
+        check("chunk", with("offset", (1_u64 << 53).into()), "out of range");
+        check("chunk", with("data", 7.into()), "data is not a string");
         check("chunk", with("data", "x".repeat(16_385).into()), "data is too large");
         let mut base64 = with("encoding", "base64".into());
         check("chunk", base64.clone(), "encoding: Base64");
         base64["data"] = "a b".into();
-        check("chunk", base64, "data is no base64");
+        check("chunk", base64, "data is not base64");
         assert_eq!(FromRunner::parse("result", "{}"), Some(Err(InvalidRunnerMessage("action_id is missing"))));
         assert_eq!(
             FromRunner::parse("result", r#"{"action_id":"x","ok":true}"#),
-            Some(Err(InvalidRunnerMessage("action_id is none")))
+            Some(Err(InvalidRunnerMessage("action_id is invalid")))
         );
         assert_eq!(FromRunner::parse("execute", "{}"), None);
     }

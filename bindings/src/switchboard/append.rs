@@ -256,7 +256,7 @@ impl Switchboard {
             | Reply::Idle { .. }
             | Reply::Unowned { .. }
             | Reply::Value { .. }) => {
-                turnway_core::invariant!(false, "no answer to an append: {other:?}")
+                turnway_core::invariant!(false, "unexpected reply to an append: {other:?}")
             }
         }
     }

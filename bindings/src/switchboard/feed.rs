@@ -233,7 +233,7 @@ impl Switchboard {
 
     /// Refuses a feed because too many nodes subscribe to the session.
     pub(super) fn refuse_registration(&mut self, key: &SessionKey) {
-        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes listen to this session"));
+        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes subscribe to this session"));
     }
 
     /// Refuses every request that waits for a session with damaged records.

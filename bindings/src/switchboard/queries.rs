@@ -78,7 +78,7 @@ impl Switchboard {
 
     /// Reports an unavailable store. The read had no effect, so the client may repeat it.
     fn refuse_unavailable(&mut self, link: LinkId, run_id: Option<RunId>) {
-        let refusal = Refusal::new(Code::StoreUnavailable, "the store cannot be reached");
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
         let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
         self.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
     }

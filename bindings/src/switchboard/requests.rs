@@ -145,7 +145,7 @@ impl Switchboard {
     }
 
     pub(super) fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
-        let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
+        let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
         self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
     }
 
@@ -196,7 +196,7 @@ impl Switchboard {
             traceparent: ask.traceparent,
         });
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
-            let why = format!("message and metadata take more than {} bytes", limits::FACT_DATA_BYTES_MAX);
+            let why = format!("message and metadata exceed the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
             let refusal = Refusal::new(Code::TooLarge, why);
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
@@ -319,14 +319,15 @@ impl Switchboard {
                 self.refuse_request(ask_key, refusal_of(refused));
             }
             Err(StoreError::Unavailable) if ask.place.is_none() && ask.unknown_since.is_none() => {
-                let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer; nothing was accepted");
+                let why = "the store is unavailable; nothing was accepted, try again later";
+                let refusal = Refusal::new(Code::StoreUnavailable, why);
                 self.refuse_request(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
                 let since = *ask.unknown_since.get_or_insert(now.mono);
                 if ask.may_be_repeated() && now.mono - since >= limits::STORE_OUTCOME_TIMEOUT {
-                    let why =
-                        "the store has not confirmed it; say it again by the same name, for it may have been accepted";
+                    let why = "the store has not confirmed the request, which may have been accepted; repeat it with \
+                               the same id";
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     return self.refuse_request(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
                 }
@@ -430,27 +431,36 @@ impl Switchboard {
 pub(super) fn refusal_of(refused: StoreRefusal) -> Refusal {
     match refused {
         StoreRefusal::NotFound => Refusal::not_found(),
-        StoreRefusal::Conflict => Refusal::new(Code::IdempotencyConflict, "this message id was used with another body"),
+        StoreRefusal::Conflict => {
+            Refusal::new(Code::IdempotencyConflict, "this message id was already used with a different body")
+        }
         StoreRefusal::Closed => Refusal::new(Code::SessionClosed, "the session is closed; open it first"),
-        StoreRefusal::Busy => Refusal::new(Code::Busy, "a turn is open").retry_after(limits::INBOX_RETRY_AFTER),
+        StoreRefusal::Busy => {
+            Refusal::new(Code::Busy, "a turn is already open in this session").retry_after(limits::INBOX_RETRY_AFTER)
+        }
         StoreRefusal::TooMany => {
-            Refusal::new(Code::TooManyPending, "too much of this session waits").retry_after(limits::INBOX_RETRY_AFTER)
+            Refusal::new(Code::TooManyPending, "too many inputs of this session are waiting")
+                .retry_after(limits::INBOX_RETRY_AFTER)
         }
         StoreRefusal::Quota => {
-            let why = "the quota of stored bytes is used up; delete sessions, or ask the operator for more";
+            let why = "the quota of stored bytes is exhausted; delete sessions or ask the operator to raise it";
             Refusal::new(Code::QuotaExceeded, why).retry_after(limits::QUOTA_RETRY_AFTER)
         }
         StoreRefusal::Full => {
-            Refusal::new(Code::StoreUnavailable, "the store has no room left").retry_after(limits::STORE_RETRY_AFTER)
+            Refusal::new(Code::StoreUnavailable, "the store is full").retry_after(limits::STORE_RETRY_AFTER)
         }
-        StoreRefusal::ReadOnly => Refusal::new(Code::StoreUnavailable, "the store takes no writes for now")
-            .retry_after(limits::STORE_RETRY_AFTER),
+        StoreRefusal::ReadOnly => {
+            let why = "the store is read-only for now; try again later";
+            Refusal::new(Code::StoreUnavailable, why).retry_after(limits::STORE_RETRY_AFTER)
+        }
         StoreRefusal::Forbidden => {
-            let why = "the store refuses what this node asks; an operator has to see to it";
+            let why = "the store denies access to this node; ask the operator to check its permissions";
             Refusal::new(Code::StoreUnavailable, why).retry_after(limits::STORE_RETRY_AFTER)
         }
         StoreRefusal::Damaged => {
-            Refusal::new(Code::StoreDamaged, "records of this session are damaged: it is closed off")
+            let why = "records of this session are damaged; the session is quarantined until an operator repairs \
+                       the store";
+            Refusal::new(Code::StoreDamaged, why)
         }
     }
 }

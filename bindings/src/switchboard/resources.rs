@@ -227,9 +227,9 @@ impl Switchboard {
 /// Returns the refusal for an amount that exceeds a bound.
 pub fn over_share_refusal(over: ShareBound, what: &str) -> Refusal {
     let whose = match over {
-        ShareBound::Node => "this node has no room for more",
-        ShareBound::Tenant => "the tenant's share of this node holds no more",
-        ShareBound::User => "the user's share of this node holds no more",
+        ShareBound::Node => "this node has reached its limit of",
+        ShareBound::Tenant => "the tenant has reached its share of this node's",
+        ShareBound::User => "the user has reached their share of this node's",
     };
     Refusal::new(Code::OverShare, format!("{whose} {what}")).retry_after(limits::SHARE_RETRY_AFTER)
 }

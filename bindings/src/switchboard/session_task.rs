@@ -33,7 +33,7 @@ impl Switchboard {
                 now,
                 key,
                 &errand,
-                SessionTaskResult::Failed("there is no such agent".to_owned()),
+                SessionTaskResult::Failed("the agent is not configured on this node".to_owned()),
             );
         }
         let name = member_name(key, &errand.agent_id);
@@ -58,7 +58,7 @@ impl Switchboard {
                     }
                 }
             }
-            Ok(_) => self.finish_task(now, &name, SessionTaskResult::Failed("the store did not take it".to_owned())),
+            Ok(_) => self.finish_task(now, &name, SessionTaskResult::Failed("the store refused the write".to_owned())),
             Err(_) if self.is_wanted(&name) => self.retry_op(now, Op::Get { name }),
             Err(_) => drop(self.session_tasks.remove(&name)),
         }

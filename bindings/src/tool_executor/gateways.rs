@@ -31,7 +31,7 @@ impl ToolExecutor {
                 self.drop_owner_if_unknown(action_id.id);
             }
             GatewayMessage::Query { action_id } => {
-                let unknown = ToolOutcome::failure(UNKNOWN_ACTION_CODE, "this runner does not know of it");
+                let unknown = ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the action is unknown to this runner");
                 self.push_output(Output::Send(gate, messages::result(now.store, &action_id, &unknown)));
             }
             GatewayMessage::Signal { .. } => {}
@@ -55,11 +55,11 @@ impl ToolExecutor {
         }
         let age = Duration::from_millis(asked.ts.0.saturating_sub(created_at(id)));
         let refused = if self.actions.contains_key(&id) {
-            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "an action of another session has this id")
+            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the action id is in use by another session")
         } else if age > limits::TOOL_EXECUTOR_REQUEST_AGE_MAX {
-            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "it was asked for too long ago to be begun")
+            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the request is too old to be started")
         } else if !self.has_room(asked.ts.0) {
-            ToolOutcome::failure("busy", "too much was asked for in a short time")
+            ToolOutcome::failure("busy", "too many actions in a short time; try again later")
         } else {
             return self.begin(now, asked);
         };

@@ -62,7 +62,7 @@ impl TryFrom<JournalLine> for JournalRecord {
         match (t.as_str(), program, outcome) {
             ("begun", Some(program), None) => Ok(Self::Begun { id, session, program }),
             ("ended", program, Some(outcome)) => Ok(Self::Ended { id, session, program, outcome }),
-            _ => Err("no record of this release"),
+            _ => Err("not a valid journal record of this release"),
         }
     }
 }

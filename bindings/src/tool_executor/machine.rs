@@ -108,7 +108,7 @@ impl ToolExecutor {
             this.outputs.push_back(Output::KillLeftovers(begun.keys().copied().collect()));
         }
         for (id, (session, program)) in begun {
-            let outcome = ToolOutcome::failure("abnormal_exit", "its runner ended before it did");
+            let outcome = ToolOutcome::failure("abnormal_exit", "the runner stopped before the process ended");
             this.record_outcome(id, session, Some(program), outcome);
         }
         this.drop_excess(limits::TOOL_EXECUTOR_ACTIONS_KEPT_MAX);

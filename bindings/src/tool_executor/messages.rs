@@ -72,13 +72,13 @@ impl GatewayMessage {
     /// Parses a message.
     pub fn parse(text: &str) -> Result<Self, InvalidGatewayMessage> {
         let Ok(Value::Object(body)) = strict::value(text) else {
-            return Err(InvalidGatewayMessage("no JSON object within limits"));
+            return Err(InvalidGatewayMessage("not a JSON object within the limits"));
         };
         let word = |key: &str| body.get(key).and_then(Value::as_str);
         let action = || {
             word("action_id")
                 .and_then(|id| QualifiedAction::parse(id).ok())
-                .ok_or(InvalidGatewayMessage("action_id is none"))
+                .ok_or(InvalidGatewayMessage("action_id is missing or invalid"))
         };
         Ok(match word("type").ok_or(InvalidGatewayMessage("type is missing"))? {
             "welcome" => Self::Welcome,
@@ -100,9 +100,9 @@ fn parse_execute(action: &QualifiedAction, body: &Map<String, Value>) -> Result<
     let word = |key: &str| body.get(key).and_then(Value::as_str);
     let time = |key: &str| body.get(key).and_then(Value::as_u64).map(Millis);
     let session = word("session_id").and_then(|id| QualifiedSession::parse(id).ok());
-    let session = session.ok_or(InvalidGatewayMessage("session_id is none"))?;
+    let session = session.ok_or(InvalidGatewayMessage("session_id is missing or invalid"))?;
     if !action.may_belong_to(session.key()) {
-        return Err(InvalidGatewayMessage("action_id is of another session than session_id"));
+        return Err(InvalidGatewayMessage("action_id names another session than session_id"));
     }
     Ok(ExecuteMessage {
         action_id: action.id,

@@ -85,11 +85,11 @@ impl Signal {
 impl ProcessStopCause {
     fn error(self) -> ToolError {
         match self {
-            Self::Deadline => ToolError::of("tool_timeout", "its time was up"),
-            Self::TimeLimit => ToolError::of("time_limit", "it ran longer than its runner allows"),
-            Self::Canceled => ToolError::of("canceled", "the gateway has stopped it"),
-            Self::Killed => ToolError::of("killed", "it was stopped as was asked for"),
-            Self::Leaving => ToolError::of("runner_stopped", "its runner has left"),
+            Self::Deadline => ToolError::of("tool_timeout", "the action timed out"),
+            Self::TimeLimit => ToolError::of("time_limit", "the process exceeded the time limit of its program"),
+            Self::Canceled => ToolError::of("canceled", "the gateway cancelled the process"),
+            Self::Killed => ToolError::of("killed", "the process was killed on request"),
+            Self::Leaving => ToolError::of("runner_stopped", "the runner was shut down"),
         }
     }
 }
@@ -167,13 +167,17 @@ impl Process {
         let (exit, error) = match how {
             ExitStatus::Code(0) => (json!(0), None),
             ExitStatus::Code(code) => {
-                (json!(code), Some(ToolError::of("exit_code", &format!("its exit code is {code}"))))
+                (json!(code), Some(ToolError::of("exit_code", &format!("the process exited with code {code}"))))
             }
             ExitStatus::Signal(signal) => {
                 result["signal"] = signal.into();
-                (Value::Null, Some(ToolError::of("signal", &format!("signal {signal} has ended it"))))
+                let why = format!("the process was killed by signal {signal}");
+                (Value::Null, Some(ToolError::of("signal", &why)))
             }
-            ExitStatus::Unknown => (Value::Null, Some(ToolError::of("abnormal_exit", "nobody knows how it ended"))),
+            ExitStatus::Unknown => {
+                let why = "the exit status of the process is unknown";
+                (Value::Null, Some(ToolError::of("abnormal_exit", why)))
+            }
         };
         result["exit_code"] = exit;
         let error = self.stop_cause.map(ProcessStopCause::error).or(error);

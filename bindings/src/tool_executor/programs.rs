@@ -93,7 +93,7 @@ impl Program {
         if let Some(stranger) = given.keys().find(|name| !self.args.contains_key(*name)) {
             let known: Vec<&str> = self.args.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(forbidden(&format!("{stranger:?} is none of its arguments; there are: {known}")));
+            return Err(forbidden(&format!("unknown argument {stranger:?}; known arguments: {known}")));
         }
         let mut words = Vec::with_capacity(self.words.len());
         for word in &self.words {
@@ -152,7 +152,7 @@ impl CommandWord {
                     let value = values.get(name.as_str()).map_or("", String::as_str);
                     let may = args.get(name).is_some_and(|arg| arg.allow_dash);
                     if word.is_empty() && value.starts_with('-') && !may {
-                        return Err(forbidden(&format!("{name:?} begins with \"-\"")));
+                        return Err(forbidden(&format!("argument {name:?} must not start with \"-\"")));
                     }
                     word.push_str(value);
                 }
@@ -185,17 +185,19 @@ impl ProgramArg {
     fn resolve(&self, name: &str, given: Option<&Value>) -> Result<String, ToolError> {
         let value = match given {
             None => {
-                let missing = || ToolError::of("bad_args", &format!("{name:?} is missing"));
+                let missing = || ToolError::of("bad_args", &format!("argument {name:?} is missing"));
                 return self.default.clone().ok_or_else(missing);
             }
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
             Some(number) if let Some(text) = number_literal(number) => text.to_owned(),
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-                return Err(ToolError::of("bad_args", &format!("{name:?} is neither a text nor a number")));
+                let why = format!("argument {name:?} must be a string or a number");
+                return Err(ToolError::of("bad_args", &why));
             }
         };
-        if self.accepts(&value) { Ok(value) } else { Err(forbidden(&format!("{name:?} may not be this"))) }
+        let rejected = || forbidden(&format!("argument {name:?} has a value that is not allowed"));
+        if self.accepts(&value) { Ok(value) } else { Err(rejected()) }
     }
 
     /// Returns whether the argument may have this value.
@@ -308,14 +310,17 @@ mod tests {
     fn command_line_combines_template_and_checked_arguments() {
         check(json!({"format": "short"}), Ok(&["log", "--format=short", "main", "{}", "--"]));
         check(json!({"format": "-", "branch": "ab"}), Ok(&["log", "--format=-", "ab", "{}", "--"]));
-        check(json!({"format": "short", "branch": "-p"}), Err("forbidden: \"branch\" begins with"));
-        check(json!({"format": "short", "branch": "a b"}), Err("forbidden: \"branch\" may not be this"));
+        check(json!({"format": "short", "branch": "-p"}), Err("forbidden: argument \"branch\" must not start"));
+        check(
+            json!({"format": "short", "branch": "a b"}),
+            Err("forbidden: argument \"branch\" has a value that is not allowed"),
+        );
         check(json!({"format": "short", "branch": "ab\n"}), Err("forbidden"));
         check(json!({"format": "short", "branch": "a;ls"}), Err("forbidden"));
         check(json!({"format": "long"}), Err("forbidden"));
-        check(json!({}), Err("bad_args: \"format\" is missing"));
+        check(json!({}), Err("bad_args: argument \"format\" is missing"));
         check(json!({"format": ["short"]}), Err("bad_args"));
-        check(json!({"format": "short", "output": "x"}), Err("forbidden: \"output\" is none of its arguments"));
+        check(json!({"format": "short", "output": "x"}), Err("forbidden: unknown argument \"output\""));
     }
 
     #[test]

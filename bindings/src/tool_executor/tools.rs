@@ -24,7 +24,7 @@ impl ToolExecutor {
     /// Performs an action that was not requested before.
     pub(super) fn begin(&mut self, now: Now, asked: &ExecuteMessage) {
         let done = match asked.tool.as_str() {
-            _ if self.is_shutting_down() => Err(ToolError::of("runner_stopped", "this runner leaves")),
+            _ if self.is_shutting_down() => Err(ToolError::of("runner_stopped", "this runner is shutting down")),
             SPAWN_TOOL => match self.spawn(asked) {
                 Ok(command) => return self.record_and_spawn(now, asked, command),
                 Err(why) => Err(why),
@@ -32,7 +32,7 @@ impl ToolExecutor {
             STATUS => self.status(now, asked),
             "process.signal" => self.signal(asked),
             "process.kill" => self.kill(now, asked),
-            _ => Err(ToolError::of("unknown_tool", "this runner has no such tool")),
+            _ => Err(ToolError::of("unknown_tool", "unknown tool")),
         };
         let outcome = match done {
             Ok(result) => ToolOutcome::success(result),
@@ -53,19 +53,20 @@ impl ToolExecutor {
     fn spawn(&self, asked: &ExecuteMessage) -> Result<ProcessCommand, ToolError> {
         let args = parse_object(&asked.args.0)?;
         if let Some(stranger) = args.keys().find(|key| !["program", "args"].contains(&key.as_str())) {
-            return Err(bad_args(&format!("{stranger:?} is none of program, args")));
+            return Err(bad_args(&format!("unknown argument {stranger:?}; known arguments: program, args")));
         }
         let name = args.get("program").and_then(Value::as_str).ok_or_else(|| bad_args("\"program\" is missing"))?;
         let none = Map::new();
         let given = args.get("args").map_or(Ok(&none), parse_object)?;
         let Some(program) = self.programs.get(name) else {
             let all: Vec<&str> = self.programs.keys().map(String::as_str).collect();
-            return Err(ToolError::of("forbidden", &format!("no such program; there are: {}", all.join(", "))));
+            let why = format!("unknown program; allowed programs: {}", all.join(", "));
+            return Err(ToolError::of("forbidden", &why));
         };
         let command = program.resolve(name, given)?;
         let running = self.processes().filter(|process| process.program == name).count();
         if running >= program.max_parallel || self.processes().count() >= limits::TOOL_EXECUTOR_PROCESSES_MAX {
-            return Err(ToolError::of("busy", "as many processes run as may at a time"));
+            return Err(ToolError::of("busy", "the limit of concurrent processes is reached"));
         }
         Ok(command)
     }
@@ -114,7 +115,7 @@ impl ToolExecutor {
     fn signal(&mut self, asked: &ExecuteMessage) -> Result<Value, ToolError> {
         let args = parse_object(&asked.args.0)?;
         let signal = args.get("signal").and_then(Value::as_str).and_then(Signal::parse);
-        let signal = signal.ok_or_else(|| bad_args("\"signal\" is one of TERM, KILL, INT, HUP, USR1, USR2"))?;
+        let signal = signal.ok_or_else(|| bad_args("\"signal\" must be one of TERM, KILL, INT, HUP, USR1, USR2"))?;
         let (action_id, known) = self.process(&asked.session, args)?;
         let name = self.qualified_id(action_id);
         let runs = matches!(known.state, ActionState::Running(_));
@@ -147,18 +148,18 @@ impl ToolExecutor {
         let named = QualifiedAction::parse(id).ok().filter(|named| named.may_belong_to(session.key()));
         let known = named.and_then(|named| Some((named.id, self.actions.get(&named.id)?)));
         let own = known.filter(|(_, known)| known.session == *session && known.program.is_some());
-        own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process here"))
+        own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process on this runner"))
     }
 }
 
 fn parse_object(value: &Value) -> Result<&Map<String, Value>, ToolError> {
     static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     match value {
-        number if number_literal(number).is_some() => Err(bad_args("arguments are an object")),
+        number if number_literal(number).is_some() => Err(bad_args("arguments must be an object")),
         Value::Null => Ok(&NONE),
         Value::Object(map) => Ok(map),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(bad_args("arguments are an object"))
+            Err(bad_args("arguments must be an object"))
         }
     }
 }

@@ -287,8 +287,8 @@ impl TryFrom<ActionSpecFields> for ActionSpec {
         match (body.kind.as_str(), body.text, body.tool) {
             ("say", Some(text), _) => Ok(Self::Say { text }),
             ("tool_call", _, Some(tool)) => Ok(Self::ToolCall { tool, args: body.args.unwrap_or_default() }),
-            ("say" | "tool_call", ..) => Err("an action without its fields"),
-            _ => Err("an action of no kind"),
+            ("say" | "tool_call", ..) => Err("action has missing fields"),
+            _ => Err("action has an unknown type"),
         }
     }
 }

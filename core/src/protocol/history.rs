@@ -20,7 +20,7 @@ pub struct HistoryTooLong;
 
 impl fmt::Display for HistoryTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the earlier messages are more than {HISTORY_BYTES_MAX} bytes")
+        write!(f, "the earlier messages exceed the limit of {HISTORY_BYTES_MAX} bytes")
     }
 }
 

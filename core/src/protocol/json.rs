@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for Json {
 pub(super) fn deserialize_stored<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     let raw = Box::<RawValue>::deserialize(from)?;
     // The original error is dropped, because it may quote content (S-38).
-    read_stored(raw.get()).map_err(|_| D::Error::custom("not JSON that can be kept"))
+    read_stored(raw.get()).map_err(|_| D::Error::custom("not JSON that can be stored"))
 }
 
 impl fmt::Debug for Json {

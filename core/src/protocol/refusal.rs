@@ -76,7 +76,7 @@ define_codes! {
     OwnerLost = "owner_lost", true;
     /// The store cannot be reached; nothing was accepted.
     StoreUnavailable = "store_unavailable", true;
-    /// The session's records in the store are damaged: it is closed off until an operator repairs the store.
+    /// The session's records in the store are damaged: the session is quarantined until an operator repairs the store.
     StoreDamaged = "store_damaged", false;
     /// The node is draining and accepts no new work.
     Draining = "draining", true;

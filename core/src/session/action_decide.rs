@@ -114,7 +114,7 @@ impl SessionRuntime {
         let Some(execute) = execute else { return };
         self.actions.deadlines.insert(action_id, now.mono + wait);
         if crowded {
-            let why = "too many actions of this session are open";
+            let why = "the session already has the maximum number of open actions";
             return self.end_action(
                 now,
                 action_id,
@@ -200,9 +200,9 @@ impl SessionRuntime {
             ToolReport::Unknown | ToolReport::Lost | ToolReport::NoRunner => {
                 // The action may have been executed: it is not repeated, and not reported as not executed.
                 let (code, why) = if begun {
-                    ("abnormal_exit", "its tool runner was lost, or has forgotten it")
+                    ("abnormal_exit", "the tool runner was lost, or does not know the action any more")
                 } else {
-                    ("UNKNOWN", "it is not known whether it was done")
+                    ("UNKNOWN", "it is unknown whether the action was executed")
                 };
                 self.end_action(now, action_id, ActionEnd::failed(code, why, ProcessExit::Abnormal, false));
             }
@@ -224,12 +224,12 @@ impl SessionRuntime {
                 .entry(action_id)
                 .or_insert(now.mono_at(action.deadline, limits::ACTION_TIMEOUT_MAX));
             if orphan {
-                let why = "the run that asked for it, or its session, has ended";
+                let why = "the run that requested the action, or its session, has ended";
                 self.end_action(now, action_id, ActionEnd::failed("canceled", why, ProcessExit::Canceled, true));
             } else if due <= now.mono && planted(Mutant::ActionNeverEnds) {
                 self.actions.deadlines.insert(action_id, now.mono + limits::ACTION_TIMEOUT_MAX);
             } else if due <= now.mono {
-                let why = "it took too long";
+                let why = "the action timed out";
                 self.end_action(now, action_id, ActionEnd::failed("tool_timeout", why, ProcessExit::Canceled, true));
             } else if let Some(order) = query {
                 self.outbox.push_after(self.state.tail.seq, Output::Tool(order));

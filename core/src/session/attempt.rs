@@ -129,7 +129,8 @@ impl LiveAttempt {
 
 /// Returns the failure for an agent whose repeated text differs from what it sent to the previous owner.
 fn mismatched_resume() -> Ending {
-    Ending::from(AgentFailure::Broken("asked to go on, it does not say again what it said before".to_owned()))
+    let why = "the agent was asked to resume and did not repeat its earlier events";
+    Ending::from(AgentFailure::Broken(why.to_owned()))
 }
 
 impl Attempt {
@@ -429,12 +430,12 @@ impl SessionRuntime {
                 let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };
                 Ending::Cancelled { reason, forced: true, answers: None }
             }
-            None if live.run_due <= now.mono => failed(Code::AgentTimeout, "the run took too long"),
+            None if live.run_due <= now.mono => failed(Code::AgentTimeout, "the run exceeded its time limit"),
             None if live.silence_due() > now.mono => return,
             None if self.routing_run(run_id).is_some() => {
                 failed(Code::RouteTimeout, "the agent did not acknowledge the input in time")
             }
-            None => failed(Code::AgentTimeout, "the agent fell silent"),
+            None => failed(Code::AgentTimeout, "the agent timed out: no event within its silence limit"),
         };
         self.end_turn(now, run_id, ending);
     }

@@ -51,10 +51,10 @@ impl From<AgentFailure> for Ending {
             AgentFailure::Broken(why) => (Code::AgentError, why, None),
             AgentFailure::TooLarge => (
                 Code::TooLarge,
-                "the answer, or what its agent is to be told, is larger than one turn may be".to_owned(),
+                "the answer, or a message to the agent, exceeds the size limit of one turn".to_owned(),
                 None,
             ),
-            AgentFailure::NotKnown => (Code::AgentError, "it does not know of this run".to_owned(), None),
+            AgentFailure::NotKnown => (Code::AgentError, "the agent does not know this run".to_owned(), None),
             AgentFailure::Answered(answer) => {
                 let code = if answer.is_away { Code::AgentUnavailable } else { Code::AgentError };
                 (retry_after_ms, agent_body) = (answer.retry_after_ms, answer.body);
@@ -69,7 +69,7 @@ impl From<AgentFailure> for Ending {
 fn head_too_large() -> String {
     let fields = limits::AGENT_HEADERS_MAX;
     let kib = limits::AGENT_HEAD_BYTES_MAX / 1024;
-    format!("the answer has more than {fields} header fields, or more than {kib} KiB of them")
+    format!("the agent's response has more than {fields} header fields, or more than {kib} KiB of them")
 }
 
 impl Ending {

@@ -98,11 +98,12 @@ impl SessionRuntime {
         let Some(agent) = member else {
             return Err(AdmissionError {
                 code: Code::AgentNotInSession,
-                why: "the agent is no member of this session",
+                why: "the agent is not a member of this session",
             });
         };
         if !self.directory.agents.contains_key(agent) {
-            return Err(AdmissionError { code: Code::AgentUnavailable, why: "the agent is not configured here" });
+            let why = "the agent is not configured on this node";
+            return Err(AdmissionError { code: Code::AgentUnavailable, why });
         }
         Ok(agent.clone())
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The message for a change whose deadline has passed.
-const TIMEOUT_MESSAGE: &str = "it took too long";
+const TIMEOUT_MESSAGE: &str = "the change of members timed out";
 
 /// This owner's part of the open changes, which is not in the log.
 #[derive(Debug, Default)]
@@ -125,7 +125,7 @@ impl SessionRuntime {
     fn handle_invite(&mut self, now: Now, wish: &MemberRequest<'_>, activate: bool) {
         let full = |state: &State| {
             let full = state.agents.len() + state.changes.len() >= limits::SESSION_AGENTS_MAX;
-            full.then_some("the session has as many agents as it may")
+            full.then_some("the session already has the maximum number of agents")
         };
         if !self.check_change(now, wish, Code::AddAgentFailed, full) {
             return;
@@ -147,9 +147,9 @@ impl SessionRuntime {
     fn handle_remove(&mut self, now: Now, wish: &MemberRequest<'_>) {
         let needed = |state: &State| {
             if !state.agents.contains(wish.agent) {
-                return Some("it is no member of this session");
+                return Some("the agent is not a member of this session");
             }
-            (state.agents.len() == 1).then_some("nobody would be left to answer")
+            (state.agents.len() == 1).then_some("the last agent of a session cannot be removed")
         };
         if self.check_change(now, wish, Code::RemoveAgentFailed, needed) {
             self.begin_change(now, wish, false, Fact::AgentRemoving);
@@ -170,7 +170,7 @@ impl SessionRuntime {
         let why = if !self.is_open() {
             Some("the session is closed")
         } else if self.state.changes.contains_key(wish.agent) {
-            Some("it is coming or going already")
+            Some("the agent is already being added or removed")
         } else {
             why_not(&self.state)
         };

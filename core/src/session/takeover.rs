@@ -82,15 +82,19 @@ impl SessionRuntime {
         let failed = if lost && !planted(Mutant::AlwaysRetry) {
             Some(match what {
                 LossCause::Owner | LossCause::Turn => (Code::OwnerLost, OWNER_LOST_MESSAGE),
-                LossCause::Agent => (Code::AgentUnavailable, "the agent's connection was lost"),
+                LossCause::Agent => (Code::AgentUnavailable, "the connection to the agent was lost"),
             })
         } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
             Some(match what {
-                LossCause::Owner | LossCause::Turn => (Code::PoisonTurn, "every node that ran this turn was lost"),
-                LossCause::Agent => (Code::AgentUnavailable, "every connection of its agent was lost in this turn"),
+                LossCause::Owner | LossCause::Turn => {
+                    (Code::PoisonTurn, "the turn was given up: each node that ran it was lost")
+                }
+                LossCause::Agent => {
+                    (Code::AgentUnavailable, "the turn was given up: the agent's connection was lost in each attempt")
+                }
             })
         } else if run.deadline <= now.store {
-            Some((Code::AgentTimeout, "the run took too long"))
+            Some((Code::AgentTimeout, "the run exceeded its time limit"))
         } else {
             None
         };
@@ -212,7 +216,7 @@ impl SessionRuntime {
             return self.start_attempt(now, run_id, LossCause::Owner);
         }
         let code = Code::OwnerLost;
-        let message = format!("{OWNER_LOST_MESSAGE}, and its agent does not know of it any more");
+        let message = format!("{OWNER_LOST_MESSAGE}, and the agent does not know the run any more");
         self.end_turn(now, run_id, Ending::failed(code, message));
     }
 

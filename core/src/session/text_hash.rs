@@ -25,7 +25,7 @@ pub struct TextHash {
 
 fn less_than_a_block<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
     let rest = Vec::<u8>::deserialize(from)?;
-    if rest.len() < BLOCK { Ok(rest) } else { Err(D::Error::custom("more than a block")) }
+    if rest.len() < BLOCK { Ok(rest) } else { Err(D::Error::custom("more bytes than one hash block")) }
 }
 
 impl Default for TextHash {

@@ -110,7 +110,7 @@ pub enum StoreRefusal {
     Forbidden,
     /// The quota of stored bytes of the user or the tenant is used up.
     Quota,
-    /// A record of the session differs from what was written: the session is closed off.
+    /// A record of the session differs from what was written: the session is quarantined.
     Damaged,
 }
 

@@ -486,13 +486,13 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
 
 /// Returns the failure of a lost dial-in connection.
 fn lost() -> AgentEvent {
-    AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned()))
+    AgentEvent::Failed(AgentFailure::Lost("the connection to the agent was lost".to_owned()))
 }
 
 /// Returns the agent failure for a script word.
 fn failure(word: &str) -> AgentFailure {
     match word {
-        "gone" => AgentFailure::Unavailable("no connection".to_owned()),
+        "gone" => AgentFailure::Unavailable("cannot connect".to_owned()),
         "refuse" => {
             let code = "rude".to_owned();
             let message = Private("not in these words".to_owned());

@@ -67,21 +67,23 @@ impl Backup {
     {
         let BackupRequest { to } = read_request(headers, body).await?;
         let conflict = |why: &str| BackupRefusal(StatusCode::CONFLICT, Code::Busy, why.to_owned());
-        let memory = "this node's store is in memory and ends with it: there is nothing to copy";
+        let memory = "this node's store is in memory: there is nothing to back up";
         let copier = self.copier.clone().ok_or_else(|| invalid(StatusCode::CONFLICT, memory))?;
         let turn = Arc::clone(&self.permits).try_acquire_owned();
-        let turn = turn.map_err(|_| conflict("a copy is being made already"))?;
-        tracing::info!("an operator asks for a copy of the store");
+        let turn = turn.map_err(|_| conflict("another backup is in progress"))?;
+        tracing::info!("store backup requested by an operator");
         // The copy is finished even if the client disconnects.
         let copied = tokio::task::spawn_blocking(move || {
             let copied = copier.copy(&to);
             drop(turn);
             (to, copied)
         });
-        let gone = |_| BackupRefusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "it broke off".to_owned());
+        let gone = |_| {
+            BackupRefusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "the backup task failed".to_owned())
+        };
         let (to, copied) = copied.await.map_err(gone)?;
         let report = copied.map_err(|error| refuse(&error))?;
-        tracing::info!(facts = report.facts, "the store was copied");
+        tracing::info!(facts = report.facts, "store backup finished");
         Ok(response::json(StatusCode::OK, &BackupReport { ok: report.left_out == 0, dir: &to, report: &report }))
     }
 }
@@ -106,7 +108,7 @@ fn invalid(status: StatusCode, why: &str) -> BackupRefusal {
 }
 
 fn refuse(error: &EmbeddedOpenError) -> BackupRefusal {
-    tracing::warn!(%error, "the store was not copied");
+    tracing::warn!(%error, "store backup failed");
     let why = error.to_string();
     match error {
         EmbeddedOpenError::NotEmpty { .. }

@@ -25,7 +25,7 @@ impl CsrfRejection {
     pub(super) fn answer(self) -> Response<Body> {
         match self {
             Self::Origin => {
-                let why = "a web page of another origin sent this; only this address's own pages may change anything";
+                let why = "request of a web page of another origin; only pages of this address may change anything";
                 response::problem(StatusCode::FORBIDDEN, Code::Forbidden, why)
             }
             Self::ContentType => response::problem(

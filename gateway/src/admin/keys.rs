@@ -114,13 +114,13 @@ impl KeyAdmin {
             (&Method::POST, None) if rest == MIGRATE => self.migrate(&head.headers, body).await,
             (&Method::POST, None) => self.make(&head.headers, body).await,
             (&Method::POST, Some(name)) if name.ends_with(REVOKE) => self.revoke(name).await,
-            (_, _) => Err(invalid(StatusCode::METHOD_NOT_ALLOWED, "not this way")),
+            (_, _) => Err(invalid(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")),
         };
         answer.unwrap_or_else(|KeyRefusal(status, refusal)| response::refused(status, &refusal))
     }
 
     fn keys(&self) -> Result<&ApiKeys, KeyRefusal> {
-        let none = "this node makes no keys: it has no pepper to hash them with (auth.pepper)";
+        let none = "API keys are disabled on this node: no pepper is configured (auth.pepper)";
         self.0.as_deref().ok_or_else(|| invalid(StatusCode::CONFLICT, none))
     }
 
@@ -137,14 +137,14 @@ impl KeyAdmin {
         let keys = self.keys()?;
         let wish = read_new_key(headers, body).await?;
         let (key, record) = keys.create(wish).await?;
-        tracing::info!(key = record.id.as_str(), tenant = record.tenant.as_str(), "an operator made a key");
+        tracing::info!(key = record.id.as_str(), tenant = record.tenant.as_str(), "API key created by an operator");
         Ok(response::json(StatusCode::CREATED, &NewKeyView { key: &key.reveal(), shown: self.key_view(&record, true) }))
     }
 
     async fn revoke(&self, name: &str) -> KeyResult {
         let id = name.strip_suffix(REVOKE).and_then(KeyId::parse).ok_or(KeyError::Unknown)?;
         let record = self.keys()?.revoke(&id).await?;
-        tracing::info!(key = id.as_str(), "an operator took a key back");
+        tracing::info!(key = id.as_str(), "API key revoked by an operator");
         Ok(response::json(StatusCode::OK, &self.key_view(&record, false)))
     }
 
@@ -158,7 +158,7 @@ impl KeyAdmin {
             return Err(invalid(StatusCode::BAD_REQUEST, why));
         }
         let sealed = keys.migrate(&key_ids).await?;
-        tracing::info!(keys = sealed.len(), "an operator sealed keys of an earlier release");
+        tracing::info!(keys = sealed.len(), "API keys of an earlier release sealed by an operator");
         let keys = sealed.iter().map(|record| self.key_view(record, true)).collect();
         Ok(response::json(StatusCode::OK, &KeyListView { keys }))
     }

@@ -73,8 +73,8 @@ impl NodesPage {
             let known = match fleet.nodes().await {
                 Ok(known) => known,
                 Err(error) => {
-                    tracing::debug!(%error, "the nodes cannot be told");
-                    let why = "the list of nodes is in the store, which does not answer";
+                    tracing::debug!(%error, "cannot list the nodes");
+                    let why = "cannot list the nodes: the store is unavailable";
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     let refusal = Refusal { retry_after_ms: Some(RETRY_AFTER_MS), ..refusal };
                     return response::refused(StatusCode::SERVICE_UNAVAILABLE, &refusal);

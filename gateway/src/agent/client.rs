@@ -143,7 +143,7 @@ impl AgentClient {
         let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.error) };
         self.metrics.agents.count_resend();
-        tracing::debug!("an agent closed a kept connection; its request is sent again");
+        tracing::debug!("an agent closed a pooled connection; resending the request");
         // Boxed: few requests need the size of both tries.
         Box::pin(self.try_send(&pair.single, again, is_begun)).await.map_err(|missed| missed.error)
     }
@@ -171,7 +171,7 @@ impl AgentClient {
                     response.await
                 }
                 Err(_) => {
-                    let why = AgentRequestError::Unreachable("connecting took too long");
+                    let why = AgentRequestError::Unreachable("connecting timed out");
                     return Err(FailedTry { error: why, traffic: None });
                 }
             },
@@ -188,7 +188,7 @@ impl AgentClient {
                 Ok(response)
             }
             Err(error) if error.is_connect() => {
-                Err(FailedTry { error: AgentRequestError::Unreachable("no connection"), traffic: None })
+                Err(FailedTry { error: AgentRequestError::Unreachable("cannot connect"), traffic: None })
             }
             Err(error) => Err(FailedTry { error: AgentRequestError::Failed(error), traffic: traffic_of(&connection) }),
         }

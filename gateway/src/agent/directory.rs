@@ -77,7 +77,7 @@ pub enum BadAgent {
     #[error("expected ID=URL[,key=value…]")]
     Form,
     /// The id before the `=`, or of the table, is invalid.
-    #[error("{0:?} is no agent's id: 1 to 64 of A-Z a-z 0-9 _ -")]
+    #[error("invalid agent id {0:?}: use 1 to 64 characters of A-Z a-z 0-9 _ -")]
     Id(String),
     /// The URL is invalid.
     #[error("{why}")]
@@ -103,7 +103,7 @@ pub enum BadAgent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAgentKey {
     /// The key is unknown.
-    #[error("unknown key{hint}; there are url, {}", agent_keys().collect::<Vec<_>>().join(", "))]
+    #[error("unknown key{hint}; valid keys are url, {}", agent_keys().collect::<Vec<_>>().join(", "))]
     Unknown {
         /// Suggests a similar key; may be empty.
         hint: String,
@@ -193,7 +193,7 @@ impl AgentSpec {
             seen.push(key);
         }
         if !seen.contains(&"url") {
-            wrong.push((None, BadAgent::Url { agent: redact_id(id), why: "there is none" }));
+            wrong.push((None, BadAgent::Url { agent: redact_id(id), why: "missing" }));
         }
         let mut conduct = endpoint.as_ref().map_or_else(AgentOptions::default, AgentOptions::defaults_for);
         for (at, key, value) in rest {
@@ -248,7 +248,7 @@ impl Endpoint {
         match url.strip_prefix("builtin:") {
             Some("echo") => Ok(Self::Builtin(BuiltinAgent::Echo)),
             Some("counter") => Ok(Self::Builtin(BuiltinAgent::Counter)),
-            Some(_) => Err("there are builtin:echo and builtin:counter"),
+            Some(_) => Err("unknown builtin agent; use builtin:echo or builtin:counter"),
             None => Ok(Self::Http(Box::new(HttpEndpoint::parse(url)?))),
         }
     }
@@ -301,8 +301,7 @@ impl AgentOptions {
             "cancel" => self.cancel = Some(flag(value)?),
             "steer" => self.policy.steer = flag(value)?,
             "events" => {
-                let why =
-                    "patterns of types of facts, at most 32, with | between them: `*` is one segment, `>` the rest";
+                let why = "at most 32 patterns of fact types, separated by |: `*` matches one segment, `>` the rest";
                 self.policy.events = patterns(value).ok_or_else(|| invalid(value, why))?;
             }
             "keep_alive" => self.keep_alive = Some(keep_alive(value)?),
@@ -335,15 +334,15 @@ impl AgentOptions {
         let is_echo = *endpoint == Endpoint::Builtin(BuiltinAgent::Echo);
         let is_dial_in = matches!(endpoint, Endpoint::DialIn(_));
         if is_dial_in && self.cancel == Some(false) {
-            let why = "nothing: an agent that dials in says in its hello whether it answers cancels";
+            let why = "no value: an agent that dials in says in its hello whether it supports cancel";
             return Err(("cancel", invalid("false", why)));
         }
         if self.served_by.is_named() && !is_dial_in {
-            let why = "nothing: only agents with url = \"dial-in:\" are served by somebody";
+            let why = "no value: only agents with url = \"dial-in:\" have served_by";
             return Err(("served_by", invalid("a name", why)));
         }
         if !matches!(endpoint, Endpoint::Http(_)) {
-            let why = "nothing: only to agents behind http:// or https:// connections are kept";
+            let why = "no value: only agents behind http:// or https:// have pooled connections";
             if let Some(wait) = self.keep_alive {
                 return Err(("keep_alive", invalid(&format!("{}ms", wait.as_millis()), why)));
             }
@@ -352,18 +351,18 @@ impl AgentOptions {
             }
         }
         if self.resumes() && is_builtin {
-            let why = "retry, retry_if_silent or fail: a builtin agent ends with its node";
+            let why = "retry, retry_if_silent or fail: a builtin agent does not survive its node";
             return Err(("on_owner_loss", invalid("resume", why)));
         }
         if self.resumes() && self.cancel == Some(false) {
-            let why = "true: with on_owner_loss=resume the end of a request cancels nothing";
+            let why = "true: with on_owner_loss=resume, closing a request does not cancel the run";
             return Err(("cancel", invalid("false", why)));
         }
         if is_builtin && !self.policy.events.is_empty() {
-            return Err(("events", invalid("a type", "none: a builtin agent has no use for events")));
+            return Err(("events", invalid("a type", "none: a builtin agent does not use events")));
         }
         if is_echo && self.policy.steer {
-            return Err(("steer", invalid("true", "false: builtin:echo takes nothing in while it answers")));
+            return Err(("steer", invalid("true", "false: builtin:echo takes no input while it answers")));
         }
         Ok(())
     }

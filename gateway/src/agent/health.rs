@@ -76,7 +76,7 @@ async fn probe(health: Weak<AgentHealth>, client: AgentClient) {
         // Agents need not implement the health page: any answer but a server error counts as reachable.
         let is_ill = |status: http::StatusCode| status.is_server_error() && !planted(Planted::IllAgentIsBack);
         if matches!(answer, Ok(Ok(response)) if !is_ill(response.status())) {
-            tracing::info!(endpoint = %health.endpoint.invoke, "agent is back");
+            tracing::info!(endpoint = %health.endpoint.invoke, "agent can be reached again");
             health.mark_reachable();
             return;
         }

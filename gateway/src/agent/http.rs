@@ -66,14 +66,14 @@ impl HttpEndpoint {
         }
         let base: Uri = url.parse().map_err(|_| "not a URL")?;
         if !matches!(base.scheme_str(), Some("http" | "https")) {
-            return Err("it starts with neither http:// nor https://; those are http or https");
+            return Err("the URL must begin with http:// or https://");
         }
-        let authority = base.authority().ok_or("no host")?;
+        let authority = base.authority().ok_or("the URL has no host")?;
         if authority.as_str().contains('@') {
             return Err("user and password do not belong in a URL");
         }
         if authority.host().is_empty() {
-            return Err("no host");
+            return Err("the URL has no host");
         }
         let at = |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
         let invoke = at("invoke")?;
@@ -125,7 +125,7 @@ const BODY_YIELDS_MAX: usize = 3;
 pub(super) async fn run(attempt: &mut AttemptTask, agent: &HttpAgent, auth: HeaderValue) -> AttemptEnd {
     let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
     let Ok(invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
-        return failed(AgentFailure::Broken("no request could be made".to_owned()));
+        return failed(AgentFailure::Broken("the request could not be built".to_owned()));
     };
     let is_begun = AtomicBool::new(false);
     let line = attempt.control();
@@ -232,7 +232,7 @@ fn read_failure(error: &legacy::Error) -> AgentFailure {
         Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
         // The agent may have died while it answered. This counts as no connection, and the request may be repeated,
         // because the run id is its idempotency key.
-        Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
+        Some(_) | None => AgentFailure::Unavailable("the connection to the agent was lost".to_owned()),
     }
 }
 
@@ -265,11 +265,11 @@ fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), ResponseErr
         kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
     });
     if !is_sse {
-        return answer("status 200, but no event stream".to_owned(), false);
+        return answer("status 200, but the response is not an event stream".to_owned(), false);
     }
     let broken = |why: &str| Err(ResponseError::Failure(AgentFailure::Broken(why.to_owned())));
     if is_compressed(response) {
-        return broken("compressed, which nobody asked for");
+        return broken("the response is compressed, which was not requested");
     }
     let announced = hyper::body::Body::size_hint(response.body()).lower();
     if announced > limits::AGENT_BODY_BYTES_MAX as u64 {

@@ -81,7 +81,7 @@ impl PieceSender {
     /// Sends that the agent has failed.
     pub(super) async fn error(&self, code: &str) {
         // Without the agent's own message, which must not be logged: the attempt reports it unchanged.
-        self.send(AnswerPiece::Error(HookError::new(code, "the agent has failed"))).await;
+        self.send(AnswerPiece::Error(HookError::new(code, "the agent failed"))).await;
     }
 
     async fn send(&self, piece: AnswerPiece) {
@@ -134,7 +134,8 @@ impl LanguageModel for PipelineBridge {
     /// Asks the agent, once. An input that no plugin changed reaches the agent unchanged.
     fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> HookFuture<'a, AnswerStream> {
         let Some((asks, pieces)) = self.agent().take() else {
-            return ready(Err(HookError::new("asked_twice", "a turn asks its agent once"))).boxed();
+            let why = "a plugin asked the agent twice; a turn can ask its agent only once";
+            return ready(Err(HookError::new("asked_twice", why))).boxed();
         };
         let inbound = &turn.inbound.envelope;
         let is_changed = *prompt != Prompt::from_text(inbound.content.clone(), &inbound.media);

@@ -55,7 +55,8 @@ impl Plugins {
         if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
             let agent = spec.id.as_str();
             let plugin = plugin_name(&**plugin);
-            tracing::warn!(agent, plugin, "the plugin changes text: a lost attempt begins again, not resumed");
+            let what = "the plugin changes text, so a lost attempt is retried instead of resumed";
+            tracing::warn!(agent, plugin, "{what}");
             spec.policy.on_owner_loss = OnOwnerLoss::Retry;
         }
         spec.policy.steer &= self.plugins.is_empty();

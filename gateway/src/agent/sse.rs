@@ -63,7 +63,7 @@ impl SseEvents {
             Some(Ok(event)) => self.read(&event, run),
             Some(Err(error)) => (self.joiner.flush(), AgentMessage::Failed(failure(&error))),
             None => {
-                let why = "the stream ended without done or error".to_owned();
+                let why = "the stream ended without a done or error event".to_owned();
                 (self.joiner.flush(), AgentMessage::Failed(AgentFailure::Broken(why)))
             }
         };
@@ -99,7 +99,7 @@ fn failure(error: &sse_stream::Error) -> AgentFailure {
     let sse_stream::Error::Body(source) = error else { return broken("not UTF-8") };
     match source.downcast_ref::<BodyFault>() {
         Some(BodyFault::TooLarge) => AgentFailure::TooLarge,
-        Some(BodyFault::Lost) | None => broken("the connection was lost"),
+        Some(BodyFault::Lost) | None => broken("the connection to the agent was lost"),
     }
 }
 

@@ -37,7 +37,7 @@ pub struct RunToken {
 
 /// The operating system gave no randomness, so no token can be minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no randomness")]
+#[error("the system provides no randomness")]
 pub struct NoRandomness;
 
 // === impl Tokens ===

@@ -90,10 +90,12 @@ pub enum BuildError {
     #[error("cannot listen on {address}: {error}")]
     Listen { address: SocketAddr, error: io::Error },
     /// A UDP port cannot be bound.
-    #[error("cannot listen on {address} (QUIC): {error}; --quic ADDR takes another one, --quic off none")]
+    #[error(
+        "cannot listen on {address} (QUIC): {error}; use --quic ADDR for another address or --quic off to disable QUIC"
+    )]
     ListenQuic { address: SocketAddr, error: io::Error },
     /// The self-made certificate for QUIC cannot be created.
-    #[error("a certificate for QUIC: {0}")]
+    #[error("cannot create a certificate for QUIC: {0}")]
     QuicCertificate(#[from] DevCertError),
     /// The certificate was valid when the configuration was checked, and is not any more.
     #[error(transparent)]
@@ -121,10 +123,10 @@ pub enum BuildError {
     #[error("the operators' listener cannot be started: {0}")]
     AdminThread(io::Error),
     /// The system gave no randomness, which ids and fencing tokens need.
-    #[error("no randomness: {0}")]
+    #[error("the system provides no randomness: {0}")]
     Randomness(getrandom::Error),
     /// Two metric families have the same name: a bug.
-    #[error("metrics: {0}")]
+    #[error("cannot register metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 

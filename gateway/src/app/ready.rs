@@ -23,9 +23,9 @@ pub(super) fn announce(plan: &NodePlan, durability: &str, node: NodeId, at: Addr
         let _ = write_stdout(&demo(plan, at));
     }
     if plan.agents.is_empty() {
-        tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");
+        tracing::warn!("no agents are configured; add some with --agent ID=URL or --demo");
     }
-    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
+    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway is serving");
 }
 
 fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
@@ -50,7 +50,7 @@ fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
            Talk to it:     {trust}{key}{program} chat --url {scheme}://{http}\n  \
            In the chat:    hello{count}\n  \
            {gap:16}/agents lists agents, /help shows all commands\n  \
-           See how it is:  curl http://{admin}/readyz\n\n",
+           Check health:   curl http://{admin}/readyz\n\n",
         agents.join(", "),
         gap = "",
     )

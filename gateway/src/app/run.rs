@@ -48,10 +48,10 @@ impl App {
         if let Some(store) = embedded {
             let closed = tokio::task::spawn_blocking(move || store.close());
             if tokio::time::timeout(STORE_CLOSE_TIMEOUT, closed).await.is_err() {
-                tracing::warn!("the store could not be closed in time; the next start looks at all of it");
+                tracing::warn!("the store could not be closed in time; the next start will check all of it");
             }
         }
-        tracing::info!(?exit, "turnway ends");
+        tracing::info!(?exit, "turnway exits");
         life.advance(NodePhase::Stopped);
         exit
     }
@@ -60,7 +60,7 @@ impl App {
         let (Ok(leave), Ok(reload), Ok(again)) =
             (ShutdownSignal::listen(), ReloadSignal::listen(), ReloadSignal::listen())
         else {
-            tracing::error!("signals cannot be heard");
+            tracing::error!("cannot listen for signals");
             return CliExit::Unavailable;
         };
         supervise::spawn_required(&Handle::current(), "timekeeper", self.skew_monitor.run());
@@ -71,7 +71,7 @@ impl App {
                 () = fleet.wait_joined() => {}
                 () = tokio::time::sleep(JOIN_TIMEOUT) => {
                     let said = fleet.refusal().unwrap_or_else(|| "Redis does not answer".to_owned());
-                    tracing::error!(said, "no place among the other nodes can be had");
+                    tracing::error!(said, "cannot join the other nodes");
                     return CliExit::Unavailable;
                 }
                 _ = &mut hurried => return CliExit::Failed,
@@ -112,7 +112,7 @@ impl App {
         if let Some(fleet) = &self.fleet
             && tokio::time::timeout(LEAVE_TIMEOUT, fleet.leave()).await.is_err()
         {
-            tracing::warn!("the other nodes could not be told everything");
+            tracing::warn!("not all messages to the other nodes could be sent");
         }
         self.agents.abort_all();
         self.links.close_all();
@@ -120,7 +120,7 @@ impl App {
         tokio::select! {
             () = self.tasks.wait() => {}
             () = tokio::time::sleep(LINKS_CLOSE_TIMEOUT) => {
-                tracing::warn!(links = self.links.count(), "not everybody said goodbye");
+                tracing::warn!(links = self.links.count(), "not all links closed in time");
             }
             _ = &mut hurried => return CliExit::Failed,
         }
@@ -131,7 +131,7 @@ impl App {
 /// Waits for the first lease, at most [`FIRST_LEASE_TIMEOUT`].
 async fn wait_for_lease(life: &Lifecycle) {
     if tokio::time::timeout(FIRST_LEASE_TIMEOUT, life.wait_cleared(UnreadyReason::LeaseMissing)).await.is_err() {
-        tracing::warn!(reason = UnreadyReason::LeaseMissing.code(), "no lease yet; serving, and not ready");
+        tracing::warn!(reason = UnreadyReason::LeaseMissing.code(), "no lease yet; serving, but not ready");
     }
 }
 
@@ -145,15 +145,15 @@ async fn until_leaving(
     tokio::select! {
         exit = serve_and_drain(driver, lines, life) => exit,
         () = fatal.notified() => {
-            tracing::error!("the store can promise nothing more; leaving");
+            tracing::error!("the store has failed; exiting");
             CliExit::Unavailable
         }
         () = life.wait_drain_without_store() => {
-            tracing::error!("nothing more can be recorded; leaving");
+            tracing::error!("the store's file is gone and nothing more can be recorded; exiting");
             CliExit::Unavailable
         }
         task = supervise::wait_failed() => {
-            tracing::error!(task, "the node cannot do without a task that failed; leaving");
+            tracing::error!(task, "a task that the node cannot run without failed; exiting");
             CliExit::Bug
         }
     }
@@ -178,7 +178,7 @@ async fn serve_and_drain(driver: &mut JoinHandle<DriverExit>, lines: &RemoteCall
     match tokio::join!(tokio::time::timeout(limits::DRAIN_TIMEOUT + HANDOVER_TIMEOUT, driver), others) {
         (Ok(ended), _) => exit_code(ended),
         (Err(_), _) => {
-            tracing::error!("draining took too long; what was left is taken over by others");
+            tracing::error!("draining timed out; other nodes take over the remaining sessions");
             CliExit::Failed
         }
     }
@@ -215,7 +215,7 @@ fn exit_code(ended: Result<DriverExit, JoinError>) -> CliExit {
         Ok(DriverExit::Finished) => CliExit::Success,
         Ok(DriverExit::Broken) => CliExit::Bug,
         Err(error) => {
-            tracing::error!(%error, "the driver panicked; leaving");
+            tracing::error!(%error, "the driver panicked; exiting");
             CliExit::Bug
         }
     }
@@ -226,14 +226,14 @@ async fn handle_signals(mut leave: ShutdownSignal, life: Lifecycle) {
     leave.recv().await;
     life.advance(NodePhase::Draining);
     leave.recv().await;
-    tracing::warn!("asked twice; leaving at once");
+    tracing::warn!("second shutdown signal; exiting at once");
 }
 
 /// Returns whether the keys could be read in time.
 async fn read_keys(keys: &ApiKeys) -> bool {
     let read = async {
         while let Err(error) = keys.read().await {
-            tracing::warn!(%error, "the keys are not known yet");
+            tracing::warn!(%error, "the keys could not be read yet; retrying");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     };
@@ -259,7 +259,7 @@ async fn handle_reload(
     loop {
         reload.recv().await;
         if !is_fetching {
-            tracing::info!("there is nothing to read again");
+            tracing::info!("there is nothing to reload");
         }
     }
 }
@@ -283,7 +283,7 @@ fn quic((listener, house): QuicService) -> SocketAddr {
     // Tracked by the tasks that the shutdown waits for, because this task writes the last packets of all its links.
     tasks.spawn(supervise::run_required("QUIC", async move {
         if let Err(error) = listener.serve(house).await {
-            tracing::error!(%error, "QUIC is not served");
+            tracing::error!(%error, "the QUIC listener failed");
         }
     }));
     address

@@ -68,10 +68,10 @@ fn log_verdict(verdict: SkewVerdict, skew_ms: i64) {
     match verdict {
         SkewVerdict::Fine => tracing::info!(skew_ms, "the system's clock agrees with the store's again"),
         SkewVerdict::Off => {
-            tracing::warn!(skew_ms, "the system's clock differs from the store's, which counts: check NTP");
+            tracing::warn!(skew_ms, "the system's clock differs from the store's, which the node follows: check NTP");
         }
         SkewVerdict::TooFar => {
-            let what = "the system's clock differs too much from the store's (store.skew): the node is not ready; \
+            let what = "the system's clock differs from the store's by more than store.skew: the node is not ready; \
                         check NTP here and on the store's machine";
             tracing::error!(skew_ms, "{what}");
         }

@@ -31,8 +31,8 @@ impl HostRejection {
     /// Returns an explanation for a person.
     pub fn message(self) -> &'static str {
         match self {
-            Self::Host => "this node is not called by that name (listen.hosts)",
-            Self::Origin => "this node does not talk to pages from there (listen.origins)",
+            Self::Host => "host name not allowed (listen.hosts)",
+            Self::Origin => "origin not allowed (listen.origins)",
         }
     }
 }

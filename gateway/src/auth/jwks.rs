@@ -38,7 +38,7 @@ pub enum PublicKey {
 
 /// The fetched bytes are not a usable key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no set of keys (JWKS) with one that can be used: RSA from 2,048 bits, P-256 or Ed25519, each with a kid")]
+#[error("not a JWKS document with a usable key: expected RSA of 2,048 bits or more, P-256 or Ed25519, each with a kid")]
 pub struct BadKeySet;
 
 #[derive(Deserialize)]

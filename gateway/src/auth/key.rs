@@ -109,7 +109,7 @@ impl fmt::Display for KeyId {
 impl<'de> Deserialize<'de> for KeyId {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a key's id"))
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not the id of an API key"))
     }
 }
 

@@ -42,10 +42,10 @@ pub enum ServiceRole<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidServiceGrant {
     /// A word that names nothing that can be served.
-    #[error("{0:?} is nothing to serve; expected agent:NAME, tools:NAME or adapter:CHANNEL/ACCOUNT")]
+    #[error("unknown grant {0:?}; expected agent:NAME, tools:NAME or adapter:CHANNEL/ACCOUNT")]
     Word(String),
     /// More than [`limits::CREDENTIAL_SERVES_MAX`] words.
-    #[error("expected at most {} things to serve", limits::CREDENTIAL_SERVES_MAX)]
+    #[error("expected at most {} grants", limits::CREDENTIAL_SERVES_MAX)]
     TooMany,
 }
 

@@ -165,7 +165,7 @@ impl RedisBus {
         self.flush().await;
         self.tasks.iter().for_each(AbortHandle::abort);
         if let Err(error) = node_list::remove_record(&self.publisher, self.node).await {
-            tracing::debug!(%error, "this node's record stays for a while");
+            tracing::debug!(%error, "this node's record could not be removed; it expires later");
         }
     }
 }

@@ -78,7 +78,9 @@ async fn fetch(gateway: &GatewayArgs) -> Result<Value, CliError> {
 
 fn parse_agents(told: Value) -> Result<Vec<AgentSummary>, CliError> {
     let read = serde_json::from_value(told).map(|AgentList { agents }| agents);
-    read.map_err(|error| CliError::Failed(format!("an answer of another release: {error}")))
+    read.map_err(|error| {
+        CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
+    })
 }
 
 // === impl Agent ===

@@ -39,10 +39,10 @@ const NOTHING_TO_CANCEL: &str = "nothing to cancel";
 /// Arguments of `turnway chat`.
 #[derive(Clone, Debug, Args)]
 pub struct ChatArgs {
-    /// Go on with this session; without it a new one
+    /// Continue this session; without it a new one
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// The agent that answers from the start on, as by `/switch`; without it the session's own
+    /// Active agent from the start, as by `/switch`; without it the session's own
     #[arg(long, value_name = "ID")]
     pub agent: Option<String>,
     /// The gateway and the credentials.
@@ -65,7 +65,7 @@ pub async fn run(args: ChatArgs) -> Result<CliExit, CliError> {
     let elsewhere =
         if args.gateway.url == DEFAULT_URL { String::new() } else { format!(" --url {}", args.gateway.url) };
     let id = session.id();
-    write_stdout(&format!("session {id}\ncome back with: turnway chat --session {id}{elsewhere}\n"))?;
+    write_stdout(&format!("session {id}\nresume with: turnway chat --session {id}{elsewhere}\n"))?;
     Chat::new(session, &args).run(client).await
 }
 
@@ -293,7 +293,7 @@ impl Chat {
 
     async fn decide(&mut self, confirm: bool) -> ChatFlow {
         let Some(handover) = self.handover.take() else {
-            self.screen.print_remark("nobody has asked");
+            self.screen.print_remark("no handover is waiting for a decision");
             return ChatFlow::Continue;
         };
         let asked = self.session.decide(&handover, confirm).await;
@@ -417,7 +417,7 @@ impl Chat {
                 if let Some(snapshot) = snapshot {
                     self.tasks.handle_snapshot(&snapshot);
                 }
-                self.screen.print_remark(&format!("what was said before may be gone: {reason}"));
+                self.screen.print_remark(&format!("earlier messages may be missing: {reason}"));
             }
             Event::Closed { .. } => {
                 self.screen.print_remark("the session is closed");
@@ -455,12 +455,12 @@ impl Chat {
                 let why = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
                 let from = word("from");
                 let to = word("to");
-                self.screen.print_remark(&format!("{from} asks that {to} go on{why}: /yes or /no"));
+                self.screen.print_remark(&format!("{from} asks to hand over to {to}{why}: /yes or /no"));
             }
-            "HANDOVER_CONFIRMED" => self.screen.print_remark(&format!("{} goes on", word("to"))),
+            "HANDOVER_CONFIRMED" => self.screen.print_remark(&format!("handed over to {}", word("to"))),
             "HANDOVER_REJECTED" => {
                 self.handover = None;
-                self.screen.print_remark(&format!("{} does not go on: {}", word("to"), word("reason")));
+                self.screen.print_remark(&format!("handover to {} rejected: {}", word("to"), word("reason")));
             }
             _ => {}
         }
@@ -468,13 +468,13 @@ impl Chat {
 
     fn handle_disconnected(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_disconnected, true) {
-            self.screen.print_remark(&format!("connection lost ({reason}); trying again"));
+            self.screen.print_remark(&format!("connection lost ({reason}); reconnecting"));
         }
     }
 
     fn handle_reconnected(&mut self) {
         if std::mem::take(&mut self.is_disconnected) {
-            self.screen.print_remark("connected again");
+            self.screen.print_remark("reconnected");
         }
     }
 
@@ -495,7 +495,7 @@ impl Chat {
             "subscribe" if failure.code == "not_found" => {
                 self.history_deadline = None;
                 self.tasks.set_missing();
-                self.screen.print_remark("nothing has been said in it yet");
+                self.screen.print_remark("the session has no messages yet");
                 return ChatFlow::Continue;
             }
             "cancel_run" if failure.code == "not_found" => {
@@ -521,7 +521,7 @@ impl Chat {
 /// Fetches the list of agents by HTTP, if the gateway's address allows that.
 async fn fetch_agents(gateway: &GatewayArgs) -> AgentListResult {
     if gateway.url.starts_with("quic:") {
-        return Err("the list of all agents is asked for by HTTP, and this chat is by QUIC".to_owned());
+        return Err("the list of all agents needs HTTP, and this chat uses QUIC".to_owned());
     }
     agents::list(gateway).await.map_err(|trouble| trouble.to_string())
 }

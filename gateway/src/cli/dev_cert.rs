@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Arguments of `turnway dev-cert`.
 #[derive(Clone, Debug, Args)]
 pub struct DevCertArgs {
-    /// A directory for `cert.pem` and `key.pem`; made if it is not there
+    /// Directory for `cert.pem` and `key.pem`; created if necessary
     pub dir: PathBuf,
 
     /// Validity in days; browsers accept a certificate by its hash only up to 13
@@ -34,12 +34,13 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<CliExit, CliError> {
         return Ok(CliExit::Success);
     }
     write_stdout(&format!(
-        "{cert} and {key}, good for {days} days, for localhost, 127.0.0.1 and ::1.\n\n  \
+        "{cert} and {key}, valid for {days} days, for localhost, 127.0.0.1 and ::1.\n\n  \
            turnway serve --demo --tls-cert {cert} --tls-key {key}\n  \
            SSL_CERT_FILE={cert} turnway chat --url wss://localhost:8080\n  \
            curl --cacert {cert} https://localhost:8080/\n\n\
          SHA-256 of the certificate, in base64: {hash}\n{by_hash}\n\
-         Nobody else trusts it. For other machines get a certificate from somebody they trust.\n",
+         No other machine trusts this certificate. For other machines, get one from a certificate authority that they \
+         trust.\n",
         by_hash = hash_hint(days),
     ))?;
     Ok(CliExit::Success)
@@ -48,8 +49,8 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<CliExit, CliError> {
 /// Returns a hint on using the certificate's hash in a web page (`serverCertificateHashes` of WebTransport).
 fn hash_hint(days: u16) -> &'static str {
     if days <= development::VALID_DAYS_BY_HASH {
-        "A page may name it to connect by WebTransport: docs/protocol.md, 1.9.\n"
+        "A web page may use the hash to connect by WebTransport: docs/protocol.md, 1.9.\n"
     } else {
-        "For pages that connect by WebTransport make one with --days 13: browsers take no longer one by its hash.\n"
+        "For web pages that connect by WebTransport, use --days 13: browsers accept no longer validity by hash.\n"
     }
 }

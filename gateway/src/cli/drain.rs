@@ -16,17 +16,17 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Arguments of `turnway drain`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 it drains, or with --wait has left; 1 it had not left in time, and still drains; 69 \
-                  nobody answers."
+    after_help = "Exit codes: 0 the node drains, or with --wait has stopped; 1 it has not stopped in time, and still \
+                  drains; 69 the node does not answer."
 )]
 pub struct DrainArgs {
-    /// The node's address for operators
+    /// Address of the node's operators' listener
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
-    /// Wait until it has left
+    /// Wait until the node has stopped
     #[arg(long)]
     pub wait: bool,
-    /// For so many seconds at most
+    /// Maximum wait in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "wait")]
     pub timeout: u64,
 }
@@ -73,7 +73,7 @@ fn print_phase(json: bool, phase: &str, remaining: Option<u64>, exit: CliExit) -
         write_json(&json!({ "phase": phase, "remaining": remaining }))?;
     } else {
         match remaining {
-            Some(sessions) => write_stdout(&format!("still draining: it holds {sessions} sessions\n"))?,
+            Some(sessions) => write_stdout(&format!("still draining: {sessions} sessions are left\n"))?,
             None => write_stdout(&format!("{phase}\n"))?,
         }
     }

@@ -112,7 +112,7 @@ impl CliError {
             Self::Refused { code, message } => (code, message),
             Self::Unavailable(what) => ("unavailable", what),
             Self::Bug(what) => ("internal_error", what),
-            Self::StdoutClosed => ("unread", "the reader has left"),
+            Self::StdoutClosed => ("unread", "stdout was closed"),
         }
     }
 }

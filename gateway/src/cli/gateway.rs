@@ -13,10 +13,10 @@ pub struct GatewayArgs {
     /// Address of the gateway
     #[arg(long, env = "TURNWAY_URL", default_value = DEFAULT_URL)]
     pub url: String,
-    /// As this user; without it as who the key is of, or where no keys are asked for as the operator
+    /// Act as this user; without it as the key's user, or as the operator if the gateway needs no key
     #[arg(long, env = "TURNWAY_USER")]
     pub user: Option<String>,
-    /// With this key of `turnway key new`; best by the environment, where nobody sees it
+    /// API key of `turnway key new`; prefer the environment variable, which other users cannot see
     #[arg(long, value_name = "KEY", env = "TURNWAY_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
 }

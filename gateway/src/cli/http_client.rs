@@ -56,14 +56,14 @@ impl ApiClient {
     /// path that ends with the WebSocket's own `/v1/connect` loses that part.
     pub(super) fn parse(url: &str) -> Result<Self, CliError> {
         let bad = |why: &str| CliError::Usage(format!("{url}: {why}"));
-        let uri: Uri = url.parse().map_err(|_| bad("this is no URL"))?;
+        let uri: Uri = url.parse().map_err(|_| bad("not a URL"))?;
         let tls = match uri.scheme_str() {
             Some("http" | "ws") => false,
             Some("https" | "wss") => true,
-            Some(_) | None => return Err(bad("an address begins with http:// or https://")),
+            Some(_) | None => return Err(bad("the URL must begin with http:// or https://")),
         };
         let authority = uri.authority().filter(|it| !it.as_str().contains('@'));
-        let authority = authority.ok_or_else(|| bad("there is no host in it"))?.as_str().to_owned();
+        let authority = authority.ok_or_else(|| bad("the URL has no host"))?.as_str().to_owned();
         let base = uri.path().trim_end_matches('/').trim_end_matches("/v1/connect").to_owned();
         Ok(Self { authority, tls, base })
     }
@@ -91,7 +91,7 @@ impl ApiClient {
             (false, Some(code)) => {
                 Err(CliError::Refused { message: word("detail").unwrap_or_else(|| code.clone()), code })
             }
-            (_, _) => Err(CliError::Failed(format!("{}: {status}, and not in JSON", self.authority))),
+            (_, _) => Err(CliError::Failed(format!("{}: answered {status} without JSON", self.authority))),
         }
     }
 
@@ -99,7 +99,7 @@ impl ApiClient {
         let lost = |error: hyper::Error| self.unavailable(error);
         let stream = match timeout(CONNECT_TIMEOUT, self.connect()).await {
             Ok(connected) => connected.map_err(|error| self.unavailable(error))?,
-            Err(_) => return Err(self.unavailable("no connection in time")),
+            Err(_) => return Err(self.unavailable("timed out while connecting")),
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         // The task ends with this one exchange; the sender reports the same failure.
@@ -149,7 +149,7 @@ impl ApiClient {
     }
 
     fn unavailable(&self, why: impl std::fmt::Display) -> CliError {
-        CliError::Unavailable(format!("cannot ask {}: {why}", self.authority))
+        CliError::Unavailable(format!("cannot reach {}: {why}", self.authority))
     }
 }
 

@@ -20,20 +20,20 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Subcommands of `turnway key`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key; it is shown once, and cannot be shown again
+    /// Create a key; the key is printed once and cannot be printed again
     New(NewArgs),
-    /// List all keys, the last made first, without what they open with
+    /// List all keys, newest first, without their secrets
     List(AdminArgs),
-    /// Seal keys of an earlier release, whose rights the store alone vouched for; without --yes only list them
+    /// Seal keys of an earlier release, whose rights are not protected by a seal yet; without --yes only list them
     Migrate(MigrateArgs),
-    /// Take a key back: within 5 s it opens nothing on any node, and the connections it opened are closed
+    /// Revoke a key: within 5 s no node accepts it, and its connections are closed
     Revoke(RevokeArgs),
 }
 
 /// Arguments that select the node to ask.
 #[derive(Clone, Debug, Args)]
 pub struct AdminArgs {
-    /// A node's address for operators; any node of a fleet will do
+    /// Address of a node's operators' listener; any node of a fleet
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
 }
@@ -44,17 +44,18 @@ pub struct NewArgs {
     /// Tenant of the key
     #[arg(long, value_name = "TENANT", default_value = "default")]
     pub tenant: String,
-    /// The user whose key it is; without it, nobody but the key itself
+    /// User of the key; without it, the key acts as a user of its own
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// Scopes of the key: read, write, act_as (any user of the tenant), operator (every session of the tenant, but not the node)
+    /// Scopes of the key: read, write, act_as (any user of the tenant), operator (every session of the tenant, but not
+    /// the node)
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', default_value = "read,write")]
     pub scopes: Vec<String>,
     /// Roles that the key may serve for the sessions of its tenant: agent:NAME (a dial-in agent), tools:NAME (the tool
     /// runner of that id, or the tool of that name), adapter:CHANNEL/ACCOUNT
     #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
     pub serves: Vec<String>,
-    /// A note for people
+    /// A label for people
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Lifetime, such as 12h or 90d; without it the key is valid until it is revoked
@@ -68,7 +69,7 @@ pub struct NewArgs {
 /// Arguments of `turnway key migrate`.
 #[derive(Clone, Debug, Args)]
 pub struct MigrateArgs {
-    /// Seal them: every row of the list grants what its maker meant it to grant
+    /// Seal the listed keys: confirms that every row grants the intended rights
     #[arg(long)]
     pub yes: bool,
     /// The node to ask.
@@ -79,7 +80,7 @@ pub struct MigrateArgs {
 /// Arguments of `turnway key revoke`.
 #[derive(Clone, Debug, Args)]
 pub struct RevokeArgs {
-    /// Its name: the part between the two underscores, as `turnway key list` shows it
+    /// Id of the key: the part between the two underscores, as `turnway key list` shows it
     pub key_id: String,
     /// The node to ask.
     #[command(flatten)]
@@ -139,7 +140,8 @@ async fn create(args: NewArgs, json: bool) -> Result<CliExit, CliError> {
         return Ok(CliExit::Success);
     }
     let key = made.get("key").and_then(Value::as_str);
-    let key = key.ok_or_else(|| CliError::Failed("an answer of another release".to_owned()))?;
+    let unexpected = "the answer has an unexpected format; the node may run another release: it has no key";
+    let key = key.ok_or_else(|| CliError::Failed(unexpected.to_owned()))?;
     // The key stands alone on its line, so that a program can read it.
     write_stdout(&format!("{key}\n"))?;
     Ok(CliExit::Success)
@@ -165,7 +167,10 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
     let ids: Vec<String> = unsealed.iter().map(|key| key.key_id.clone()).collect();
     if !args.yes {
         write_stdout(&render_table(unsealed))?;
-        write_stdout("These keys open nothing: look at what each grants, revoke what nobody made, then add --yes.\n")?;
+        write_stdout(
+            "These keys are not accepted until they are sealed. Check what each one grants, revoke unknown ones, then \
+             run the command again with --yes.\n",
+        )?;
         return Ok(CliExit::Failed);
     }
     let mut sealed = Vec::new();
@@ -183,8 +188,9 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
 }
 
 fn parse_keys(told: Value) -> Result<Vec<KeyRow>, CliError> {
-    let KeyList { keys } = serde_json::from_value(told)
-        .map_err(|error| CliError::Failed(format!("an answer of another release: {error}")))?;
+    let KeyList { keys } = serde_json::from_value(told).map_err(|error| {
+        CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
+    })?;
     Ok(keys)
 }
 
@@ -207,10 +213,10 @@ fn render_table(keys: Vec<KeyRow>) -> String {
     ]);
     for key in keys {
         let state = match (key.good, key.revoked_ts) {
-            (true, _) => "good",
+            (true, _) => "valid",
             (false, Some(_)) => "revoked",
             (false, None) if !key.sealed => "unsealed",
-            (false, None) => "over",
+            (false, None) => "expired",
         };
         table.push_row([
             key.key_id,
@@ -231,13 +237,13 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<CliExit, CliError> {
     // The argument may also be a whole key; only the key's id leaves this process.
     let id = args.key_id.strip_prefix("twk_").and_then(|rest| rest.split('_').next()).unwrap_or(&args.key_id);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(CliError::Usage("expected a key's name, as `turnway key list` shows it".to_owned()));
+        return Err(CliError::Usage("expected a key id, as `turnway key list` shows it".to_owned()));
     }
     let told = ask(&args.admin_args, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
     if json {
         write_json(&told)?
     } else {
-        write_stdout(&format!("{id} opens nothing any more\n"))?
+        write_stdout(&format!("key {id} is revoked\n"))?
     }
     Ok(CliExit::Success)
 }

@@ -14,15 +14,15 @@ const DEFAULT_ADMIN_URL: &str = "http://127.0.0.1:8081";
 /// Arguments of `turnway nodes`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Any node of a fleet knows all of them; one that has its store to itself is alone. PHASE is starting, \
-                  serving, draining or leaving; gone is a node without a lease: it died, sleeps, or cannot reach \
-                  the store. SEEN is when a node last said what stands in its row, which it does every 10 s; \
-                  `answers` is the one that was asked. LAG is what its words take to itself by way of the bus; SKEW by how much its system's clock is \
-                  ahead of the store's, from a second on. With \
+    after_help = "Any node of a fleet lists all of them; a node with a store of its own lists only itself. PHASE is \
+                  starting, serving, draining or leaving; gone is a node without a lease: it died, sleeps, or cannot \
+                  reach the store. SEEN is the time of the node's last report, which it sends every 10 s; `answers` \
+                  marks the node that was asked. LAG is the time of a message from the node to itself over the bus; \
+                  SKEW is the time by which its system's clock is ahead of the store's, from a second on. With \
                   --json, one object with the list of `nodes`, as GET /v1/nodes gives it."
 )]
 pub struct NodesArgs {
-    /// A node's address for operators
+    /// Address of a node's operators' listener
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
 }
@@ -60,8 +60,9 @@ pub async fn run(args: NodesArgs, json: bool) -> Result<CliExit, CliError> {
         write_json(&told)?;
         return Ok(CliExit::Success);
     }
-    let NodeList { nodes } = serde_json::from_value(told)
-        .map_err(|error| CliError::Failed(format!("an answer of another release: {error}")))?;
+    let NodeList { nodes } = serde_json::from_value(told).map_err(|error| {
+        CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
+    })?;
     let mut table = Table::new(vec![
         Column::Left("NAME"),
         Column::Left("PHASE"),

@@ -214,7 +214,7 @@ mod tests {
         let said = plan(file, &[&flags[..], &[(Flag::Key(SettingKey::DefaultAgent), "e")]].concat()).expect_err("bad");
         let starts = [
             "t.toml:1:7: log: expected a string",
-            "t.toml:2:9: agents.a.url: there is none",
+            "t.toml:2:9: agents.a.url: missing",
             "t.toml:6:11: agents.b.silence: expected a wait such as",
             "flag --agent: expected ID=URL",
             "flag --agent: agents.d: agent d is configured twice",

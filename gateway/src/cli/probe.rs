@@ -14,20 +14,20 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Arguments of `turnway probe`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 it is so, 1 it answers that it is not, 69 nobody answers. For a container: HEALTHCHECK \
-                  CMD [\"turnway\", \"probe\"]"
+    after_help = "Exit codes: 0 ready (with --live: live), 1 not, 69 the node does not answer. For a container: \
+                  HEALTHCHECK CMD [\"turnway\", \"probe\"]"
 )]
 pub struct ProbeArgs {
-    /// A node's address for operators
+    /// Address of a node's operators' listener
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
     /// Another address that serves /livez and /readyz
     #[arg(long, value_name = "URL", conflicts_with = "admin")]
     pub url: Option<String>,
-    /// Ask whether new work may be sent to it [default]
+    /// Check whether new work may be sent to the node [default]
     #[arg(long, conflicts_with = "live")]
     pub ready: bool,
-    /// Ask whether its process answers
+    /// Check whether the process answers
     #[arg(long)]
     pub live: bool,
 }

@@ -18,7 +18,7 @@ use turnway_core::protocol::pattern::Pattern;
 /// A log that shows no further fact for this long, and is not at its end, is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-const AFTER_HELP: &str = "With --json, one object a line: each fact as a client is shown it (docs/protocol.md), but \
+const AFTER_HELP: &str = "With --json, one object a line: each fact as clients receive it (docs/protocol.md), but \
                      `done` also has the answer's whole `text`, and the `error` of a turn that failed. Where \
                      history is missing in between, a line of `type` \"reset\" says so.";
 
@@ -28,10 +28,10 @@ const AFTER_HELP: &str = "With --json, one object a line: each fact as a client 
 pub struct ReplayArgs {
     /// Id of the session
     pub session: String,
-    /// Stay, and show what comes, also across restarts of the node; Ctrl-C ends it
+    /// Keep printing new facts, also across restarts of the node, until Ctrl-C
     #[arg(long, short)]
     pub follow: bool,
-    /// Only what comes after this fact
+    /// Only facts after this sequence number
     #[arg(long, value_name = "SEQ")]
     pub after: Option<u64>,
     /// Only facts of these types, such as user.message,run.*; `*` is one segment, `>` the rest
@@ -105,10 +105,11 @@ async fn next(client: &mut Client, follow: bool) -> Result<Event, CliError> {
     let event = match follow {
         true => client.next_event().await,
         false => timeout(IDLE_TIMEOUT, client.next_event()).await.map_err(|_| {
-            CliError::Failed("the gateway shows no more of this log, and it is not at its end".to_owned())
+            let seconds = IDLE_TIMEOUT.as_secs();
+            CliError::Failed(format!("the gateway sent no further fact for {seconds} s, and the log is not at its end"))
         })?,
     };
-    event.ok_or_else(|| CliError::Unavailable("the connection has ended".to_owned()))
+    event.ok_or_else(|| CliError::Unavailable("the connection was closed".to_owned()))
 }
 
 // === impl Replay ===
@@ -160,13 +161,13 @@ impl Replay<'_> {
 
     fn handle_disconnected(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_disconnected, true) {
-            self.print_remark(&format!("connection lost ({reason}); trying again"));
+            self.print_remark(&format!("connection lost ({reason}); reconnecting"));
         }
     }
 
     fn handle_reconnected(&mut self) {
         if std::mem::take(&mut self.is_disconnected) {
-            self.print_remark("connected again");
+            self.print_remark("reconnected");
         }
     }
 
@@ -184,12 +185,12 @@ impl Replay<'_> {
         let shown = self.last_seq > self.args.after.unwrap_or_default();
         let seq = floor.unwrap_or(end);
         let told = match reason {
-            "trimmed" => format!("facts up to {seq} are forgotten (store.retention)"),
+            "trimmed" => format!("facts up to {seq} were trimmed (store.retention)"),
             "regressed" if shown => {
-                format!("the store has lost facts after {seq} or before; was it restored?")
+                format!("the store has lost facts after {seq}, or also earlier ones; was it restored from a backup?")
             }
             "regressed" => format!("the log ends at fact {seq}"),
-            _ => format!("facts up to {seq} are gone"),
+            _ => format!("facts up to {seq} are missing"),
         };
         if floor.is_none() && !self.args.follow {
             return Err(CliError::Failed(told));

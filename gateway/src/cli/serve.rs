@@ -14,8 +14,8 @@ pub struct ServeArgs {
     pub flags: Vec<(Flag, String)>,
 }
 
-const AFTER_HELP: &str = "Flags overrule the environment (TURNWAY_<SECTION>_<KEY>), and that the file. `turnway \
-                     default-config` prints a whole file, `turnway config-doc` the page about it.";
+const AFTER_HELP: &str = "Flags override the environment (TURNWAY_<SECTION>_<KEY>), which overrides the file. `turnway \
+                     default-config` prints a whole file, `turnway config-doc` its documentation.";
 
 // === impl ServeArgs ===
 

@@ -18,7 +18,7 @@ const PAGE_LEN_MAX: usize = 200;
 #[command(after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object with \
                         the list of `sessions`, as GET /v1/sessions gives it.")]
 pub struct SessionsArgs {
-    /// At most so many, the last made first
+    /// Maximum number of sessions, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub limit: u64,
     /// The gateway and the credentials.
@@ -87,7 +87,7 @@ async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
             .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
             .await?;
         let sessions = page.get("sessions").and_then(Value::as_array);
-        let sessions = sessions.ok_or_else(|| unexpected_answer("no sessions in it"))?;
+        let sessions = sessions.ok_or_else(|| unexpected_answer("it has no sessions"))?;
         listed.sessions.extend_from_slice(sessions);
         listed.next = page.get("next").and_then(Value::as_str).map(str::to_owned);
         if listed.sessions.len() >= limit || listed.next.is_none() || sessions.is_empty() {
@@ -97,5 +97,5 @@ async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
 }
 
 fn unexpected_answer(why: impl std::fmt::Display) -> CliError {
-    CliError::Failed(format!("an answer of another release: {why}"))
+    CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {why}"))
 }

@@ -15,11 +15,11 @@ use std::time::Duration;
 /// Subcommands of `turnway store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Read all of a store that is not in use, and tell what does not fit together; nothing is written unless told so
+    /// Check a whole store that is not in use, and report inconsistencies; writes nothing unless asked to
     Check(CheckArgs),
-    /// Copy a store into a new or empty directory, and read the copy before it counts
+    /// Copy a store into a new or empty directory, and verify the copy
     Backup(BackupArgs),
-    /// Make a store of a backup, in a new or empty directory
+    /// Restore a backup into a new or empty directory
     Restore(RestoreArgs),
 }
 
@@ -28,11 +28,10 @@ pub enum StoreCommand {
 pub struct CheckArgs {
     /// The store's directory
     pub dir: PathBuf,
-    /// Make a damaged store whole: damaged sessions are forgotten, indexes are made anew, and the file as it was is kept
-    /// beside
+    /// Repair a damaged store: damaged sessions are removed, indexes are rebuilt, and the original file is kept
     #[arg(long, conflicts_with = "salvage")]
     pub repair: bool,
-    /// Save all that is whole into a new or empty directory; the store is only read
+    /// Copy all undamaged data into a new or empty directory; the store is only read
     #[arg(long, value_name = "TO")]
     pub salvage: Option<PathBuf>,
 }
@@ -43,8 +42,7 @@ pub struct CheckArgs {
     override_usage = "turnway store backup [OPTIONS] <DIR> <TO>\n       turnway store backup [OPTIONS] --admin <URL> <TO>"
 )]
 pub struct BackupArgs {
-    /// The directory of a store that is not in use, unless a node is asked; then the backup's directory,
-    /// new or empty
+    /// Directory of a store that is not in use (not with --admin), and the backup's directory, new or empty
     #[arg(required = true, num_args = 1..=2, value_names = ["DIR", "TO"])]
     pub dirs: Vec<PathBuf>,
     /// Ask a node that runs on this machine to copy its store, at its operators' address, such as
@@ -56,7 +54,7 @@ pub struct BackupArgs {
 /// Arguments of `turnway store restore`.
 #[derive(Clone, Debug, Args)]
 pub struct RestoreArgs {
-    /// The backup's directory, which stays as it is
+    /// Directory of the backup, which is not changed
     pub from: PathBuf,
     /// The store's directory, new or empty
     pub dir: PathBuf,
@@ -64,7 +62,7 @@ pub struct RestoreArgs {
 
 /// Advice for a store that a running node has open.
 const STOP_NODE_ADVICE: &str = "stop the node first";
-const BACKED_UP: &str = "backed up, read again and whole";
+const BACKED_UP: &str = "backed up and verified";
 /// This process does nothing else, so the cache may be this large.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// A backup takes as long as the disk needs; this limit of one day only bounds a request that hangs.
@@ -86,7 +84,7 @@ pub fn run(command: &StoreCommand, json: bool) -> Result<CliExit, CliError> {
     std::panic::set_hook(Box::new(|_| {}));
     let done = catch_unwind(AssertUnwindSafe(|| execute(command, json)));
     drop(std::panic::take_hook());
-    done.unwrap_or_else(|_| Err(CliError::Bug("a panic while the store was read or copied".to_owned())))
+    done.unwrap_or_else(|_| Err(CliError::Bug("internal error (panic) while reading or copying the store".to_owned())))
 }
 
 /// Returns the address of the node that is to copy its store and the target directory, if the command is a
@@ -111,8 +109,9 @@ pub async fn request_backup((url, to): (&str, &Path), json: bool) -> Result<CliE
     let told = ApiClient::parse(url)?
         .request_json(ApiRequest { method, path, credentials: who, body, timeout: BACKUP_TIMEOUT })
         .await?;
-    let report: CheckReport = serde_json::from_value(told)
-        .map_err(|error| CliError::Failed(format!("an answer of another release: {error}")))?;
+    let report: CheckReport = serde_json::from_value(told).map_err(|error| {
+        CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
+    })?;
     print_report(json, &to, BACKED_UP, &report)
 }
 
@@ -122,23 +121,21 @@ fn execute(command: &StoreCommand, json: bool) -> Result<CliExit, CliError> {
             let stop = |error| open_error(&error, STOP_NODE_ADVICE);
             if args.repair {
                 let report = embedded::repair(&args.dir, &options()).map_err(stop)?;
-                return print_copied_report(json, &args.dir, "whole now", &report);
+                return print_copied_report(json, &args.dir, "repaired", &report);
             }
             if let Some(to) = &args.salvage {
                 let report = embedded::rescue(&args.dir, to, &options()).map_err(stop)?;
-                return print_copied_report(json, to, "saved, read again and whole", &report);
+                return print_copied_report(json, to, "salvaged and verified", &report);
             }
             let report = embedded::check(&args.dir, &options()).map_err(stop)?;
-            print_report(json, &args.dir, "whole", &report)
+            print_report(json, &args.dir, "no damage found", &report)
         }
         StoreCommand::Backup(args) => match (args.dirs.as_slice(), &args.admin) {
             ([dir, to], None) => copy(json, dir, to, BACKED_UP, "stop the node first, or ask it with --admin"),
             (_, None) => Err(CliError::Usage("backup needs DIR and TO, or --admin URL and TO".to_owned())),
             (_, Some(_)) => Err(CliError::Usage("with --admin, backup needs TO alone".to_owned())),
         },
-        StoreCommand::Restore(args) => {
-            copy(json, &args.from, &args.dir, "restored, read again and whole", STOP_NODE_ADVICE)
-        }
+        StoreCommand::Restore(args) => copy(json, &args.from, &args.dir, "restored and verified", STOP_NODE_ADVICE),
     }
 }
 
@@ -164,7 +161,7 @@ fn open_error(error: &EmbeddedOpenError, busy: &str) -> CliError {
         }
         EmbeddedOpenError::NotEmpty { .. } | EmbeddedOpenError::Format { .. } => CliError::Failed(told),
         EmbeddedOpenError::Damaged { path, .. } => {
-            CliError::Failed(format!("{told}; `turnway store check {}` tells all of it", path.display()))
+            CliError::Failed(format!("{told}; `turnway store check {}` lists all damage", path.display()))
         }
         EmbeddedOpenError::Thread(_) | EmbeddedOpenError::Fault(_) => CliError::Failed(told),
     }
@@ -196,10 +193,10 @@ fn render_report(dir: &Path, whole: &str, report: &CheckReport) -> String {
     let counts = [
         ("sessions", report.sessions, ""),
         ("facts", report.facts, "in their logs"),
-        ("waiting", report.waiting, "inputs and cancels nobody has taken up"),
-        ("ids", report.ids, "of messages and cancels, remembered"),
-        ("snapshots", report.snapshots, "kept states of sessions"),
-        ("values", report.values, "under names"),
+        ("waiting", report.waiting, "inputs and cancels not processed yet"),
+        ("ids", report.ids, "remembered ids of messages and cancels"),
+        ("snapshots", report.snapshots, "saved session states"),
+        ("values", report.values, "named values"),
     ];
     for (name, count, what) in counts {
         text += format!("  {name:<10} {count:>12}  {what}").trim_end();
@@ -207,10 +204,10 @@ fn render_report(dir: &Path, whole: &str, report: &CheckReport) -> String {
     }
     text += &format!("  {:<10} {:>12}\n", "file", format_size(report.bytes));
     if report.unclosed {
-        text += "  It was not closed in order; this is what its next start will find.\n";
+        text += "  The store was not shut down cleanly; this is the state after recovery.\n";
     }
     if report.left_out > 0 {
-        text += &format!("  {} damaged sessions were left out:\n", report.left_out);
+        text += &format!("  {} damaged sessions were omitted:\n", report.left_out);
     }
     for complaint in &report.complaints {
         text += &format!("  - {complaint}\n");

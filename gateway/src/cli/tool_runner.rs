@@ -29,30 +29,30 @@ use turnway_core::id::RunnerId;
 /// Arguments of `turnway tool-runner`.
 #[derive(Clone, Debug, Args)]
 pub struct ToolRunnerArgs {
-    /// The programs that may be run: a TOML file (docs/tools.md)
+    /// List of the programs that may be run: a TOML file (docs/tools.md)
     #[arg(long, value_name = "FILE")]
     pub allow: PathBuf,
     /// Id of the runner, stable and unique; without it the host name
     #[arg(long, value_name = "ID", value_parser = RunnerId::parse, env = "TURNWAY_RUNNER_ID")]
     pub runner_id: Option<RunnerId>,
-    /// A directory of its own for what it has begun and what came of it; made if it is not there
+    /// Directory for the runner's journal, not shared with other runners; created if necessary
     #[arg(long, value_name = "DIR", default_value = "turnway-runner")]
     pub state: PathBuf,
-    /// After SIGTERM, how long processes may go on before they are stopped; a second SIGTERM stops them at once
+    /// Time that processes have after SIGTERM before they are stopped; a second SIGTERM stops them at once
     #[arg(long, value_name = "WAIT", default_value = "10s", value_parser = parse_stop_wait)]
     pub wait: Duration,
-    /// Another node of the same fleet, by its own address; as often as there are others: a session's tools are run by the
-    /// runners of the node that owns it
+    /// Address of another node of the same fleet; repeat for every node: a session's tools are run by the runners of
+    /// the node that owns it
     #[arg(long, value_name = "URL")]
     pub also: Vec<String>,
     /// A file with the key, which others may not read; else the key is taken from TURNWAY_API_KEY. Either way the
     /// programs cannot read it from this process
     #[arg(long, value_name = "FILE", env = "TURNWAY_API_KEY_FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// The key is on the standard input: this process has executed itself anew to get rid of its environment
+    /// The key is on the standard input, because this process has re-executed itself
     #[arg(long = key_isolation::ON_STDIN, hide = true)]
     pub api_key_on_stdin: bool,
-    /// Only say whether the list is right, or everything that is wrong with it
+    /// Only check the list, and report every mistake
     #[arg(long)]
     pub check: bool,
     /// The gateway and the credentials.
@@ -74,7 +74,7 @@ pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<CliExit, CliError> 
         if json {
             write_json(&json!({ "programs": names }))?;
         } else {
-            write_stdout(&format!("{}: fine: {}\n", args.allow.display(), names.join(", ")))?;
+            write_stdout(&format!("{}: ok: {}\n", args.allow.display(), names.join(", ")))?;
         }
         return Ok(CliExit::Success);
     }
@@ -105,11 +105,11 @@ fn assign_default_users(allowed: &AllowedPrograms, run_as: &mut BTreeMap<String,
         return;
     }
     if has_key {
-        tracing::warn!(programs = ?unnamed, "run as nobody: this runner is root, and the list says no run_as");
+        tracing::warn!(programs = ?unnamed, "programs without run_as run as nobody, because this runner is root");
         let nobody = RunAs::nobody();
         unnamed.into_iter().for_each(|name| drop(run_as.insert(name.clone(), nobody.clone())));
     } else {
-        tracing::warn!(programs = ?unnamed, "run as root: this runner is root, and the list says no run_as");
+        tracing::warn!(programs = ?unnamed, "programs without run_as run as root, because this runner is root");
     }
 }
 
@@ -124,5 +124,6 @@ fn host_runner_id() -> Result<RunnerId, CliError> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let name: String = name.trim().chars().map(plain).take(64).collect();
-    RunnerId::parse(&name).map_err(|_| CliError::Usage("this machine has no name: say --runner-id".to_owned()))
+    let invalid = "the host name is not a valid runner id; use --runner-id";
+    RunnerId::parse(&name).map_err(|_| CliError::Usage(invalid.to_owned()))
 }

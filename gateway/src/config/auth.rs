@@ -131,7 +131,7 @@ impl JwksSource {
                 Ok(Self::File(text.into()))
             };
         };
-        let uri: http::Uri = text.parse().map_err(|_| "this is no URL")?;
+        let uri: http::Uri = text.parse().map_err(|_| "not a URL")?;
         let host = uri.host().unwrap_or_default();
         let is_loopback = |ip: std::net::Ipv4Addr| ip.is_loopback();
         let is_here = matches!(host, "localhost" | "[::1]") || host.parse().is_ok_and(is_loopback);
@@ -139,7 +139,7 @@ impl JwksSource {
             _ if rest.contains('@') || host.is_empty() => Err("expected https://HOST/PATH".into()),
             "https" => Ok(Self::Url(text.to_owned())),
             "http" if is_here => Ok(Self::Url(text.to_owned())),
-            "http" => Err("expected https://: whoever is between could put keys of their own there".into()),
+            "http" => Err("expected https://: over http:// an attacker on the network could replace the keys".into()),
             _ => Err("expected https://HOST/PATH, or a file's name".into()),
         }
     }

@@ -10,10 +10,10 @@ const WIDTH: usize = 100;
 /// Returns a complete file with every key at its default, commented. Loading that file unchanged has no effect.
 pub fn default_file() -> String {
     let mut text = String::from(
-        "# Every key of Turnway's configuration with its default. `turnway config-doc` is the page about it;\n\
-         # `turnway check-config --config FILE` says what a node would say of a file.\n\
-         # Flags overrule the environment, and that this file. Lines that begin with `# ` and a key are off:\n\
-         # their defaults are found out at the start.\n",
+        "# Every key of Turnway's configuration with its default. `turnway config-doc` prints the documentation;\n\
+         # `turnway check-config --config FILE` checks a file.\n\
+         # Flags override the environment, which overrides this file. Lines that begin with `# ` and a key are\n\
+         # inactive: their defaults are determined at the start.\n",
     );
     let mut section = "";
     for setting in &SETTINGS {
@@ -29,7 +29,7 @@ pub fn default_file() -> String {
         match setting.default {
             DefaultValue::Fixed(value) => push_fmt(&mut text, format_args!("{name} = {}\n", setting.literal(value))),
             DefaultValue::Computed { how, example } => {
-                push_comment(&mut text, &format!("Without it: {how}."));
+                push_comment(&mut text, &format!("Default: {how}."));
                 push_fmt(&mut text, format_args!("# {name} = {}\n", setting.literal(example)));
             }
         }
@@ -63,7 +63,7 @@ pub fn markdown_page() -> String {
         let (of, _) = setting.section_and_name();
         if section != Some(of) {
             section = Some(of);
-            let title = if of.is_empty() { "In no section".to_owned() } else { format!("`[{of}]`") };
+            let title = if of.is_empty() { "Without a section".to_owned() } else { format!("`[{of}]`") };
             push_fmt(
                 &mut text,
                 format_args!("\n### {title}\n\n| key | flag | environment | default | |\n|---|---|---|---|---|\n"),
@@ -99,8 +99,8 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `turnway config-doc`; a test holds it against the binary. -->
 
-A flag overrules the environment, that the file, and that the default. The file is `./turnway.toml` if there
-is one, or what `--config FILE` or `TURNWAY_CONFIG` names; `turnway default-config` prints a complete one.
+A flag overrides the environment, the environment the file, and the file the default. The file is `./turnway.toml` if
+there is one, or what `--config FILE` or `TURNWAY_CONFIG` names; `turnway default-config` prints a complete one.
 Sizes are written `\"512B\"`, `\"64KiB\"`, `\"8MiB\"` or `\"2GiB\"`, waits `\"250ms\"`, `\"15s\"`, `\"2m\"` or `\"1h\"`.
 
 ## Settings

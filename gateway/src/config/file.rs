@@ -39,7 +39,7 @@ impl ConfigFileParser<'_> {
                 Some(agents) if name == AGENTS => self.parse_agents(agents),
                 Some(section) if sections().any(|known| known == name) => self.parse_section(name, section),
                 None if name == AGENTS || sections().any(|known| known == name) => {
-                    self.push_mistake(Some(name), value.span(), &format!("a section: [{name}]"));
+                    self.push_mistake(Some(name), value.span(), &format!("expected a section: [{name}]"));
                 }
                 Some(_) if SettingKey::from_name(name).is_none() => {
                     let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS])));

@@ -18,7 +18,7 @@ use turnway_core::limits;
 use turnway_core::share::Shares;
 
 /// Ends the messages about stores that this release does not have.
-const SUPPORTED_STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
+const SUPPORTED_STORES: &str = "expected embedded:DIR, redis://HOST:PORT or memory:";
 /// A smaller cache would read the pages of the file again and again.
 const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -238,17 +238,18 @@ impl ConfigDraft {
         let mut not_here =
             |key, place: &SettingLocation, what: String| mistakes.push(ConfigMistake::for_key(key, place, what));
         if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
-            not_here(SettingKey::StoreDeployer, place, "only a Redis has users".to_owned());
+            not_here(SettingKey::StoreDeployer, place, "only valid with a Redis in store.url".to_owned());
         }
         if !matches!(self.store.0, StoreUrl::Redis(_)) {
-            let what = || "only a Redis needs it".to_owned();
+            let what = || "only valid with a Redis in store.url".to_owned();
             self.attest.iter().for_each(|(_, place)| not_here(SettingKey::StoreAttest, place, what()));
             self.store_files.iter().for_each(|(key, _, place)| not_here(*key, place, what()));
         }
         match &self.store.0 {
             StoreUrl::Embedded(dir) => {
                 if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
-                    let what = format!("embedded: gives fsync, never {}: one machine has no replica", level.as_str());
+                    let level = level.as_str();
+                    let what = format!("an embedded store gives fsync at most, not {level}: it has no replica");
                     not_here(SettingKey::StoreDurability, place, what);
                 }
                 let dir = dir.clone();
@@ -259,7 +260,7 @@ impl ConfigDraft {
             }
             StoreUrl::Memory => {
                 if let Some((level, place)) = self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem) {
-                    let what = format!("memory: gives mem, never {}", level.as_str());
+                    let what = format!("a store in memory gives mem, not {}", level.as_str());
                     not_here(SettingKey::StoreDurability, place, what);
                 }
                 StoreConfig::Memory
@@ -325,7 +326,7 @@ impl ConfigDraft {
     fn check_listeners(&self, mistakes: &mut Vec<ConfigMistake>) {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
-        let operators = "operators are not asked who they are, so they are served on this machine only";
+        let operators = "operators are not authenticated, so their listener must be on this machine";
         for (key, address, place, is_open, why) in [
             (SettingKey::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
             (SettingKey::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
@@ -341,7 +342,7 @@ impl ConfigDraft {
         }
         let (address, place) = &self.http;
         if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
-            let what = "needs listen.hosts: by which names clients call this node";
+            let what = "needs listen.hosts: the host names that clients use for this node";
             mistakes.push(ConfigMistake::for_key(SettingKey::ListenHttp, place, what));
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Rate>, String> {
     if text == "off" {
         return Ok(None);
     }
-    let bad = "expected so many a second or a minute, such as 100/s or 600/m, or off";
+    let bad = "expected a number per second or per minute, such as 100/s or 600/m, or off";
     let (count, unit) = text.split_once('/').ok_or(bad)?;
     let period = match unit {
         "s" => Duration::from_secs(1),

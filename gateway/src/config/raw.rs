@@ -118,7 +118,7 @@ impl RawConfig {
             let what = format!("unknown setting; did you mean \"{ENV_PREFIX}{known}\"?");
             self.mistakes.push(ConfigMistake::new(&place, what));
         } else {
-            self.warnings.push(ConfigMistake::new(&place, "unknown setting, passed over"));
+            self.warnings.push(ConfigMistake::new(&place, "unknown setting, ignored"));
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
     fn other_unknown_variable_is_a_warning() {
         for name in ["TURNWAY_COLOUR", "TURNWAY_PORT", "TURNWAY_ENV_HOME", "TURNWAY_RELEASE"] {
             let raw = raw(name, "8080");
-            let said = format!("environment {name}: unknown setting, passed over");
+            let said = format!("environment {name}: unknown setting, ignored");
             assert_eq!((shown(&raw.warnings), shown(&raw.mistakes)), (vec![said], Vec::new()));
         }
         for name in ["TURNWAY_URL", "TURNWAY_API_KEY_FILE", "TURNWAY_RUNNER_ID", "TURNWAYX", "HOME", "TURNWAY_LOG"] {

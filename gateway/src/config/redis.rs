@@ -196,7 +196,7 @@ fn parse_host(text: &str, port: u16) -> Result<RedisHost, String> {
 
 /// Decodes percent-encoding (RFC 3986 §2.1).
 fn percent_decode(text: &str) -> Result<String, String> {
-    let bad = || "what follows a % must be two hexadecimal digits, together UTF-8".to_owned();
+    let bad = || "expected percent-encoded UTF-8: two hexadecimal digits after each %".to_owned();
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

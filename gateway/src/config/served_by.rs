@@ -15,8 +15,8 @@ pub struct ServedBy(Vec<(TenantId, UserId)>);
 
 impl ServedBy {
     /// The expected syntax, for messages about mistakes.
-    pub const EXPECTED: &str = "USER or TENANT/USER, several with | between them or as a list; `operators` is no longer \
-                            more: name a user, or make a key with `turnway key new --serves`";
+    pub const EXPECTED: &str = "USER or TENANT/USER, several with | between them or as a list; `operators` is no \
+                            longer accepted: name a user, or create a key with `turnway key new --serves`";
 
     /// Parses `USER` or `TENANT/USER`, several with `|` between them, or `nobody`. The word `operators`, which
     /// older releases accepted, is refused: it named every credential with the scope `operator` of any tenant.

@@ -10,7 +10,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "ID",
         flag: Some("--default-agent"),
         default: DefaultValue::Computed { how: "the first --agent, else the first of the file", example: "helper" },
-        doc: "Who answers where nobody is addressed: the id of an agent.",
+        doc: "Agent for messages that address none: the id of an agent.",
     },
     Setting {
         key: SettingKey::Demo,
@@ -19,8 +19,8 @@ pub const SETTINGS: [Setting; 49] = [
         form: "BOOL",
         flag: Some("--demo"),
         default: DefaultValue::Fixed("false"),
-        doc: "Bring the agents `echo` and `counter` along, as members of every new session whose members nobody \
-              names, and show how to talk to them.",
+        doc: "Add the agents `echo` and `counter`, as members of every new session that is opened without members, \
+              and print how to talk to them.",
     },
     Setting {
         key: SettingKey::Log,
@@ -29,8 +29,8 @@ pub const SETTINGS: [Setting; 49] = [
         form: "auto|pretty|json",
         flag: Some("--log"),
         default: DefaultValue::Fixed("auto"),
-        doc: "How logs look on stderr; `auto` is `pretty` on a terminal and `json` elsewhere. What people say \
-              is never logged.",
+        doc: "Format of logs on stderr; `auto` is `pretty` on a terminal and `json` elsewhere. The content of \
+              messages is never logged.",
     },
     Setting {
         key: SettingKey::ListenHttp,
@@ -79,7 +79,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "ADDR",
         flag: Some("--admin"),
         default: DefaultValue::Fixed("127.0.0.1:8081"),
-        doc: "Where operators look: health, metrics, drain.",
+        doc: "Address of the operators' listener: health, metrics, drain.",
     },
     Setting {
         key: SettingKey::ListenHealth,
@@ -110,9 +110,9 @@ pub const SETTINGS: [Setting; 49] = [
             how: "this machine's own names, on a loopback address",
             example: "gw.example.com",
         },
-        doc: "By which names clients may call this node (`Host`): names or addresses with commas between them, each \
-              with a port or with any; or `*`, where something in front has looked. Needed where `listen.http` is \
-              no loopback address.",
+        doc: "Allowed host names of this node (`Host`): names or addresses with commas between them, each with a \
+              port or for any port; or `*` if a proxy in front has checked the name. Needed if `listen.http` is \
+              not a loopback address.",
     },
     Setting {
         key: SettingKey::ListenOrigins,
@@ -124,8 +124,8 @@ pub const SETTINGS: [Setting; 49] = [
             how: "this machine's own pages, on a loopback address",
             example: "https://app.example.com",
         },
-        doc: "Which web pages may talk to this node: origins with commas between them, exactly as browsers write \
-              them. Programs that are no browsers send none and need none.",
+        doc: "Allowed origins of web pages, with commas between them, exactly as browsers write them. Programs that \
+              are no browsers send none and need none.",
     },
     Setting {
         key: SettingKey::ListenProxies,
@@ -134,7 +134,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "NETWORK,…",
         flag: Some("--proxies"),
         default: DefaultValue::Computed { how: "nobody", example: "10.0.0.0/8" },
-        doc: "Proxies in front of this node that say for whom they connect, by the PROXY protocol (version 1 or 2): \
+        doc: "Proxies in front of this node that send the client's address by the PROXY protocol (version 1 or 2): \
               addresses or networks with commas between them. Their connections must begin with it; what others \
               say of it is not read, and neither are headers such as `X-Forwarded-For`. What comes from them by QUIC, which has no such protocol, is not counted by address.",
     },
@@ -155,7 +155,7 @@ pub const SETTINGS: [Setting; 49] = [
         kind: ValueKind::Text,
         form: "FILE",
         flag: Some("--tls-cert"),
-        default: DefaultValue::Computed { how: "clients are not spoken to in TLS", example: "/etc/turnway/cert.pem" },
+        default: DefaultValue::Computed { how: "no TLS", example: "/etc/turnway/cert.pem" },
         doc: "The certificate that clients are shown, in PEM, followed by those that vouch for it. With it \
               `listen.http` speaks TLS and nothing else: `https://` and `wss://`. It is read again at SIGHUP, \
               and within five seconds when it has changed.",
@@ -176,7 +176,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "URL",
         flag: Some("--store"),
         default: DefaultValue::Fixed("embedded:./turnway-data"),
-        doc: "Where facts live: `embedded:DIR`, a directory of this machine; a Redis that several nodes share, \
+        doc: "Store of the facts: `embedded:DIR`, a directory of this machine; a Redis that several nodes share, \
               `redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://…` with TLS, or \
               `redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME?db=N`; or `memory:`, which ends with the \
               process.",
@@ -364,7 +364,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "TEXT",
         flag: Some("--auth-issuer"),
         default: DefaultValue::Computed { how: "none; needed for jwt", example: "https://id.example.com/" },
-        doc: "What tokens must have as `iss`, letter by letter.",
+        doc: "Required `iss` of tokens, compared exactly.",
     },
     Setting {
         key: SettingKey::AuthAudience,
@@ -373,7 +373,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "TEXT",
         flag: Some("--auth-audience"),
         default: DefaultValue::Computed { how: "none; needed for jwt", example: "turnway" },
-        doc: "What tokens must have as `aud`, or among it.",
+        doc: "Required `aud` of tokens, alone or among several.",
     },
     Setting {
         key: SettingKey::AuthAlgorithms,
@@ -382,7 +382,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "NAME,…",
         flag: None,
         default: DefaultValue::Fixed("RS256,ES256,EdDSA"),
-        doc: "How tokens may be signed, with commas between the names.",
+        doc: "Accepted signature algorithms of tokens, with commas between the names.",
     },
     Setting {
         key: SettingKey::RateConnection,
@@ -390,10 +390,7 @@ pub const SETTINGS: [Setting; 49] = [
         kind: ValueKind::Text,
         form: "N/s|N/m|off",
         flag: None,
-        default: DefaultValue::Computed {
-            how: "100/s where clients are asked who they are, else off",
-            example: "100/s",
-        },
+        default: DefaultValue::Computed { how: "100/s with authentication, else off", example: "100/s" },
         doc: "How often one WebSocket connection may ask for something; two seconds' worth may come at once. What \
               stops work, or subscribes, or is only a ping is counted apart from the rest, at the same rate.",
     },
@@ -403,11 +400,8 @@ pub const SETTINGS: [Setting; 49] = [
         kind: ValueKind::Text,
         form: "N/s|N/m|off",
         flag: None,
-        default: DefaultValue::Computed {
-            how: "1000/s where clients are asked who they are, else off",
-            example: "1000/s",
-        },
-        doc: "The same for everybody with one credential, at all nodes of a fleet together.",
+        default: DefaultValue::Computed { how: "1000/s with authentication, else off", example: "1000/s" },
+        doc: "The same for all clients with one credential, at all nodes of a fleet together.",
     },
     Setting {
         key: SettingKey::RateTenant,
@@ -416,7 +410,7 @@ pub const SETTINGS: [Setting; 49] = [
         form: "N/s|N/m|off",
         flag: None,
         default: DefaultValue::Fixed("off"),
-        doc: "The same for everybody of one tenant, at all nodes of a fleet together.",
+        doc: "The same for all clients of one tenant, at all nodes of a fleet together.",
     },
     Setting {
         key: SettingKey::ToolsServedBy,

@@ -48,7 +48,7 @@ impl Default for UsageLimits {
 
 /// Parses a fraction such as `0.75`, with at most three decimals.
 pub(super) fn parse_fraction(text: &str) -> Result<Fraction, String> {
-    let bad = || "expected a part of a whole, from 0.001 to 1, such as 0.75".to_owned();
+    let bad = || "expected a fraction from 0.001 to 1, such as 0.75".to_owned();
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
     if whole.len() != 1 || decimals.len() > 3 || !is_number(whole) || !is_number(decimals) {
@@ -64,7 +64,7 @@ pub(super) fn parse_quota(text: &str) -> Result<Quota, String> {
         ("off", ..) => Ok(Quota::Off),
         (_, Ok(part), _) => Ok(Quota::Part(part)),
         (_, Err(_), Some(bytes)) => Ok(Quota::Bytes(bytes)),
-        (_, Err(_), None) => Err("expected a part such as 0.25, a size such as 8GiB, or off".to_owned()),
+        (_, Err(_), None) => Err("expected a fraction such as 0.25, a size such as 8GiB, or off".to_owned()),
     }
 }
 

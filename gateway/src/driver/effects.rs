@@ -79,7 +79,7 @@ impl Effects {
         match input {
             Input::Stored { op, result } => {
                 if let (Op::DeleteIdle { key, .. }, Ok(Reply::Done)) = (op, result) {
-                    tracing::info!(session = %key, "deleted: nothing was said for longer than store.max_age");
+                    tracing::info!(session = %key, "session deleted: it was inactive for longer than store.max_age");
                 }
                 self.report_store_health(result.is_ok(), now);
                 self.metrics.store.record_reply(&mut self.unanswered, op, result, now);

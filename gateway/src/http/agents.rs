@@ -25,15 +25,16 @@ struct AgentView {
     agent_id: AgentId,
     /// `http`, `builtin` or `dial_in`.
     kind: &'static str,
-    /// Answers where nobody is addressed.
+    /// True for the agent that answers if none is named.
     default: bool,
-    /// Could be reached when it was last tried.
+    /// True if the agent could be reached at the last try.
     healthy: bool,
     capabilities: AgentCapabilitiesView,
-    /// For this machine's operator only (`auth.mode = "none"`, no user named), of one that dials in: the nodes that it is connected to, as far as this one knows.
+    /// Nodes that a dial-in agent is connected to, as far as this node knows. Only for this machine's operator
+    /// (`auth.mode = "none"`, no user named).
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<AgentNodeView>>,
-    /// For this machine's operator only: it may tell of an inner network.
+    /// Address of the agent. Only for this machine's operator, because it may reveal an internal network.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
 }
@@ -56,13 +57,13 @@ struct AgentCapabilitiesView {
     resume: bool,
 }
 
-/// The agents of this node
+/// Lists the agents of this node
 #[utoipa::path(
     get,
     operation_id = "list_agents",
     path = "/v1/agents",
-    params(("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "All of them", body = AgentListView), CommonRefusals),
+    params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "All agents", body = AgentListView), CommonRefusals),
 )]
 pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
     let AuthenticatedClient { principal, service, .. } = desk.authenticate(&headers).await?;

@@ -28,19 +28,19 @@ const SCAN_FACTS_MAX: usize = 10_000;
 pub(super) struct EventsPage {
     #[schema(value_type = Vec<shape::EnvelopeSchema>)]
     events: Vec<Box<RawValue>>,
-    /// The `after_seq` of the next page; none: this is all there is by now.
+    /// `after_seq` of the next page; `null` at the end of the log.
     #[schema(required, value_type = Option<u64>)]
     next: Option<Seq>,
     /// Sequence number of the last fact of the log.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// Some of what was asked for is forgotten: all up to `floor`.
+    /// True if requested facts were trimmed: all up to `floor`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     trimmed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     floor: Option<Seq>,
-    /// The log has no such fact as the asker has seen.
+    /// True if the store has lost the fact that the client has seen.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     regressed: bool,
 }
@@ -60,19 +60,19 @@ pub(super) struct EventsQuery {
     pub(super) upto: Option<Seq>,
 }
 
-/// The facts of a session: a page, or with `Accept: text/event-stream` all that there are and that come
+/// Lists the facts of a session: a page, or with `Accept: text/event-stream` all present and future facts
 #[utoipa::path(
     get,
     operation_id = "list_session_events",
     path = "/v1/sessions/{session_id}/events",
     params(
-        ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
-        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
-        ("after_seq" = Option<u64>, Query, description = "Only facts after this one", minimum = 0, maximum = 9007199254740991u64),
-        ("after_epoch" = Option<u64>, Query, description = "The epoch of that fact: tells whether the store forgot it", minimum = 0, maximum = 9007199254740991u64),
-        ("types" = Option<String>, Query, description = "Patterns with commas between them: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
-        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
-        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it; the id of another stream's event counts as none"),
+        ("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("after_seq" = Option<u64>, Query, description = "Only facts after this `seq`", minimum = 0, maximum = 9007199254740991u64),
+        ("after_epoch" = Option<u64>, Query, description = "Epoch of that fact; detects whether the store lost it", minimum = 0, maximum = 9007199254740991u64),
+        ("types" = Option<String>, Query, description = "Comma-separated patterns: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
+        ("limit" = Option<u16>, Query, description = "Maximum number of facts; default 50", minimum = 1, maximum = 500),
+        ("last-event-id" = Option<String>, Header, example = "0-0", description = "`id` of the last received event: the stream continues after it; an id of another stream is ignored"),
     ),
     responses(
         (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(

@@ -27,10 +27,10 @@ const WINDOW_MAX: u64 = 512;
 pub(super) struct MessagesPage {
     #[schema(value_type = Vec<shape::ConversationMessageSchema>)]
     messages: Vec<TranscriptMessage>,
-    /// The `before` of the page of older ones.
+    /// `before` of the page with older messages.
     #[schema(required, value_type = Option<u64>)]
     next: Option<Seq>,
-    /// Older ones are forgotten: all facts up to `floor` are.
+    /// True if older messages were trimmed, with all facts up to `floor`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     trimmed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,16 +38,16 @@ pub(super) struct MessagesPage {
     floor: Option<Seq>,
 }
 
-/// The conversation, from its end backwards
+/// Lists the messages of a conversation, backwards from its end
 #[utoipa::path(
     get,
     operation_id = "list_messages",
     path = "/v1/sessions/{session_id}/messages",
     params(
-        ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
-        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
-        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
-        ("before" = Option<u64>, Query, description = "Only messages before this place: the `next` of the page after", minimum = 0, maximum = 9007199254740991u64),
+        ("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("limit" = Option<u16>, Query, description = "Maximum number of messages; default 50", minimum = 1, maximum = 500),
+        ("before" = Option<u64>, Query, description = "Only messages before this `seq`: the `next` of the newer page", minimum = 0, maximum = 9007199254740991u64),
     ),
     responses((status = 200, description = "A page, the newest last", body = MessagesPage), ResourceRefusals),
 )]

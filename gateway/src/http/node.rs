@@ -24,7 +24,7 @@ pub(super) struct NodeView<'a> {
     connect: &'static str,
 }
 
-/// The node
+/// Shows the node
 #[utoipa::path(get,
     operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = NodeView), CommonRefusals))]
 pub(super) async fn show(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {

@@ -82,7 +82,7 @@ impl HttpProblem {
 
     /// Creates a problem for a known path with an unsupported method.
     pub fn method_not_allowed() -> Self {
-        Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
+        Self::invalid("method not allowed").with_status(StatusCode::METHOD_NOT_ALLOWED)
     }
 
     /// Creates a problem for an unsupported method, with an `Allow` header for routes where the router cannot set it.
@@ -92,12 +92,14 @@ impl HttpProblem {
 
     /// Creates a problem for a bug of ours.
     pub fn internal() -> Self {
-        Self::new(Code::InternalError, "an answer could not be made")
+        Self::new(Code::InternalError, "internal error: the answer could not be built")
     }
 
     /// Creates a problem for a node that accepts no more work.
     pub fn draining() -> Self {
-        Refusal::new(Code::Draining, "this node leaves").retry_after(limits::STORE_RETRY_AFTER).into()
+        Refusal::new(Code::Draining, "this node is draining; retry on another node")
+            .retry_after(limits::STORE_RETRY_AFTER)
+            .into()
     }
 
     /// Returns the code with its explanation.
@@ -128,12 +130,14 @@ impl From<AuthError> for HttpProblem {
         let problem = match denied {
             AuthError::Role => Self::new(Code::Forbidden, UNSUPPORTED_ROLE),
             AuthError::UserId => Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text"),
-            AuthError::NoCredential => Self::unauthorized("expected Authorization: Bearer, and a key or a token"),
+            AuthError::NoCredential => {
+                Self::unauthorized("expected `Authorization: Bearer` with an API key or a token")
+            }
             AuthError::UnknownCredential
             | AuthError::ExpiredCredential
             | AuthError::MalformedCredential
-            | AuthError::Token(_) => Self::unauthorized("the credential is not good"),
-            AuthError::OtherUser => Self::unauthorized("the credential is not that user's"),
+            | AuthError::Token(_) => Self::unauthorized("the credential is not valid"),
+            AuthError::OtherUser => Self::unauthorized("the credential may not act as this user"),
         };
         Self { is_guess, ..problem }
     }
@@ -149,8 +153,8 @@ impl From<Malformed> for HttpProblem {
 impl From<LinkClosed> for HttpProblem {
     fn from(parted: LinkClosed) -> Self {
         match parted {
-            LinkClosed::Slow => Self::new(Code::RateLimited, "more was to be shown than was read"),
-            LinkClosed::Revoked => Self::unauthorized("the credential is not good any more"),
+            LinkClosed::Slow => Self::new(Code::RateLimited, "the client did not read its messages in time"),
+            LinkClosed::Revoked => Self::unauthorized("the credential is no longer valid"),
             LinkClosed::Draining => Self::draining(),
             LinkClosed::OverLimit(refusal) => refusal.into(),
         }
@@ -163,7 +167,7 @@ impl From<RequestFailure> for HttpProblem {
             RequestFailure::Refused(refusal) => refusal.into(),
             RequestFailure::LinkClosed(parted) => parted.into(),
             RequestFailure::TimedOut => {
-                let why = "no answer in time: it may have been done; ask again the same way";
+                let why = "no answer in time; the request may have been performed: repeat it unchanged";
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 let problem = Self::from(refusal.retry_after(limits::STORE_RETRY_AFTER));
                 problem.with_status(StatusCode::GATEWAY_TIMEOUT)

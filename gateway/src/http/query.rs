@@ -22,11 +22,11 @@ pub struct HttpQuery(BTreeMap<String, String>);
 impl HttpQuery {
     /// Parses the query of a URI. Fails if a parameter is repeated.
     pub fn parse(uri: &Uri) -> Result<Self, HttpProblem> {
-        let bad = |_| HttpProblem::invalid("the query is not name=value&…");
+        let bad = |_| HttpProblem::invalid("malformed query string: expected name=value&…");
         let extract::Query(pairs) = extract::Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
         let count = pairs.len();
         let query: BTreeMap<String, String> = pairs.into_iter().collect();
-        if query.len() == count { Ok(Self(query)) } else { Err(HttpProblem::invalid("a parameter is there twice")) }
+        if query.len() == count { Ok(Self(query)) } else { Err(HttpProblem::invalid("a query parameter is repeated")) }
     }
 
     /// Returns a parameter's text, if present.

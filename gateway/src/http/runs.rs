@@ -31,13 +31,13 @@ pub(super) struct CancelView<'a> {
     status: &'a str,
 }
 
-/// A turn: where it is, or how it ended
+/// Shows the state of a turn
 #[utoipa::path(
     get,
     operation_id = "show_run",
     path = "/v1/runs/{run_id}",
-    params(("run_id" = String, Path, description = "Which turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "What its facts say", body = shape::RunSchema), ResourceRefusals),
+    params(("run_id" = String, Path, description = "Run id of the turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "State of the turn, derived from its facts", body = shape::RunSchema), ResourceRefusals),
 )]
 pub(super) async fn show(
     State(desk): State<Arc<HttpContext>>,
@@ -56,26 +56,26 @@ pub(super) async fn show(
     Ok(response::json(StatusCode::OK, &run))
 }
 
-/// The facts of a turn: a page, or with `Accept: text/event-stream` all of them to its end
+/// Lists the facts of a turn: a page, or with `Accept: text/event-stream` all of them to its end
 #[utoipa::path(
     get,
     operation_id = "list_run_events",
     path = "/v1/runs/{run_id}/events",
     params(
-        ("run_id" = String, Path, description = "Which turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"),
-        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
-        ("after_seq" = Option<u64>, Query, description = "Only facts after this one", minimum = 0, maximum = 9007199254740991u64),
-        ("after_epoch" = Option<u64>, Query, description = "The epoch of that fact: tells whether the store forgot it", minimum = 0, maximum = 9007199254740991u64),
-        ("types" = Option<String>, Query, description = "Patterns with commas between them: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
-        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
-        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it; the id of another stream's event counts as none"),
+        ("run_id" = String, Path, description = "Run id of the turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"),
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("after_seq" = Option<u64>, Query, description = "Only facts after this `seq`", minimum = 0, maximum = 9007199254740991u64),
+        ("after_epoch" = Option<u64>, Query, description = "Epoch of that fact; detects whether the store lost it", minimum = 0, maximum = 9007199254740991u64),
+        ("types" = Option<String>, Query, description = "Comma-separated patterns: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
+        ("limit" = Option<u16>, Query, description = "Maximum number of facts; default 50", minimum = 1, maximum = 500),
+        ("last-event-id" = Option<String>, Header, example = "0-0", description = "`id` of the last received event: the stream continues after it; an id of another stream is ignored"),
     ),
     responses(
         (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(
             (EventsPage = "application/json"),
             (shape::SseEventSchema = "text/event-stream"),
         )),
-        (status = 204, description = "As a stream: it was shown to its end, and nothing will follow"),
+        (status = 204, description = "Stream only: all events were sent, and none will follow"),
         ResourceRefusals,
     ),
 )]
@@ -103,15 +103,15 @@ pub(super) async fn facts(
 }
 
 // The router cannot match a suffix, so this handler has the route of the run itself.
-/// Stop a turn
+/// Cancels a turn
 #[utoipa::path(
     post,
     operation_id = "cancel_run",
     path = "/v1/runs/{run_id}:cancel",
-    params(("run_id" = String, Path, description = "Which turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    params(("run_id" = String, Path, description = "Run id of the turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
     responses(
-        (status = 200, description = "It has ended, by this or before", body = CancelView),
-        (status = 202, description = "Its agent is being told", body = CancelView),
+        (status = 200, description = "The turn has ended, by this request or earlier", body = CancelView),
+        (status = 202, description = "The agent is being told to stop", body = CancelView),
         ResourceRefusals,
     ),
 )]

@@ -151,6 +151,6 @@ impl SessionFactReader {
 
 /// Returns the error for a history that was trimmed or lost during the read.
 fn history_changed() -> RequestFailure {
-    let why = "the session's history changed while it was read; ask again";
+    let why = "the session's history changed while it was read; retry";
     RequestFailure::Refused(Refusal::new(Code::StoreUnavailable, why))
 }

@@ -23,12 +23,12 @@ use turnway_core::store::CreationKey;
 use turnway_core::time::Millis;
 use utoipa::ToSchema;
 
-/// A page of sessions, the last made first.
+/// A page of sessions, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Sessions)]
 pub(super) struct SessionsPage {
     sessions: Vec<SessionListItem>,
-    /// The `before` of the next page.
+    /// `before` of the next page.
     #[schema(required)]
     next: Option<String>,
 }
@@ -44,22 +44,22 @@ struct SessionListItem {
     state: &'static str,
     #[schema(value_type = u64)]
     created_ts: Millis,
-    /// Its last fact.
+    /// `seq` of the last fact.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// Inputs that have not ended.
+    /// Number of unfinished inputs.
     pending: u32,
 }
 
-/// One's own sessions, the last made first
+/// Lists the caller's own sessions, newest first
 #[utoipa::path(
     get,
     operation_id = "list_sessions",
     path = "/v1/sessions",
     params(
-        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
-        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
-        ("before" = Option<String>, Query, description = "The `next` of the page before", pattern = "^(0|[1-9][0-9]{0,14})-[A-Za-z0-9_-]{1,64}$"),
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("limit" = Option<u16>, Query, description = "Maximum number of sessions; default 50", minimum = 1, maximum = 500),
+        ("before" = Option<String>, Query, description = "`next` of the previous page", pattern = "^(0|[1-9][0-9]{0,14})-[A-Za-z0-9_-]{1,64}$"),
     ),
     responses((status = 200, description = "A page", body = SessionsPage), CommonRefusals),
 )]
@@ -82,13 +82,13 @@ pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMa
     Ok(response::json(StatusCode::OK, &SessionsPage { sessions, next }))
 }
 
-/// A session as it is
+/// Shows the present state of a session
 #[utoipa::path(
     get,
     operation_id = "show_session",
     path = "/v1/sessions/{session_id}",
-    params(("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "Its present state", body = shape::SnapshotSchema), ResourceRefusals),
+    params(("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "The present state of the session", body = shape::SnapshotSchema), ResourceRefusals),
 )]
 pub(super) async fn show(
     State(desk): State<Arc<HttpContext>>,
@@ -103,13 +103,13 @@ pub(super) async fn show(
 /// Number of attempts to close and delete a session that is opened again meanwhile.
 const DELETE_TRIES: u32 = 3;
 
-/// Deletes a session for good: it is closed first, and its facts, messages and name in lists are gone
+/// Deletes a session permanently: closes it, then removes its facts, messages and list entry
 #[utoipa::path(
     delete,
     operation_id = "delete_session",
     path = "/v1/sessions/{session_id}",
-    params(("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 204, description = "It is deleted, now or since an earlier time; its id cannot be used again"), ResourceRefusals),
+    params(("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 204, description = "The session is deleted, now or earlier; its id cannot be reused"), ResourceRefusals),
 )]
 pub(super) async fn delete(
     State(desk): State<Arc<HttpContext>>,

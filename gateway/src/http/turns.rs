@@ -24,16 +24,16 @@ use turnway_core::planted::{Planted, planted};
 /// Header with a message id, for requests that may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Say one thing, and hear the answer as it comes
+/// Sends one input and streams the answer
 #[utoipa::path(
     post,
     operation_id = "create_turn",
     path = "/v1/sessions/{session_id}/turns",
     params(
-        ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
-        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
-        ("idempotency-key" = Option<String>, Header, description = "The message's id: the same again is the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
-        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "The `id` of the last event that came: what came before is left out; the id of another stream's event counts as none"),
+        ("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("idempotency-key" = Option<String>, Header, description = "Message id; a repeated id returns the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
+        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "`id` of the last received event: events up to it are left out; an id of another stream is ignored"),
     ),
     request_body = shape::TurnSchema,
     responses(

@@ -34,13 +34,13 @@ pub struct CallKey(Arc<hmac::Key>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallKeyError {
     /// The store did not answer.
-    #[error("the store does not answer")]
+    #[error("the store is unavailable")]
     Store(StoreError),
     /// The system gave no randomness.
-    #[error("no randomness")]
+    #[error("the system provides no randomness")]
     Randomness,
     /// The stored value has another length.
-    #[error("the secret in the store is of a newer release")]
+    #[error("the secret in the store cannot be read: it was written by a newer release")]
     Unreadable,
 }
 

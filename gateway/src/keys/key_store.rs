@@ -30,19 +30,19 @@ pub struct KeyStore {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyStoreError {
     /// The store did not answer.
-    #[error("the store does not answer")]
+    #[error("the store is unavailable")]
     Store(StoreError),
     /// Other nodes changed the same page in every try.
-    #[error("others are changing keys; try again")]
+    #[error("other nodes are changing keys at the same time; try again")]
     Busy,
     /// The system gave no randomness. Nothing was stored, and another try helps only once the system is repaired.
-    #[error("the system gives no randomness: {0}")]
+    #[error("the system provides no randomness: {0}")]
     Randomness(getrandom::Error),
     /// The page is full.
-    #[error("there are too many keys; those that open nothing are forgotten after 30 days")]
+    #[error("there are too many keys; revoked and expired keys are deleted after 30 days")]
     Full,
     /// The stored value cannot be parsed.
-    #[error("the stored keys cannot be read: they are of a newer release")]
+    #[error("the stored keys cannot be read: they were written by a newer release")]
     Unreadable,
 }
 
@@ -76,7 +76,8 @@ impl KeyStore {
             let page = KeyPage::read(value)?;
             if !page.unreadable.is_empty() {
                 let others = page.unreadable.len();
-                tracing::warn!(keys = others, "cannot be read: they are of a newer release, and open nothing here");
+                let what = "stored keys cannot be read: they were written by a newer release and are not valid here";
+                tracing::warn!(keys = others, "{what}");
             }
             keys.extend(page.records.into_iter().map(|record| (record.id.clone(), record)));
         }

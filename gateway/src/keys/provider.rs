@@ -65,7 +65,7 @@ enum FetchError {
     Unreachable(#[from] legacy::Error),
     #[error("answered {status}; redirects are not followed")]
     Status { status: StatusCode, retry_after: Option<Duration> },
-    #[error("the answer broke off, or has more than {} bytes", jwks::BYTES_MAX)]
+    #[error("the response was cut off, or is larger than {} bytes", jwks::BYTES_MAX)]
     Body,
     #[error("cannot be read: {0}")]
     File(#[from] std::io::Error),

@@ -100,7 +100,7 @@ impl AddressPermit {
         let over = self.lockout(is_page).and_then(|lockout| lockout.record_failure(self.address, Instant::now()));
         if let Some(address) = over {
             let minutes = limits::AUTH_LOCK.as_secs() / 60;
-            tracing::warn!(%address, minutes, "too many bad credentials came from an address: it is not heard");
+            tracing::warn!(%address, minutes, "too many invalid credentials from this address: it is locked out");
         }
     }
 

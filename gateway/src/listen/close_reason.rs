@@ -24,10 +24,12 @@ impl LinkCloseReason {
         match error {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
-            Error::Protocol(_) => Some(Self::ByServer(1002, "not RFC 6455".into())),
+            Error::Protocol(_) => Some(Self::ByServer(1002, "invalid WebSocket frame (RFC 6455)".into())),
             Error::Io(error) => match error.get_ref().and_then(|error| error.downcast_ref()) {
                 Some(FrameViolation::HelloTooLong) => None,
-                Some(FrameViolation::InvalidHeader) => Some(Self::ByServer(1002, "not RFC 6455".into())),
+                Some(FrameViolation::InvalidHeader) => {
+                    Some(Self::ByServer(1002, "invalid WebSocket frame (RFC 6455)".into()))
+                }
                 Some(FrameViolation::TooManyFragments) => Some(Self::ByServer(4400, "too many fragments".into())),
                 None => Some(Self::Lost),
             },
@@ -77,7 +79,7 @@ impl From<CloseReason> for LinkCloseReason {
     fn from(fate: CloseReason) -> Self {
         match fate {
             CloseReason::SlowConsumer => Self::ByServer(4508, "slow consumer".into()),
-            CloseReason::Revoked => Self::ByServer(4401, "the credential is not good any more".into()),
+            CloseReason::Revoked => Self::ByServer(4401, "the credential is no longer valid".into()),
             CloseReason::Shutdown => Self::ByServer(4503, "draining".into()),
         }
     }

@@ -175,7 +175,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         self.drain_and_flush().await?;
         // Answering with a refusal would add to the messages that are already too many.
         if is_said && !self.made_request && !self.pass.may_send_control(self.now.mono) {
-            return Err(LinkCloseReason::ByServer(4429, "too many messages that ask for nothing".into()));
+            return Err(LinkCloseReason::ByServer(4429, "too many messages without a request".into()));
         }
         if let Some(news) = self.wire.next_hold_change() {
             Box::pin(self.forward_holds(news)).await?;

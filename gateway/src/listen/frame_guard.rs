@@ -52,10 +52,10 @@ pub enum FrameViolation {
     #[error("too many fragments")]
     TooManyFragments,
     /// A frame header that no client may send (RFC 6455 §5).
-    #[error("not RFC 6455")]
+    #[error("invalid WebSocket frame (RFC 6455)")]
     InvalidHeader,
     /// The first message is longer than [`limits::HELLO_BYTES_MAX`].
-    #[error("too long for a hello")]
+    #[error("the first message is too long for a hello")]
     HelloTooLong,
 }
 

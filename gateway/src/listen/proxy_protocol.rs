@@ -16,10 +16,10 @@ const V2_BYTES_MAX: u16 = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
     /// The connection ended or failed.
-    #[error("it ended: {0}")]
+    #[error("the connection ended before the end of the PROXY header: {0}")]
     Io(#[from] io::Error),
     /// The header is missing or malformed.
-    #[error("no PROXY header")]
+    #[error("missing or malformed PROXY header")]
     Malformed,
 }
 

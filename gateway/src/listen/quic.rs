@@ -107,7 +107,7 @@ impl QuicListener {
             match fenced.run(attend).await {
                 EndpointOutcome::Finished => return Ok(()),
                 EndpointOutcome::Broken => {
-                    tracing::error!("QUIC has broken: who was connected by it has to come again");
+                    tracing::error!("QUIC endpoint failed: its clients have to reconnect");
                     reception.metrics.links.count_quic_restart();
                     tokio::time::sleep(panic_isolation::RESTART_DELAY).await;
                 }
@@ -150,7 +150,9 @@ impl QuicListenerContext {
                         *terms = fresh.with_previous_secret(terms);
                         fenced.endpoint().set_server_config(Some(terms.endpoint_config()));
                     }
-                    Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
+                    Err(error) => {
+                        tracing::error!(%error, "QUIC keeps the previous certificate: the new one cannot be used");
+                    }
                 },
                 () = self.life.wait_for_phase(self.until) => break,
             }
@@ -196,7 +198,7 @@ impl QuicListenerContext {
             Ok((connection, greeted)) => {
                 _ = self.tasks.spawn(Arc::clone(self).serve_connection(connection, greeted, permit, half_open));
             }
-            Err(error) => tracing::debug!(%error, "a first datagram is none"),
+            Err(error) => tracing::debug!(%error, "invalid first QUIC datagram"),
         }
     }
 

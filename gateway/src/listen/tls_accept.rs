@@ -19,7 +19,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const HANDSHAKE_RECORD: u8 = 22;
 /// The answer to HTTP on a TLS port, the most common client mistake.
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
-    content-length: 29\r\n\r\nTLS is spoken here: https://\n";
+    content-length: 37\r\n\r\nThis port requires TLS: use https://\n";
 
 /// Performs the handshake. Also returns the outcome for metrics.
 pub(super) async fn accept_tls(

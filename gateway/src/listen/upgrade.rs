@@ -107,7 +107,7 @@ impl LinkContext {
                 let tasks = self.tasks.clone();
                 tasks.spawn(async move { connection_task::serve(socket, &self, arrival).await });
             }
-            Err(_) => tracing::error!("a connection is not what was accepted"),
+            Err(_) => tracing::error!("upgraded connection has an unexpected type"),
         }
     }
 }

@@ -71,15 +71,10 @@ label_values! {
 impl AgentMetrics {
     pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            orders: workshop.counters(
-                "turnway_agent_orders_total",
-                "What agents were told.",
-                "order",
-                &OrderKind::NAMES,
-            )?,
+            orders: workshop.counters("turnway_agent_orders_total", "Orders to agents.", "order", &OrderKind::NAMES)?,
             calls: workshop.counters(
                 "turnway_agent_calls_total",
-                "How calls of agents ended; those that were dropped are orders only.",
+                "Calls of agents by outcome; dropped calls are counted as orders only.",
                 "outcome",
                 &CallOutcome::NAMES,
             )?,

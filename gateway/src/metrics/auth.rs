@@ -82,7 +82,7 @@ impl AuthMetrics {
         Ok(Self {
             denied: workshop.counters(
                 "turnway_auth_denied_total",
-                "Connections and requests that were not let in.",
+                "Connections and requests that were denied.",
                 "reason",
                 &DenialReason::NAMES,
             )?,
@@ -94,19 +94,17 @@ impl AuthMetrics {
             )?,
             rate_exchanges: workshop.counters(
                 "turnway_rate_shared_total",
-                "How often other nodes were told what was taken of the rates they share, and this one of them.",
+                "Exchanges with other nodes about the use of shared rates.",
                 "outcome",
                 &RateExchange::NAMES,
             )?,
-            keys: workshop.gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
+            keys: workshop.gauge("turnway_auth_keys", "Valid API keys known to this node.")?,
             closed_links: workshop.counter(
                 "turnway_auth_cut_links_total",
-                "Connections that were closed because their credential was taken back or is over.",
+                "Connections that were closed because their credential was revoked or has expired.",
             )?,
-            refreshed: workshop.counter(
-                "turnway_auth_refreshed_total",
-                "Tokens that took the place of another on an open connection.",
-            )?,
+            refreshed: workshop
+                .counter("turnway_auth_refreshed_total", "Tokens that replaced another one on an open connection.")?,
             fetches: workshop.counters(
                 "turnway_auth_jwks_fetches_total",
                 "Fetches of the identity provider's keys.",
@@ -114,7 +112,7 @@ impl AuthMetrics {
                 &FetchOutcome::NAMES,
             )?,
             provider_keys: workshop
-                .gauge("turnway_auth_jwks_keys", "Keys of the identity provider that tokens are held against.")?,
+                .gauge("turnway_auth_jwks_keys", "Keys of the identity provider that tokens are verified with.")?,
         })
     }
 

@@ -92,7 +92,7 @@ impl BusMetrics {
         Ok(Self {
             frames: workshop.counters(
                 "turnway_bus_frames_total",
-                "Frames of and to other nodes; each has the words of one moment.",
+                "Frames from and to other nodes; each holds the messages of one moment.",
                 "direction",
                 &Direction::NAMES,
             )?,
@@ -104,25 +104,25 @@ impl BusMetrics {
             )?,
             messages: workshop.counter_grid(
                 "turnway_bus_words_total",
-                "What nodes said to each other, by what it was; bells that Redis rang for a node are counted where they are heard.",
+                "Messages between nodes, by kind; a `bell` that Redis sends for a node is counted at the receiver.",
                 &[("direction", &Direction::NAMES), ("kind", &PeerMessageKind::NAMES)],
             )?,
-            undelivered: workshop.counter("turnway_bus_unheard_total", "Frames to a node that nobody listened to.")?,
+            undelivered: workshop.counter("turnway_bus_unheard_total", "Frames to a node that had no subscriber.")?,
             dropped: workshop.counters(
                 "turnway_bus_dropped_total",
-                "Lost here, by reason: words, but frames where they were heard and not read.",
+                "Messages lost at this node, by reason; for `version` and `unreadable` the unit is frames.",
                 "reason",
                 &LossReason::NAMES,
             )?,
             gaps: workshop.counters(
                 "turnway_bus_gaps_total",
-                "Times this node may have missed words, and read anew all that its links follow.",
+                "Times this node may have missed messages and therefore read all subscribed sessions again.",
                 "cause",
                 &GapCause::NAMES,
             )?,
             heartbeat: workshop.histogram(
                 "turnway_bus_heartbeat_seconds",
-                "From this node to itself by way of the bus.",
+                "Round-trip time of a message from this node to itself over the bus.",
                 &buckets::SHORT,
             )?,
         })

@@ -11,9 +11,9 @@ const INTRODUCTION: &str = "# Metrics
 
 `GET /metrics` on the operators' listener, in Prometheus' text format. Names are
 `turnway_<area>_<what>_<unit or total>`. Labels have small fixed sets of values, all of them below; none is
-an id or holds content. Everything is there from the start, but for what is counted by `op` or by `route`: that
-is there from the first of its kind. Times at the owner begin anew where another owner takes a turn over.
-[operations.md](operations.md) says what to watch, and `deploy/prometheus/rules.yml` what to be woken for.
+an id or holds content. Every series exists from the start, except those with the label `op` or `route`, which
+exist from the first event of their kind. Durations at the owner restart when another owner takes a turn over.
+[operations.md](operations.md) says what to watch, and `deploy/prometheus/rules.yml` has the alerts.
 ";
 
 /// Areas with their titles, in the order of the document.
@@ -48,14 +48,14 @@ pub fn document() -> prometheus::Result<String> {
         push_section(&mut text, title, ours.into_iter().map(family_row));
     }
     let rest = metrics.families().iter().filter(|family| AREAS.iter().all(|(area, _)| family.area() != *area));
-    push_section(&mut text, "Further", rest.map(family_row));
+    push_section(&mut text, "Other", rest.map(family_row));
     let gathered = registry.gather();
     let process = gathered.iter().filter(|family| family.name().starts_with("process_"));
     let process = process.map(|family| {
         let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
         format!("| `{}` | {kind} | {} | | {} |", family.name(), unit_of(family.name()), family.help())
     });
-    push_section(&mut text, "The process, as the system sees it", process);
+    push_section(&mut text, "The process", process);
     Ok(text)
 }
 

@@ -30,17 +30,20 @@ impl DriverMetrics {
         Ok(Self {
             inputs: workshop.counters(
                 "turnway_driver_inputs_total",
-                "What the switchboard was told, by who told it.",
+                "Inputs of the switchboard, by source.",
                 "source",
                 &InputSource::NAMES,
             )?,
             queue: workshop.gauge("turnway_driver_queue_inputs", "Inputs that wait for the switchboard.")?,
             rounds: workshop.histogram(
                 "turnway_driver_round_seconds",
-                "One batch of inputs and all they cause.",
+                "Duration of one round: a batch of inputs with all its effects.",
                 &buckets::SHORT,
             )?,
-            panics: workshop.counter("turnway_driver_panics_total", "Broken invariants that were survived: bugs.")?,
+            panics: workshop.counter(
+                "turnway_driver_panics_total",
+                "Invariant violations that the node survived; each one is a bug.",
+            )?,
         })
     }
 

@@ -91,7 +91,7 @@ impl LinkMetrics {
     pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         let closes = workshop.counter_grid(
             "turnway_link_closes_total",
-            "How connections ended: the close code, 1006 for none at all.",
+            "Closed connections by close code; 1006 if there was none.",
             &[("transport", &Transport::NAMES), ("code", &CODES)],
         )?;
         // Creates the row at 0: a rate over a series that was never seen at 0 misses its beginning.
@@ -108,7 +108,7 @@ impl LinkMetrics {
             )?,
             handshakes: workshop.counters(
                 "turnway_link_handshakes_total",
-                "How connections began.",
+                "Handshakes of connections by outcome.",
                 "outcome",
                 &HandshakeOutcome::NAMES,
             )?,
@@ -126,7 +126,7 @@ impl LinkMetrics {
             )?,
             quic_restarts: workshop.counter(
                 "turnway_quic_breaks_total",
-                "How often QUIC broke as a whole, by a failure of its socket, and was put up again.",
+                "Restarts of the QUIC listener after a failure of its socket.",
             )?,
             held: workshop.gauges(
                 "turnway_link_held",
@@ -136,13 +136,13 @@ impl LinkMetrics {
             )?,
             capacity: workshop.gauges(
                 "turnway_link_capacity",
-                "As many of them as there may be.",
+                "Maximum of each resource.",
                 "resource",
                 &LinkResource::NAMES,
             )?,
             over: workshop.counters(
                 "turnway_link_over_total",
-                "Links and reads that were refused because a bound or a share was met.",
+                "Links and reads that were refused because a limit or a share was reached.",
                 "resource",
                 &LinkResource::NAMES,
             )?,

@@ -39,7 +39,7 @@ const VERSION: [&str; 1] = [env!("CARGO_PKG_VERSION")];
 
 impl NodeMetrics {
     pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
-        let [build] = workshop.gauges("turnway_build_info", "Which build this is; always 1.", "version", &VERSION)?;
+        let [build] = workshop.gauges("turnway_build_info", "Version of the build; always 1.", "version", &VERSION)?;
         build.set(1);
         Ok(Self {
             ready: workshop.gauge("turnway_node_ready", "1 while new work may be sent to this node, else 0.")?,
@@ -51,7 +51,7 @@ impl NodeMetrics {
             )?,
             phases: workshop.gauges(
                 "turnway_node_phase",
-                "1 for where the process stands in its life, 0 for the rest.",
+                "1 for the current phase of the process, 0 for the others.",
                 "phase",
                 &PhaseLabel::NAMES,
             )?,
@@ -65,7 +65,7 @@ impl NodeMetrics {
             )?,
             damaged: workshop.gauge(
                 "turnway_store_damaged_sessions",
-                "Sessions of an embedded store that are closed off, because their records are damaged.",
+                "Sessions of an embedded store that are quarantined, because their records are damaged.",
             )?,
             skew: workshop.float_gauge(
                 "turnway_clock_skew_seconds",

@@ -125,16 +125,16 @@ impl StoreMetrics {
         Ok(Self {
             op_counts: workshop.counter_grid(
                 "turnway_store_ops_total",
-                "What the store made of what it was asked.",
+                "Operations of the store by outcome.",
                 &[("op", &OPS), ("outcome", &OpOutcome::NAMES)],
             )?,
             seconds: workshop.histogram_grid(
                 "turnway_store_op_seconds",
-                "From asking the store to its answer.",
+                "Duration of an operation of the store.",
                 &[("op", &OPS)],
                 &buckets::SHORT,
             )?,
-            waiting: workshop.gauge("turnway_store_waiting_ops", "Ops without an answer yet.")?,
+            waiting: workshop.gauge("turnway_store_waiting_ops", "Operations without an answer yet.")?,
             commits: workshop.counter("turnway_store_commits_total", "Commits of the embedded store.")?,
             commit_seconds: workshop.histogram(
                 "turnway_store_commit_seconds",
@@ -143,7 +143,7 @@ impl StoreMetrics {
             )?,
             batch_ops: workshop.histogram(
                 "turnway_store_batch_ops",
-                "Ops of the embedded store that shared one commit.",
+                "Operations of the embedded store in one commit.",
                 &buckets::BATCH,
             )?,
             bytes: workshop.gauge(
@@ -157,13 +157,13 @@ impl StoreMetrics {
             )?,
             quotas: workshop.gauges(
                 "turnway_store_quota_bytes",
-                "Bytes that one tenant and one user may keep; 0 where nothing bounds them.",
+                "Bytes that one tenant and one user may store; 0 if unlimited.",
                 "whose",
                 &QuotaScope::NAMES,
             )?,
             attested: workshop.gauge(
                 "turnway_store_attested",
-                "1 where only `store.attest` says what the store keeps, for its settings cannot be seen, else 0.",
+                "1 if the durability rests on `store.attest` because the store's settings cannot be read, else 0.",
             )?,
         })
     }

@@ -41,18 +41,18 @@ use StatSource::{Number, Seconds, Spreads, Tally};
 const GAUGES: [(&str, &str, StatSource); 10] = [
     (
         "turnway_share_waiting_turns",
-        "Turns that wait for a place among the attempts of this node.",
+        "Turns that wait for an attempt permit of this node.",
         Number(|s| s.permits_waiting),
     ),
     ("turnway_switchboard_links", "Admitted links.", Number(|s| s.links)),
-    ("turnway_switchboard_feeds", "Sessions this node listens to.", Number(|s| s.feeds)),
+    ("turnway_switchboard_feeds", "Sessions that this node subscribes to.", Number(|s| s.feeds)),
     ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", Number(|s| s.owned_sessions)),
-    ("turnway_switchboard_asks", "Requests of links on their way.", Number(|s| s.requests)),
+    ("turnway_switchboard_asks", "Requests of links without an answer yet.", Number(|s| s.requests)),
     ("turnway_switchboard_timers", "Timers set.", Number(|s| s.timers)),
     ("turnway_turn_open", "Turns of owned sessions that have not ended.", Number(|s| s.open_turns)),
     (
         "turnway_turn_oldest_open_seconds",
-        "Since when the oldest of them has been with this owner; 0 without any.",
+        "Age of the oldest open turn at this owner; 0 without any.",
         Seconds(|s| s.oldest_turn.as_secs_f64()),
     ),
     ("turnway_inbox_waiting_turns", "Turns of owned sessions that have not begun.", Number(|s| s.waiting_turns)),
@@ -65,7 +65,7 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
     (
         "turnway_turn_resumptions_total",
-        "Attempts that went on here after their owner was lost or had left.",
+        "Attempts that were resumed here after their owner was lost or had left.",
         Number(|s| s.resumed),
     ),
     (
@@ -76,7 +76,7 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_log_facts_total", "Facts written to logs.", Number(|s| s.facts)),
     (
         "turnway_log_snapshots_unreadable_total",
-        "Kept states that nobody could read: rebuilt from the log.",
+        "Snapshots that could not be read; the state was rebuilt from the log.",
         Number(|s| s.snapshots_unreadable),
     ),
     ("turnway_ownership_claims_total", "Claims that won.", Number(|s| s.claims)),
@@ -85,28 +85,28 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_ownership_fenced_total", "Writes the fence refused.", Number(|s| s.fenced)),
     (
         "turnway_ownership_abandoned_total",
-        "Seats given up because store and memory disagreed.",
+        "Owned sessions given up because store and memory disagreed.",
         Number(|s| s.abandoned),
     ),
-    ("turnway_ownership_released_total", "Seats released.", Number(|s| s.released)),
+    ("turnway_ownership_released_total", "Owned sessions released.", Number(|s| s.released)),
     (
         "turnway_ownership_transferred_total",
-        "Seats handed to a chosen node by one that leaves.",
+        "Owned sessions handed to a successor by a leaving node.",
         Number(|s| s.transferred),
     ),
     ("turnway_ownership_leases_lost_total", "Leases lost.", Number(|s| s.leases_lost)),
     (
         "turnway_session_expired_total",
-        "Sessions that this node deleted because nothing was said in them for `store.max_age`.",
+        "Sessions that this node deleted because they had no new fact for `store.max_age`.",
         Number(|s| s.expired),
     ),
-    ("turnway_store_retries_total", "Ops asked again.", Number(|s| s.store_retries)),
+    ("turnway_store_retries_total", "Operations of the store that were retried.", Number(|s| s.store_retries)),
     ("turnway_delivery_facts_total", "Facts shown to links.", Number(|s| s.facts_shown)),
     ("turnway_delivery_deltas_total", "Pieces of text shown to links.", Number(|s| s.deltas_shown)),
     ("turnway_delivery_gaps_total", "Times this node noticed that it lacked facts.", Number(|s| s.gaps)),
     (
         "turnway_delivery_resyncs_total",
-        "Times it noticed that a log was not what it had shown, and looked at it again.",
+        "Times a log differed from what this node had delivered, and was read again.",
         Number(|s| s.resyncs),
     ),
     (
@@ -146,7 +146,7 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
         &[RESOURCE],
         Tally(|s| &s.held.0),
     ),
-    ("turnway_share_capacity", "As much of each as may be held.", &[RESOURCE], Tally(|s| &s.held_max.0)),
+    ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
 const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 5] = [

@@ -40,20 +40,16 @@ impl TlsMetrics {
             )?,
             end: workshop.gauge(
                 "turnway_tls_certificate_end_seconds",
-                "When the certificate in use ends, or the first of those that vouch for it: seconds since 1970; \
-                 0 without TLS.",
+                "Expiry of the certificate in use, or of its chain if earlier: seconds since 1970; 0 without TLS.",
             )?,
-            reloads: workshop.counter(
-                "turnway_tls_reloads_total",
-                "How often the certificate's files were read again, and taken.",
-            )?,
+            reloads: workshop.counter("turnway_tls_reloads_total", "Successful reloads of the certificate's files.")?,
             failures: workshop.counter(
                 "turnway_tls_reload_failures_total",
-                "How often they were read again, and not taken: the certificate from before stays in use.",
+                "Failed reloads of the certificate's files; the previous certificate stays in use.",
             )?,
             stale: workshop.gauge(
                 "turnway_tls_certificate_stale",
-                "1 while the certificate in use is not the one in its file, because that is broken.",
+                "1 while the certificate's file is invalid and an older certificate is in use.",
             )?,
         })
     }

@@ -89,15 +89,15 @@ impl UnreadyReason {
         match self {
             Self::Starting => "the node is starting",
             Self::Draining => "the node is draining",
-            Self::StoreAway => "the store does not answer; check that it runs and that this node reaches it",
-            Self::StoreFull => "the store has no room for inputs; raise its memory limit or free some",
-            Self::StoreReadOnly => "the store takes no writes; check its disk, its role and its replicas",
-            Self::StoreForbidden => "the store refuses a command of this node; check the user's rights",
-            Self::StoreUnfit => "the store does not keep what store.durability promises; check its settings",
+            Self::StoreAway => "the store does not answer; check that it runs and that this node can reach it",
+            Self::StoreFull => "the store has no memory for inputs; raise its memory limit or free some",
+            Self::StoreReadOnly => "the store accepts no writes; check its disk, its role and its replicas",
+            Self::StoreForbidden => "the store refuses a command of this node; check the permissions of its user",
+            Self::StoreUnfit => "the store gives less durability than store.durability requires; check its settings",
             Self::StoreDamaged => "a part of the store cannot be read; run `turnway store check`",
-            Self::DiskReserve => "the disk has less room than store.reserve; free some",
-            Self::LeaseMissing => "this node has no lease, so no turn can begin; check the way to the store",
-            Self::BusUnheard => "this node does not hear the others; check the way to Redis",
+            Self::DiskReserve => "the disk has less free space than store.reserve; free some",
+            Self::LeaseMissing => "this node has no lease, so no turn can start; check the connection to the store",
+            Self::BusUnheard => "this node does not receive messages of other nodes; check the connection to Redis",
             Self::Clock => "the system's clock differs from the store's; check the time service",
         }
     }

@@ -40,7 +40,7 @@ pub enum ConnectError {
         error: std::io::Error,
     },
     /// No Sentinel knows the address of the primary.
-    #[error("no Sentinel knows the primary `{master}`; the last said: {last}")]
+    #[error("no Sentinel knows the primary `{master}`; the last answer: {last}")]
     Sentinels {
         /// The name of the primary at the Sentinels.
         master: String,

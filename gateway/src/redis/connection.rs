@@ -225,8 +225,10 @@ async fn run(
                     OpenConnection { connection: connection.clone(), reconnect: Arc::clone(&lost), generation: turn };
                 let _ = shown.send(Some(open));
                 tokio::select! {
-                    () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),
-                    () = wait_unhealthy(connection.clone()) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
+                    () = lost.notified() => tracing::warn!(line = settings.name, "lost the connection to Redis"),
+                    () = wait_unhealthy(connection.clone()) => {
+                        tracing::warn!(line = settings.name, "Redis does not answer; reconnecting");
+                    }
                     () = reauthenticate(&url, &settings, connection, reload.as_mut()) => {}
                 }
                 let _ = shown.send(None);
@@ -234,7 +236,7 @@ async fn run(
             // Logged once for each outage, which may be long.
             Err(error) if !told => {
                 told = true;
-                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; trying on");
+                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; retrying");
             }
             Err(error) => tracing::debug!(line = settings.name, %error, "cannot connect to Redis"),
         }
@@ -290,11 +292,12 @@ async fn reauthenticate(
         let line = settings.name;
         match connect::authenticate(&url.login, &mut connection).await {
             Ok(()) => {
-                tracing::info!(line, "logged in to Redis again, with store.password_file as it is now")
+                tracing::info!(line, "logged in to Redis again with the new content of store.password_file")
             }
             Err(error) => {
-                let advice = "the connection stays as it was; the next one would not be let in";
-                tracing::error!(line, %error, "store.password_file as it is now is of no use: {advice}");
+                let advice = "the open connection stays logged in, but the next one would be refused";
+                let what = "cannot log in to Redis with the new content of store.password_file";
+                tracing::error!(line, %error, "{what}: {advice}");
             }
         }
     }

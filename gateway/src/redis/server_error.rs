@@ -36,11 +36,11 @@ pub fn classify(code: &str, detail: &str) -> Option<ServerCondition> {
 pub fn advice(code: &str) -> &'static str {
     match code {
         "OOM" => "raise `maxmemory` of Redis, or free memory there",
-        "MISCONF" => "Redis cannot write its own files: look at its disk and its log",
-        "READONLY" => "this Redis is a replica: name the primary in store.url, or the Sentinels",
+        "MISCONF" => "Redis cannot write its own files: check its disk and its log",
+        "READONLY" => "this Redis is a replica: set store.url to the primary, or to the Sentinels",
         "NOREPLICAS" => "too few replicas are connected: see `min-replicas-to-write`",
         "LOADING" => "Redis is still loading its data: wait until it is done",
-        "MASTERDOWN" => "this Redis is a replica without its primary: look at the primary",
+        "MASTERDOWN" => "this Redis is a replica without its primary: check the primary",
         "WRONGPASS" | "NOAUTH" => "check user and password of store.url, and store.password_file",
         "NOPERM" => "give the user of store.url the rights of deploy/redis-users.acl",
         _ => {

@@ -171,7 +171,7 @@ impl EmbeddedStore {
         if let Some(writer) = writer
             && writer.join().is_err()
         {
-            tracing::error!("the store's writer panicked");
+            tracing::error!("the store's writer thread panicked");
         }
     }
 

@@ -113,16 +113,19 @@ pub enum RedisOpenError {
     )]
     Rights(MissingRights),
     /// The server has no functions.
-    #[error("Redis {version} has no functions; 7.0 is the first that has")]
+    #[error("Redis {version} has no functions; use version 7.0 or later")]
     TooOld {
         /// Version of the server.
         version: String,
     },
     /// The server is set to evict keys when memory runs out.
-    #[error("Redis would forget sessions where memory runs out: set `maxmemory-policy noeviction`")]
+    #[error("Redis would evict sessions when memory runs out: set `maxmemory-policy noeviction`")]
     EvictionEnabled,
     /// The server guarantees less than is required.
-    #[error("as it is set, Redis gives not {wanted} but {gives}: {missing}; or ask for `store.durability` {gives}")]
+    #[error(
+        "with its current settings Redis gives durability {gives}, not {wanted}: {missing}; or set `store.durability` \
+         to {gives}"
+    )]
     Level {
         /// Durability that is required.
         wanted: &'static str,
@@ -135,13 +138,13 @@ pub enum RedisOpenError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The server does not answer `TIME`, and the nodes of a fleet have no other common clock.
-    #[error("Redis does not tell the time (TIME): {error}")]
+    #[error("Redis does not answer TIME: {error}")]
     Time {
         /// Error of the command.
         error: String,
     },
     /// The system provides no random numbers.
-    #[error("no randomness: {0}")]
+    #[error("the system provides no randomness: {0}")]
     Randomness(getrandom::Error),
 }
 
@@ -192,7 +195,7 @@ impl RedisOpenError {
             | Self::Time { .. }
             | Self::Randomness(_) => None,
         };
-        code.map_or("check that Redis runs, and that this node reaches it", |code| advice(&code))
+        code.map_or("check that Redis runs and that this node can reach it", |code| advice(&code))
     }
 }
 

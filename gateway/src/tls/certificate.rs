@@ -55,19 +55,19 @@ pub enum CertificatePairError {
         expected: &'static str,
     },
     /// The certificate cannot be used.
-    #[error("{path}: not a certificate a server can show: {error}", path = path.display())]
+    #[error("{path}: not usable as a server certificate: {error}", path = path.display())]
     Certificate { path: PathBuf, error: Error },
     /// A certificate of the chain has expired.
     #[error("{path}: a certificate in it has expired", path = path.display())]
     Expired { path: PathBuf },
     /// The key cannot be used.
-    #[error("{path}: not a key a server can sign with", path = path.display())]
+    #[error("{path}: not usable as a server's private key", path = path.display())]
     Key {
         /// File of the key. The error is not included, because the content is secret.
         path: PathBuf,
     },
     /// Both are valid, but the key is not that of the certificate.
-    #[error("{path}: not the key of the certificate", path = path.display())]
+    #[error("{path}: the key does not belong to the certificate", path = path.display())]
     KeyMismatch {
         /// File of the key.
         path: PathBuf,
@@ -184,7 +184,11 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CertificatePairError> {
         }
         let mut bytes = Vec::new();
         let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-        if read as u64 == FILE_BYTES_MAX { Err(io::Error::other("far too large")) } else { Ok(bytes) }
+        if read as u64 == FILE_BYTES_MAX {
+            Err(io::Error::other("expected a file of less than 256 KiB"))
+        } else {
+            Ok(bytes)
+        }
     };
     read().map_err(|error| CertificatePairError::Unreadable { path: path.to_owned(), error })
 }
@@ -237,11 +241,11 @@ mod tests {
         let large = dir.join("large");
         std::fs::write(&large, vec![b'\n'; 300 * 1024]).expect("a file");
         for (cert, key, now, of_key, said) in [
-            (&one.cert, &other.key, now, true, "not the key of the certificate"),
+            (&one.cert, &other.key, now, true, "the key does not belong to the certificate"),
             (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
             (&one.key, &one.key, now, false, "expected a certificate in PEM"),
             (&junk, &one.key, now, false, "BadEncoding"),
-            (&large, &one.key, now, false, "far too large"),
+            (&large, &one.key, now, false, "expected a file of less than 256 KiB"),
             (&dir, &one.key, now, false, "not a file"),
             (&one.cert, &one.key, pair.expires(), false, "a certificate in it has expired"),
         ] {

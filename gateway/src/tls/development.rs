@@ -41,7 +41,7 @@ pub enum DevCertError {
     #[error("{path}: {error}", path = path.display())]
     Write { path: PathBuf, error: io::Error },
     /// The certificate cannot be generated: a bug.
-    #[error("no pair can be made: {0}")]
+    #[error("cannot generate a certificate: {0}")]
     Generate(#[from] rcgen::Error),
     /// The existing files are not a valid pair.
     #[error(transparent)]

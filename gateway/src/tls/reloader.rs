@@ -113,7 +113,7 @@ impl CertificateReloader {
                 Err(error) => match error.try_into_panic() {
                     // Passes the panic on to the supervisor of this task.
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(error) => return tracing::error!(%error, "certificates are not read any more"),
+                    Err(error) => return tracing::error!(%error, "certificate reload has stopped"),
                 },
             }
         }
@@ -144,7 +144,7 @@ impl CertificateReloader {
             }
             Err(error) => {
                 self.metrics.tls.count_reload_failure();
-                tracing::error!(%error, "a certificate is not taken; the one from before stays in use");
+                tracing::error!(%error, "new certificate rejected; the previous one stays in use");
             }
         }
     }

@@ -30,12 +30,12 @@ impl<'a> CommaCommand<'a> {
     /// Returns the answer to the command.
     pub(super) fn answer(&self, turn: &Turn) -> String {
         match self {
-            Self::Help => ",help: this\n,status: the session, and what is known of it".to_owned(),
+            Self::Help => ",help: list the commands\n,status: show the session and the keys of its state".to_owned(),
             Self::Status => {
                 let names: Vec<&str> = turn.state.keys().map(String::as_str).collect();
-                format!("session {}\nknown: {}", turn.session_id, names.join(", "))
+                format!("session {}\nstate keys: {}", turn.session_id, names.join(", "))
             }
-            Self::Unknown(name) => format!("no such command: ,{name}\n,help says which there are"),
+            Self::Unknown(name) => format!("unknown command: ,{name}\n,help lists the commands"),
         }
     }
 }

@@ -73,7 +73,7 @@ fn file_name(session_id: &str) -> io::Result<PathBuf> {
         }
     }
     if name.len() > limits::TAPE_NAME_BYTES_MAX {
-        return Err(io::Error::other("the session's name is too long for a file"));
+        return Err(io::Error::other("the session id is too long for a file name"));
     }
     Ok(Path::new(&name).with_extension("jsonl"))
 }

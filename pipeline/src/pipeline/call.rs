@@ -68,5 +68,5 @@ fn hook_failure(stage: PipelineStage, plugin: &str, trouble: HookError) -> TurnF
 
 fn panic_error(panic: &(dyn Any + Send)) -> HookError {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    HookError::new("internal_error", format!("panicked: {}", said.unwrap_or("without a word")))
+    HookError::new("internal_error", format!("panicked: {}", said.unwrap_or("no message")))
 }

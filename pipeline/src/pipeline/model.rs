@@ -77,7 +77,7 @@ impl PipelineInner {
             last = None;
             match piece {
                 AnswerPiece::Text(text) if turn.output.len() + text.len() > limits::OUTPUT_BYTES_MAX => {
-                    return Err(TurnFailure::TooLarge("an output"));
+                    return Err(TurnFailure::TooLarge("the output of one turn"));
                 }
                 AnswerPiece::Text(text) => turn.output.push_str(&text),
                 AnswerPiece::Error(trouble) => {

@@ -171,7 +171,7 @@ async fn builtin_plugin_fills_every_stage() {
     let said = async |text: &str| alone.process(inbound(text)).await.expect("it is answered").turn.output;
     assert!(said(",help").await.contains(",status"));
     assert!(said(",status").await.starts_with("session cli:7\n"));
-    assert!(said(",nonsense").await.starts_with("no such command: ,nonsense"));
+    assert!(said(",nonsense").await.starts_with("unknown command: ,nonsense"));
     assert_eq!(said(", and so on").await, "", "no command, and there is no model");
 }
 

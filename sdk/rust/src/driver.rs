@@ -219,7 +219,7 @@ impl ClientDriver {
             Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
             Err(_) => {
                 self.drop_transport();
-                let reason = "the gateway takes nothing".to_owned();
+                let reason = "the gateway does not accept data".to_owned();
                 self.state.handle_lost(self.now(), Lost { code: None, reason, refused: false });
             }
         }
@@ -299,7 +299,7 @@ impl ClientDriver {
     fn handle_command(&mut self, command: DriverCommand) {
         let DriverCommand { session, action: what, answer } = command;
         if self.pending_events.len() >= limits::EVENTS_MAX {
-            let full = ClientError::TooMany { what: "events not taken", max: limits::EVENTS_MAX };
+            let full = ClientError::TooMany { what: "undelivered events", max: limits::EVENTS_MAX };
             let _: Result<(), Result<(), ClientError>> = answer.send(Err(full));
             return;
         }

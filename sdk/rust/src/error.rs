@@ -24,7 +24,7 @@ pub enum ClientError {
         what: &'static str,
     },
     /// The message exceeds the gateway's size limit; nothing was sent.
-    #[error("the message has {bytes} bytes, the gateway takes {max}")]
+    #[error("the message has {bytes} bytes; the gateway accepts at most {max}")]
     TooLarge {
         /// Size of the encoded message in bytes.
         bytes: usize,

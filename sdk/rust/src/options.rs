@@ -67,7 +67,7 @@ impl Options {
     /// Returns the normalised address.
     pub fn endpoint(&self) -> Result<String, ClientError> {
         let bad = |why| ClientError::BadUrl { url: self.url.clone(), why };
-        let no_address = "an address begins with ws://, wss:// or quic://";
+        let no_address = "the URL must begin with ws://, wss:// or quic://";
         let (scheme, rest) = self.url.split_once("://").ok_or_else(|| bad(no_address))?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "ws" | "http" => "ws",
@@ -77,7 +77,7 @@ impl Options {
         };
         let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
         if host.is_empty() || host.contains(['@', '#', ' ']) {
-            return Err(bad("there is no host in it"));
+            return Err(bad("the URL has no host"));
         }
         match path {
             "" | "/" if scheme == "quic" => {
@@ -86,11 +86,11 @@ impl Options {
                 let is_whole = has_port && host.rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
                 match (has_port, is_whole) {
                     (true, true) => Ok(format!("quic://{host}")),
-                    (true, false) => Err(bad("its port is none")),
+                    (true, false) => Err(bad("the port is not a number from 0 to 65535")),
                     (false, _) => Ok(format!("quic://{host}:{QUIC_PORT}")),
                 }
             }
-            _ if scheme == "quic" => Err(bad("QUIC has no paths")),
+            _ if scheme == "quic" => Err(bad("a quic:// URL must have no path")),
             "" | "/" => Ok(format!("{scheme}://{host}{PATH}")),
             path if path.starts_with('?') => Ok(format!("{scheme}://{host}{PATH}{path}")),
             path => Ok(format!("{scheme}://{host}{path}")),

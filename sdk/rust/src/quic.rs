@@ -100,7 +100,7 @@ impl QuicConnection {
         let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
         let name = host.trim_start_matches('[').trim_end_matches(']');
         let config = config(trust)?;
-        let mut failed = lost("there is no such host");
+        let mut failed = lost("the host has no address");
         for address in tokio::net::lookup_host(to).await.map_err(lost)? {
             match Self::connect(address, name, &config).await {
                 Ok(quic) => return Ok(quic),
@@ -175,7 +175,7 @@ impl QuicConnection {
                 Received::Text(text)
             }
             Err(StreamReadEnd::Lost(error)) => Received::Lost(lost_of(&error)),
-            Err(StreamReadEnd::Broken) => Received::Lost(lost("what the gateway says is no message")),
+            Err(StreamReadEnd::Broken) => Received::Lost(lost("the gateway sent an invalid message")),
             // The close reason has arrived or will arrive; it wakes the task that waits for a stream.
             Err(StreamReadEnd::End) => match self.connection.close_reason() {
                 Some(error) => Received::Lost(lost_of(&error)),

@@ -41,7 +41,10 @@ impl RawConnection {
     /// The reason why the connection was lost; nothing is received afterwards. Silence for [`limits::IDLE_TIMEOUT`]
     /// counts as lost.
     pub async fn recv(&mut self) -> Result<Option<String>, Lost> {
-        let silent = || Lost { code: None, reason: "the gateway is silent".to_owned(), refused: false };
+        let silent = || {
+            let reason = format!("no data from the gateway for {} s", limits::IDLE_TIMEOUT.as_secs());
+            Lost { code: None, reason, refused: false }
+        };
         match timeout(limits::IDLE_TIMEOUT, self.0.recv(false)).await.map_err(|_| silent())? {
             Received::Text(text) | Received::UnorderedText(text) => Ok(Some(text)),
             Received::Activity => Ok(None),
@@ -59,7 +62,7 @@ impl RawConnection {
             self.0.feed(text).await?;
             self.0.flush().await
         };
-        let late = |_| lost("the gateway takes nothing".to_owned());
+        let late = |_| lost("the gateway does not accept data".to_owned());
         timeout(limits::WRITE_TIMEOUT, said).await.map_err(late)?.map_err(lost)
     }
 

@@ -168,7 +168,7 @@ impl ClientState {
                 self.phase = ConnectionPhase::Dialing;
                 self.out.dial();
             }
-            ConnectionPhase::Greeting { until } if until <= now => self.hang_up("the gateway says no welcome"),
+            ConnectionPhase::Greeting { until } if until <= now => self.hang_up("the gateway sent no welcome in time"),
             ConnectionPhase::Ready { leave: Some(leave), .. } if leave <= now => self.reconnect_now(),
             ConnectionPhase::Ready { .. } => self.handle_silence(),
             ConnectionPhase::Waiting { .. }
@@ -354,7 +354,7 @@ impl ClientState {
         self.out.hang_up();
         self.end_connection();
         self.phase = ConnectionPhase::Dialing;
-        let reason = "the node goes away".to_owned();
+        let reason = "the node is draining".to_owned();
         self.out.emit(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
         self.out.dial();
     }

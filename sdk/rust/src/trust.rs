@@ -54,7 +54,7 @@ impl TrustedRoots {
 fn read() -> ClientConfig {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::warn!(%error, "certificates of the system cannot be read");
+        tracing::warn!(%error, "a certificate of the system cannot be read");
     }
     // Without any trusted certificate each connection fails with a reason.
     let mut roots = RootCertStore::empty();

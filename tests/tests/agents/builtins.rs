@@ -112,7 +112,7 @@ async fn unconfigured_agent_is_unavailable() {
     let mut world = world();
     let ask = order("nobody", "m1", "hi");
     world.invoke(ask.clone());
-    let failure = AgentFailure::Unavailable("not configured".to_owned());
+    let failure = AgentFailure::Unavailable("the agent is not configured on this node".to_owned());
     world.expect(&ask, AgentEvent::Failed(failure)).await;
     assert!(
         !world.agents.is_healthy(&ask.agent_id, &ask.key.tenant)

@@ -182,7 +182,7 @@ async fn turn_answered_by_a_plugin_skips_the_agent() {
     let mut world = World::new(",on_owner_loss=resume,steer=true").await;
     let ask = order("a", "m2", ",help");
     let again = Invoke { resume: Some(Resume { after: None, saved: 3 }), ..order("a", "m3", ",nonsense") };
-    for (ask, starts) in [(ask, ",help: this\n"), (again, "no such command: ,nonsense\n")] {
+    for (ask, starts) in [(ask, ",help: list the commands\n"), (again, "unknown command: ,nonsense\n")] {
         world.invoke(ask.clone());
         world.expect(&ask, AgentEvent::Acked).await;
         let (said, end) = world.text(&ask).await;

@@ -186,7 +186,7 @@ async fn request_after_a_partial_answer_or_by_config_is_not_resent() {
         let server = Server::start(close).await;
         let mut world = server.world(keys);
         let (ask, end) = invoke_until_stale(&server, &mut world, "hi").await;
-        let lost = AgentFailure::Unavailable("the connection was lost".to_owned());
+        let lost = AgentFailure::Unavailable("the connection to the agent was lost".to_owned());
         assert_eq!(end, AgentEvent::Failed(lost), "{close:?}");
         let asked = server.seen().iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).count();
         assert_eq!((asked, world.agents.metrics().resends()), (1, 0), "{close:?}");
@@ -201,7 +201,7 @@ async fn first_request_of_a_connection_is_sent_once() {
     let ask = order("a", "m1", "hi");
     world.invoke(ask.clone());
     drop(crate::world::accept(&listener).await);
-    let lost = AgentFailure::Unavailable("the connection was lost".to_owned());
+    let lost = AgentFailure::Unavailable("the connection to the agent was lost".to_owned());
     world.expect(&ask, AgentEvent::Failed(lost)).await;
     world.until_idle().await;
     let more = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;

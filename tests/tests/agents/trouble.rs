@@ -47,7 +47,8 @@ async fn error_status_decides_whether_agent_is_away() {
         let ask = order("a", kind, "hi");
         world.invoke(ask.clone());
         world.call().await.reply(200, kind, "");
-        world.expect(&ask, error_answer("status 200, but no event stream", false, None, None)).await;
+        let why = "status 200, but the response is not an event stream";
+        world.expect(&ask, error_answer(why, false, None, None)).await;
     }
     world.until_idle().await;
     assert!(world.calls.try_recv().is_err() && world.reports.try_recv().is_err());
@@ -128,7 +129,7 @@ async fn unreachable_agent_is_unavailable_until_health_succeeds() {
     let ask = order("a", "m1", "hi");
     assert!(world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
     world.invoke(ask.clone());
-    world.expect(&ask, unavailable("no connection")).await;
+    world.expect(&ask, unavailable("cannot connect")).await;
     assert!(!world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
     world.until_idle().await;
 
@@ -182,13 +183,13 @@ async fn malformed_event_fails_and_closes_the_answer() {
         (b"event: delta\ndata: hello\n\n", "malformed delta event: not valid JSON"),
         (b"event: delta\ndata:\n\n", "malformed delta event: not valid JSON"),
         (b"event: delta\n\n", "malformed delta event: field missing: text"),
-        (b"event: delta\ndata: {\"text\":7}\n\n", "malformed delta event: field of wrong type or form: text"),
+        (b"event: delta\ndata: {\"text\":7}\n\n", "malformed delta event: field has the wrong type or format: text"),
         (b"event: state\ndata: []\n\n", "malformed state event: not a JSON object"),
         (b"event: done\ndata: {\"usage\"}\n\n", "malformed done event: not valid JSON"),
         (b"event: error\ndata: 7\n\n", "malformed error event: not a JSON object"),
         (b"event: delta\ndata: {\"text\":\"\xff\xfe\"}\n\n", "not UTF-8"),
         (b"event: delta\ndata: {\"text\":\"\xe4\xb8\"}\n\n", "not UTF-8"),
-        (b"event: delta\ndata: {\"text\":\"x\",\"run_id\":\"s2.y\"}\n\n", "a delta of another run"),
+        (b"event: delta\ndata: {\"text\":\"x\",\"run_id\":\"s2.y\"}\n\n", "delta names another run"),
     ] {
         let ask = order("a", &String::from_utf8_lossy(bytes), "hi");
         let (stream, token) = world.begin(&ask).await;
@@ -206,7 +207,7 @@ async fn malformed_event_fails_and_closes_the_answer() {
 #[tokio::test]
 async fn stream_without_done_or_error_fails() {
     let mut world = World::new("").await;
-    let nothing = "the stream ended without done or error";
+    let nothing = "the stream ended without a done or error event";
     for tail in ["", "event: delta\ndata: {\"text\":\"lost\"}", "event: done\ndata: {}\n", "garbage\n\n\u{0}"] {
         let ask = order("a", tail, "hi");
         let (stream, _) = world.begin(&ask).await;
@@ -223,9 +224,13 @@ async fn invalid_http_response_fails_the_attempt() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
     for (message, bytes, expected) in [
         ("ssh", "SSH-2.0-OpenSSH_9.6\r\n\r\n".to_owned(), broken("not HTTP")),
-        ("nothing", String::new(), unavailable("the connection was lost")),
-        ("half a head", "HTTP/1.1 200 OK\r\ncont".to_owned(), unavailable("the connection was lost")),
-        ("gzip", format!("{head}content-encoding: gzip\r\n\r\n"), broken("compressed, which nobody asked for")),
+        ("nothing", String::new(), unavailable("the connection to the agent was lost")),
+        ("half a head", "HTTP/1.1 200 OK\r\ncont".to_owned(), unavailable("the connection to the agent was lost")),
+        (
+            "gzip",
+            format!("{head}content-encoding: gzip\r\n\r\n"),
+            broken("the response is compressed, which was not requested"),
+        ),
         ("length", format!("{head}content-length: 99999999999999999999\r\n\r\n"), broken("not HTTP")),
     ] {
         let ask = order("a", message, "hi");
@@ -243,6 +248,6 @@ async fn invalid_http_response_fails_the_attempt() {
     socket.write_all(bytes.as_bytes()).await.expect("a connection");
     world.expect(&ask, AgentEvent::Acked).await;
     drop(socket);
-    world.expect(&ask, broken("the connection was lost")).await;
+    world.expect(&ask, broken("the connection to the agent was lost")).await;
     world.until_idle().await;
 }

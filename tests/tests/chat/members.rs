@@ -40,7 +40,7 @@ async fn agents_command_lists_members_and_health() {
     let dir = dir();
     let node = node(dir.path()).await;
     let ended = chat(&node, &[], "/agents\n/switch counter\n/agents\n").await;
-    assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter answers from now on]\n"));
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter is now the active agent]\n"));
     let rows: Vec<Vec<&str>> = printed_lines(&ended).iter().map(|row| row.split_whitespace().collect()).collect();
     let header = vec!["AGENT", "MEMBER", "HEALTH"];
     let ada = vec!["ada", "healthy"];
@@ -57,7 +57,7 @@ async fn switch_command_changes_the_answering_agent() {
     let dir = dir();
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "hello\n/switch counter\ncount to 2\n").await;
-    assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter answers from now on]\n"));
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter is now the active agent]\n"));
     assert_eq!(printed_lines(&ended), ["ann: hello", "echo: hello", "ann: count to 2", "counter: 1", "2"]);
     let wrong = chat(&node, &[], "/switch conter\nhello\n").await;
     assert_eq!(wrong.err, "[there is no agent conter; did you mean counter? /agents lists them]\n");
@@ -70,17 +70,17 @@ async fn switch_to_a_non_member_offers_an_invitation() {
     let dir = dir();
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "/switch ada\ny\nhello\n").await;
-    assert_eq!((ended.code, ended.err), (Some(0), format!("{QUESTION}\n[ada answers from now on]\n")));
+    assert_eq!((ended.code, ended.err), (Some(0), format!("{QUESTION}\n[ada is now the active agent]\n")));
     let told: Vec<&str> = ended.out.lines().skip(2).collect();
     assert_eq!(told, ["ann: hello", "ada: hello"]);
 
     let refused = chat(&node, &["--user", "ann"], "/switch ada\nwhat?\nn\nhello\n").await;
-    let told = format!("{QUESTION}\n[y or n, please: is ada to be invited?]\n[ada is not invited]\n");
+    let told = format!("{QUESTION}\n[please answer y or n: invite ada?]\n[ada was not invited]\n");
     assert_eq!((refused.code, refused.err.as_str()), (Some(1), told.as_str()));
     assert_eq!(printed_lines(&refused), ["ann: hello", "echo: hello"], "what is no answer is said to nobody");
 
     let unanswered = chat(&node, &[], "/switch ada\n").await;
-    assert_eq!((unanswered.code, unanswered.err), (Some(1), format!("{QUESTION}\n[ada is not invited]\n")));
+    assert_eq!((unanswered.code, unanswered.err), (Some(1), format!("{QUESTION}\n[ada was not invited]\n")));
 }
 
 /// Covers: SR-S4.
@@ -109,13 +109,13 @@ async fn agent_option_switches_the_agent_of_a_running_session() {
     let first = chat(&node, &["--user", "ann"], "hello\n").await;
     let on = ["--user", "ann", "--session", session(&first)];
     let later = chat(&node, &[&on[..], &["--agent", "counter"]].concat(), "count to 1\n").await;
-    assert_eq!((later.code, later.err.as_str()), (Some(0), "[counter answers from now on]\n"));
+    assert_eq!((later.code, later.err.as_str()), (Some(0), "[counter is now the active agent]\n"));
     assert_eq!(printed_lines(&later), ["ann: hello", "echo: hello", "ann: count to 1", "counter: 1"]);
     // The switch is durable, and the user may invite an agent that is no member.
     let stays = chat(&node, &on, "count to 2\n").await;
     assert_eq!(printed_lines(&stays)[4..], ["ann: count to 2", "counter: 1", "2"]);
     let invited = chat(&node, &[&on[..], &["--agent", "ada"]].concat(), "y\nhi\n").await;
-    assert_eq!((invited.code, invited.err), (Some(0), format!("{QUESTION}\n[ada answers from now on]\n")));
+    assert_eq!((invited.code, invited.err), (Some(0), format!("{QUESTION}\n[ada is now the active agent]\n")));
     assert_eq!(invited.out.lines().last(), Some("ada: hi"));
     for args in [&on[..], &["--user", "ann"], &["--session", "a-free-name"]] {
         let wrong = chat(&node, &[args, &["--agent", "nobody"]].concat(), "is anybody there?\n").await;

@@ -97,7 +97,7 @@ async fn printed_demo_hints_work() {
         let line = node.line().await.expect("hints");
         match line.split_once("In the chat:") {
             Some((_, first)) => hints.push(first.trim().to_owned()),
-            None if line.contains("See how it is:") => break,
+            None if line.contains("Check health:") => break,
             None if hints.is_empty() => {}
             None => hints.push(line.trim().to_owned()),
         }

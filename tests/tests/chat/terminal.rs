@@ -66,16 +66,16 @@ async fn line_is_edited_and_sent() {
     ann.press("\r");
     ann.sees("echo: oh, hello").await;
     let rows = ann.edits("").await;
-    assert!(rows[0].starts_with("session ") && rows[1].starts_with("come back with: "), "{rows:?}");
+    assert!(rows[0].starts_with("session ") && rows[1].starts_with("resume with: "), "{rows:?}");
     assert_eq!(from_the_first_line(&rows), ["> oh, hello", "echo: oh, hello", ">"]);
     // Tab completes commands.
     ann.press("/sw\t");
     ann.edits("/switch ").await;
     ann.press("counter\r");
-    ann.sees("[counter answers from now on]").await;
+    ann.sees("[counter is now the active agent]").await;
     ann.press(CTRL_D);
     let (code, rows) = ann.ended().await;
-    assert_eq!((code, rows.last().map(String::as_str)), (Some(0), Some("[counter answers from now on]")));
+    assert_eq!((code, rows.last().map(String::as_str)), (Some(0), Some("[counter is now the active agent]")));
     assert!(ann.is_as_before());
 }
 
@@ -152,7 +152,7 @@ async fn invitation_is_answered_by_a_line() {
     ann.press("/switch ada\r");
     ann.sees("[ada is not a member of this session. Invite it? (y/n)]").await;
     ann.press(CTRL_C);
-    ann.sees("[ada is not invited]").await;
+    ann.sees("[ada was not invited]").await;
     ann.press("@ada hi\r");
     ann.until("the question", |rows| rows.iter().filter(|row| row.contains("(y/n)")).count() == 2).await;
     ann.press("y\r");
@@ -170,7 +170,7 @@ async fn ctrl_c_cancels_an_answer_clears_a_line_or_exits() {
     let dir = dir();
     let node = node(dir.path()).await;
     let mut ann = start_chat(&node, dir.path(), &["--agent", "counter"]);
-    ann.sees("[counter answers from now on]").await;
+    ann.sees("[counter is now the active agent]").await;
     ann.press("count to 1000 every 20ms\r");
     ann.sees("2").await;
     ann.press(CTRL_C);
@@ -258,7 +258,7 @@ async fn without_a_home_no_history_is_stored() {
     ann.press(&format!("{CTRL_U}{CTRL_D}"));
     let (code, rows) = ann.ended().await;
     assert_eq!(code, Some(0));
-    assert!(!rows.iter().any(|row| row.contains("not kept")), "{rows:?}");
+    assert!(!rows.iter().any(|row| row.contains("not saved")), "{rows:?}");
     assert!(!dir.path().join(".local").exists());
 }
 
@@ -269,12 +269,12 @@ async fn unwritable_history_is_reported_once() {
     let node = node(dir.path()).await;
     std::fs::write(dir.path().join(".local"), "a file in its place").expect("written");
     let mut ann = start_chat(&node, dir.path(), &[]);
-    ann.sees("[lines are not kept for the next chat: ").await;
+    ann.sees("[the history is not saved: ").await;
     ann.press("hello\r");
     ann.sees("echo: hello").await;
     ann.press(CTRL_D);
     let (code, rows) = ann.ended().await;
-    assert_eq!((code, rows.iter().filter(|row| row.contains("not kept")).count()), (Some(0), 1));
+    assert_eq!((code, rows.iter().filter(|row| row.contains("not saved")).count()), (Some(0), 1));
 }
 
 /// Prints plain lines at a terminal that cannot move its cursor.

@@ -195,7 +195,7 @@ async fn trimmed_log_is_printed_from_its_first_fact() {
     assert_eq!(places, (floor + 1..=floor + places.len() as u64).collect::<Vec<_>>());
     assert_eq!(lines.last().map(|line| line["text"].clone()), Some(json!("turn 19")));
     let told = replay(&node, &["s1"]).await;
-    assert!(told.code == Some(0) && told.err.contains("are forgotten"), "{told:?}");
+    assert!(told.code == Some(0) && told.err.contains("were trimmed"), "{told:?}");
     let after = replay(&node, &["s1", "--json", "--after", &(floor + 3).to_string()]).await.lines();
     assert_eq!(after, lines[4..]);
     let beyond = replay(&node, &["s1", "--after", "100000"]).await;

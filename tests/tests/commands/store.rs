@@ -113,7 +113,7 @@ async fn check_does_not_write_the_store() {
     let check = store(&["check", name(&data)]).await;
     assert_eq!((check.code, check.err.as_str()), (Some(0), ""));
     let lines: Vec<&str> = check.out.lines().collect();
-    assert_eq!(lines[0], format!("{}: whole", data.display()));
+    assert_eq!(lines[0], format!("{}: no damage found", data.display()));
     let counts: Vec<Vec<&str>> = lines[1..].iter().map(|line| line.split_whitespace().take(2).collect()).collect();
     assert_eq!(counts[..3], [["sessions", "1"], ["facts", "15"], ["waiting", "0"]], "{}", check.out);
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", check.out);

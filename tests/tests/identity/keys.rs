@@ -277,7 +277,7 @@ async fn key_command_creates_lists_and_revokes_keys() {
     let id = made.out.split('_').nth(1).expect("its name");
     let listed = key(&["list"]).await;
     let row = listed.out.lines().nth(1).expect("a row");
-    assert!(row.starts_with(id) && row.contains("good") && row.contains("acme") && row.ends_with("the shop"), "{row}");
+    assert!(row.starts_with(id) && row.contains("valid") && row.contains("acme") && row.ends_with("the shop"), "{row}");
     assert!(!listed.out.contains(text.rsplit('_').next().expect("its secret")));
     for (args, code) in [
         (&["new", "--scopes", "root"][..], Some(1)),

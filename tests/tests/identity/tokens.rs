@@ -115,7 +115,7 @@ async fn forged_tokens_are_refused() {
         let reply = Web::new(node.http, None).bearer(token).get("/v1/sessions").await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")), "{what}");
         // The error does not say which part of the token is wrong.
-        assert!(reply.text.contains("the credential is not good"), "{what}: {}", reply.text);
+        assert!(reply.text.contains("the credential is not valid"), "{what}: {}", reply.text);
         assert!(!seen.contains(&true), "{what}");
     }
     assert_eq!(provider.asked(), 1, "names of keys that are made up have nothing fetched");

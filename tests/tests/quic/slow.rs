@@ -158,7 +158,7 @@ async fn webtransport_client_that_reads_nothing_is_disconnected() {
     assert_eq!(page.line().await, "welcome");
     all(&over).await;
     let said = page.end().await;
-    assert!(said.contains("(closed) 4508 messages were not read\n(gone) 256"), "{said}");
+    assert!(said.contains("(closed) 4508 the client did not read its messages in time\n(gone) 256"), "{said}");
     let closes = "turnway_link_closes_total{code=\"4508\",transport=\"webtransport\"} ";
     assert_eq!(super::sample(&node, closes).await, 1.0);
 }

@@ -35,7 +35,7 @@ async fn revoked_key_closes_its_session() {
     let page = page(&dir, quic, &key).await;
     key.revoke(&node).await;
     let said = page.end().await;
-    assert!(said.contains("(closed) 4401 the credential is not good any more\n(gone) 256"), "{said}");
+    assert!(said.contains("(closed) 4401 the credential is no longer valid\n(gone) 256"), "{said}");
 }
 
 #[tokio::test]

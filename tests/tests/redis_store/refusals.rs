@@ -90,10 +90,10 @@ async fn revoked_right_is_reported_until_it_is_granted_again() {
         user(&server, &[rule]);
         // The outcome of a request in flight at that moment is unknown, so the client must resend.
         let first = refusal(&mut wire, &format!("first-{n}")).await;
-        assert!(!first.contains("reached"), "{first}");
+        assert!(!first.contains("the store is unavailable; try again"), "{first}");
         until_ready(node.admin, 503, "store_forbidden").await;
         let said = refusal(&mut wire, &format!("then-{n}")).await;
-        assert!(said.contains("refuses"), "{said}");
+        assert!(said.contains("denies access"), "{said}");
         grant_all(&server);
         until_ready(node.admin, 200, "true").await;
         let answer =
@@ -116,7 +116,7 @@ async fn node_on_a_full_redis_starts_and_reports_it() {
     until_ready(second.admin, 503, "store_full").await;
     let mut wire = WebSocketClient::hello(second.http, "ann", vec![]).await.expect("it serves what it can");
     let said = refusal(&mut wire, "r1").await;
-    assert!(said.contains("no room"), "{said}");
+    assert!(said.contains("the store is full"), "{said}");
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     for node in [&first, &second] {
         until_ready(node.admin, 200, "true").await;
@@ -183,7 +183,7 @@ async fn sighup_reloads_the_redis_password() {
     let lines = 4;
     std::fs::write(&file, "wrong\n").expect("a file");
     node.signal("-HUP").await;
-    until_logged(&node, "store.password_file as it is now is of no use", lines).await;
+    until_logged(&node, "cannot log in to Redis with the new content of store.password_file", lines).await;
     let refused: Vec<Vec<Value>> = server.command(&["ACL", "LOG"]);
     assert!(!refused.is_empty(), "it was tried");
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("a link");
@@ -193,7 +193,7 @@ async fn sighup_reloads_the_redis_password() {
     node.signal("-HUP").await;
     until_logged(&node, "logged in to Redis again", lines).await;
     assert_eq!(ann.turn("s1", "echo", "m2", "and here").await.expect("a turn").0, "and here");
-    assert!(!node.log().contains("there is nothing to read again"));
+    assert!(!node.log().contains("there is nothing to reload"));
     node.must_run();
 }
 

@@ -34,13 +34,13 @@ async fn missing_durability_is_refused_at_startup() {
     };
     let ended = serve("fsync", server.url()).await;
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    for said in ["not fsync but mem", "`appendonly yes`", "`appendfsync always`", "`store.durability` mem"] {
+    for said in ["durability mem, not fsync", "`appendonly yes`", "`appendfsync always`", "`store.durability` to mem"] {
         assert!(ended.err.contains(said), "{said}: {}", ended.err);
     }
     let _: Value = server.command(&["CONFIG", "SET", "appendonly", "yes"]);
     let ended = serve("fsync+replica", server.url()).await;
     assert_eq!(ended.code, Some(69));
-    for said in ["not fsync+replica but os", "`appendfsync always`", "connect a replica"] {
+    for said in ["durability os, not fsync+replica", "`appendfsync always`", "connect a replica"] {
         assert!(ended.err.contains(said) && !ended.err.contains("appendonly"), "{said}: {}", ended.err);
     }
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

@@ -229,5 +229,5 @@ async fn node_without_rights_to_inspect_names_the_deployer_setting() {
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let ended = run(dir.path(), &[&serve[..], &["--durability", "os"]].concat(), &env).await;
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.err.contains("not os but mem"), "{}", ended.err);
+    assert!(ended.err.contains("durability mem, not os"), "{}", ended.err);
 }

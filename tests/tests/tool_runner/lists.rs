@@ -16,15 +16,15 @@ async fn check(list: &str, code: i32, expected: &[&str]) {
 
 #[tokio::test]
 async fn allow_list_is_checked_at_startup() {
-    check("[programs.ls]\nrun = [\"/bin/ls\"]\n", 0, &["a.toml: fine: ls"]).await;
+    check("[programs.ls]\nrun = [\"/bin/ls\"]\n", 0, &["a.toml: ok: ls"]).await;
     let bad = "[programs.ls]\nrun = [\"ls\", \"{a}\"]\ntime = \"1s\"\n";
     let lines = [
-        "turnway: a.toml:2:7: programs.ls.run: a program is named by its whole path",
-        "turnway: a.toml:2:7: programs.ls.run: {a} is none of its args",
+        "turnway: a.toml:2:7: programs.ls.run: expected an absolute path of a program",
+        "turnway: a.toml:2:7: programs.ls.run: {a} is not defined in args",
         "turnway: a.toml:3:1: programs.ls.time: unknown key",
     ];
     check(bad, 64, &lines).await;
-    check("", 64, &["there is no [programs.NAME] in it"]).await;
+    check("", 64, &["the list has no [programs.NAME]"]).await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("a.toml");
     std::fs::write(&path, "[programs.ls]\nrun = [\"/bin/ls\"]\n").expect("a list");
@@ -35,7 +35,7 @@ async fn allow_list_is_checked_at_startup() {
     assert!(ended.code == Some(64) && ended.err.contains("none.toml:1:1: cannot be read"), "{ended:?}");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
     let ended = run(dir.path(), &["tool-runner", "--allow", "a.toml", "--url", "ftp://x"], &[]).await;
-    assert!(ended.code == Some(64) && ended.err.contains("begins with ws://"), "{ended:?}");
+    assert!(ended.code == Some(64) && ended.err.contains("must begin with ws://"), "{ended:?}");
 }
 
 #[tokio::test]

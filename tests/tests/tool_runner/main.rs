@@ -126,14 +126,14 @@ async fn program_outside_the_allow_list_is_refused() {
         assert!(result["error"]["message"].as_str().is_some_and(|text| text.contains(why)), "{args}: {result}");
     };
     let spawn = "process.spawn";
-    check(spawn, json!({"program": "/bin/rm"}), "forbidden", "there are: bytes, echo").await;
+    check(spawn, json!({"program": "/bin/rm"}), "forbidden", "allowed programs: bytes, echo").await;
     check(spawn, json!({"program": "sleep", "args": {"seconds": "1d"}}), "forbidden", "seconds").await;
     check(spawn, json!({"program": "sleep", "args": {"seconds": "-1"}}), "forbidden", "seconds").await;
-    check(spawn, json!({"program": "sleep", "args": {"signal": "9"}}), "forbidden", "none of its arguments").await;
+    check(spawn, json!({"program": "sleep", "args": {"signal": "9"}}), "forbidden", "unknown argument").await;
     check(spawn, json!({"program": "echo"}), "bad_args", "\"text\" is missing").await;
     check(spawn, json!({"argv": ["ls"]}), "bad_args", "argv").await;
     check(spawn, json!("ls"), "bad_args", "an object").await;
-    check("sh.run", json!({}), "unknown_tool", "no such tool").await;
+    check("sh.run", json!({}), "unknown_tool", "unknown tool").await;
     check("process.kill", json!({"process_id": "1"}), "unknown_process", "no such process").await;
 }
 

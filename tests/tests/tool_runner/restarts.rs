@@ -114,7 +114,7 @@ async fn forbidden_runner_exits_with_the_reason() {
     gateway.close(4403).await;
     assert_eq!(runner.exit().await, Some(69));
     let log = std::fs::read_to_string(dir.path().join("runner.log")).expect("a log");
-    assert!(log.contains("the gateway will not have this runner: operators only"), "{log}");
+    assert!(log.contains("the gateway refuses this runner: operators only"), "{log}");
 }
 
 #[tokio::test]

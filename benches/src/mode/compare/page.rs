@@ -108,7 +108,7 @@ pub fn render(rows: &[Row], columns: &[NamedColumn], runs: u8, is_quick: bool) -
     let measured: Vec<&NamedColumn> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
     // Writing to a string cannot fail.
     if is_quick {
-        text.push_str("Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n");
+        text.push_str("Made with `--quick`, which only checks that everything works; the figures are meaningless.\n\n");
     }
     let heads: Vec<&str> = measured.iter().map(|named| named.name).collect();
     let _ = writeln!(text, "| | {} |\n|---|{}", heads.join(" | "), "---|".repeat(heads.len()));
@@ -136,7 +136,7 @@ pub fn render(rows: &[Row], columns: &[NamedColumn], runs: u8, is_quick: bool) -
     for named in columns {
         let _ = match &named.column.version {
             Ok(version) => writeln!(text, "- {}: {version}", named.name),
-            Err(why) => writeln!(text, "- {} is left out: {why}", named.name),
+            Err(why) => writeln!(text, "- {} is skipped: {why}", named.name),
         };
     }
     text

@@ -51,7 +51,8 @@ pub async fn stalled(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) ->
         Ok(said) => said?,
         Err(_) => {
             let grown = most.get() / 1024.0;
-            return Err(BenchError::Failed(format!("the stalled hold up who speaks; grown by {grown:.0} MB")));
+            let why = format!("stalled subscribers block the publisher; memory grew by {grown:.0} MB");
+            return Err(BenchError::Failed(why));
         }
     }
     let (closed, missed) = read_backlog(crowd, node.address, all).await?;
@@ -90,7 +91,8 @@ async fn read_backlog_of_one(
         if since.elapsed() > BACKLOG_TIMEOUT {
             let heard = tally.received_count();
             let seconds = BACKLOG_TIMEOUT.as_secs();
-            return Err(BenchError::Failed(format!("after {seconds} s and {heard} messages more still come")));
+            let why = format!("the backlog is not finished after {seconds} s and {heard} messages");
+            return Err(BenchError::Failed(why));
         }
         let mut hear = |mark: TestMessage| {
             heard.insert(mark.n);

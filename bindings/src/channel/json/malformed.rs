@@ -50,14 +50,14 @@ impl fmt::Display for MalformedReason {
             Self::NotAnObject => f.write_str("not a JSON object"),
             Self::TooDeep => write!(f, "nested deeper than {}", limits::JSON_DEPTH_MAX),
             Self::TooManyValues => write!(f, "more than {} values", limits::JSON_NODES_MAX),
-            Self::RepeatedKey => f.write_str("an object has a key twice"),
+            Self::RepeatedKey => f.write_str("an object has a duplicate key"),
             Self::ReservedKey => f.write_str("an object has a reserved key"),
             Self::UnknownType => f.write_str("unknown type"),
             Self::MissingField(field) => write!(f, "field missing: {field}"),
-            Self::InvalidField(field) => write!(f, "field of wrong type or form: {field}"),
+            Self::InvalidField(field) => write!(f, "field has the wrong type or format: {field}"),
             Self::TooManyItems(field) => write!(f, "too many items: {field}"),
-            Self::EmptyContent => f.write_str("nothing said: message.content is empty"),
-            Self::RepeatedHello => f.write_str("hello was already said"),
+            Self::EmptyContent => f.write_str("message.content is empty"),
+            Self::RepeatedHello => f.write_str("hello was already received on this connection"),
         }
     }
 }

@@ -54,7 +54,7 @@ impl ChatCall {
 
     /// Returns the error for a body of more than [`CHAT_CALL_BYTES_MAX`].
     pub fn too_long() -> ChatError {
-        ChatError::context_too_long(format!("a request may have {CHAT_CALL_BYTES_MAX} bytes here"))
+        ChatError::context_too_long(format!("request body exceeds the limit of {CHAT_CALL_BYTES_MAX} bytes"))
     }
 
     /// Converts the call into a command. If the gateway keeps the conversation, earlier messages are ignored; if

@@ -94,13 +94,13 @@ impl ChatError {
 
     /// Creates the error for a field that asks for an unsupported kind of answer.
     pub(super) fn unsupported(param: &'static str) -> Self {
-        let trouble = Self::invalid_field(param, format!("{param}: agents do not answer that way"));
+        let trouble = Self::invalid_field(param, format!("{param}: not supported by this gateway"));
         Self { code: "unsupported_parameter", ..trouble }
     }
 
     /// Creates the error for an unknown model name.
     pub fn model_not_found() -> Self {
-        let why = "there is no such model: models are called agent/<agent_id>, and GET /v1/models lists them";
+        let why = "model not found: use agent/<agent_id>; GET /v1/models lists the available models";
         Self { code: "model_not_found", param: Some("model".into()), ..Self::new(Code::NotFound, why) }
     }
 
@@ -136,7 +136,9 @@ impl ChatError {
 
     /// Creates the error for a restart after text was sent, because sent text cannot be retracted.
     pub(super) fn turn_restarted() -> Self {
-        Self::new(Code::OwnerLost, "the node that ran this turn was lost, and the answer begins again").not_retryable()
+        let why = "the node that ran this turn was lost and the answer was restarted; repeat the request with the same \
+                   Idempotency-Key to get the new answer";
+        Self::new(Code::OwnerLost, why).not_retryable()
     }
 
     /// Marks the error as not retryable automatically, because the request had an effect.

@@ -17,18 +17,18 @@ pub(super) fn split_last(mut messages: Vec<Value>) -> Result<(Content, Vec<Value
     let said = match messages.pop() {
         Some(Value::Object(said)) => said,
         Some(_) | None => {
-            return Err(ChatError::invalid_field("messages", "messages: there is nothing to answer"));
+            return Err(ChatError::invalid_field("messages", "messages: at least one message is required"));
         }
     };
     if role(&said) != Some("user") {
-        let why = "the last message is the one that is answered, and must be of role user";
+        let why = "the last message must have the role user";
         return Err(ChatError::invalid_field(field(last, "role"), why));
     }
     let content = said.get("content").cloned().unwrap_or_default();
     match mention::parse_content(content) {
         Ok(content) => Ok((content, messages)),
         Err(MalformedReason::EmptyContent) => {
-            Err(ChatError::invalid_field(field(last, "content"), "the last message says nothing"))
+            Err(ChatError::invalid_field(field(last, "content"), "the last message is empty"))
         }
         Err(_) => Err(invalid_field(last, "content")),
     }
@@ -36,8 +36,8 @@ pub(super) fn split_last(mut messages: Vec<Value>) -> Result<(Content, Vec<Value
 
 /// Checks a message's role and the form of its content; everything else is left to the agent.
 fn check(n: usize, message: &Value) -> Result<(), ChatError> {
-    let message =
-        message.as_object().ok_or_else(|| ChatError::invalid_field(format!("messages[{n}]"), "not a message"))?;
+    let not_object = || ChatError::invalid_field(format!("messages[{n}]"), "each message must be a JSON object");
+    let message = message.as_object().ok_or_else(not_object)?;
     let role = role(message).filter(|role| ROLES.contains(role)).ok_or_else(|| invalid_field(n, "role"))?;
     let part = |part: &Value| part.get("type").is_some_and(Value::is_string);
     let good = match message.get("content") {
@@ -60,5 +60,5 @@ fn field(n: usize, name: &str) -> String {
 
 fn invalid_field(n: usize, name: &str) -> ChatError {
     let field = field(n, name);
-    ChatError::invalid_field(field.clone(), format!("field of wrong type or form: {field}"))
+    ChatError::invalid_field(field.clone(), format!("field has the wrong type or format: {field}"))
 }

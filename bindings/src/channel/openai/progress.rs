@@ -77,7 +77,7 @@ impl Progress {
                 match snapshot.runs.iter().find(|run| run.run_id == self.run_id) {
                     Some(run) => self.begin_attempt(run.attempt.max(self.attempt), to),
                     None => {
-                        let why = "the answer to this call is not kept any more";
+                        let why = "the answer to this call is no longer stored";
                         self.fail(ChatError::new(Code::NotFound, why), to);
                     }
                 }
@@ -158,4 +158,4 @@ impl Progress {
 
 /// Error for a gap in the text. Delivery should never leave a gap; if it does, the answer must not count as
 /// complete.
-const TEXT_GAP_MESSAGE: &str = "a piece of the answer is missing";
+const TEXT_GAP_MESSAGE: &str = "part of the answer is missing";

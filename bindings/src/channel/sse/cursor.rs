@@ -30,7 +30,7 @@ pub struct InvalidTurnCursor;
 
 impl fmt::Display for InvalidTurnCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the id of an event of this server")
+        f.write_str("not a valid event id of this server")
     }
 }
 

@@ -70,7 +70,7 @@ impl DialIn {
             // the agent and the named run are alive.
             _ => {
                 self.report_alive(&head);
-                let why = "not a message that an agent may send to this release";
+                let why = "this message type is not supported from agents";
                 self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
             }
         }
@@ -86,7 +86,7 @@ impl DialIn {
             if self.recently_dropped.contains(&run_id) {
                 return;
             }
-            let why = "no run of this connection: it was never ordered here, or has ended";
+            let why = "unknown run: it was never ordered on this connection, or has ended";
             return self.handle_malformed(now, &None, why.to_owned());
         };
         // The event belongs to an earlier attempt that this one has replaced.
@@ -160,7 +160,7 @@ impl DialIn {
     /// run's owner learns of the subscription after the run's first event, which is awaited.
     fn handle_subscribe(&mut self, now: Now, request_id: &Option<RequestId>, text: &str) {
         let Ok(types) = agent_message::parse_types(text) else {
-            let why = format!("types: at most {} patterns of names", limits::SUBSCRIBE_TYPES_MAX);
+            let why = format!("types: expected at most {} valid type patterns", limits::SUBSCRIBE_TYPES_MAX);
             return self.handle_malformed(now, request_id, why);
         };
         self.subscribed_types = types;
@@ -200,7 +200,7 @@ impl DialIn {
         let mut runs = self.runs.iter().filter(fits).map(|(run_id, run)| (of(run_id, run), run.attempt));
         let (Some((run, attempt)), others) = (runs.next(), runs.next()) else { return };
         if others.is_some() {
-            let why = "run_id is missing: several runs were handed an input of this message_id";
+            let why = "run_id is required: several runs received an input with this message_id";
             return self.handle_malformed(now, &None, why.to_owned());
         }
         // An unreadable answer counts as no answer.
@@ -219,7 +219,7 @@ impl DialIn {
         self.malformed_times.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.malformed_times.push(now.mono);
         if self.malformed_times.len() >= limits::BAD_MESSAGES_MAX && !planted(Planted::DialinBadForgiven) {
-            self.close(4400, "too many bad messages");
+            self.close(4400, "too many malformed messages");
         }
     }
 }

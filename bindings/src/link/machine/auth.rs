@@ -10,7 +10,7 @@ use turnway_core::time::Now;
 impl Link {
     pub(super) fn handle_denied(&mut self, now: Now) {
         match self.phase {
-            LinkPhase::Authenticating(_) => self.unauthorized(now, None, "not admitted".into()),
+            LinkPhase::Authenticating(_) => self.unauthorized(now, None, "authentication failed".into()),
             LinkPhase::AwaitingHello(_) | LinkPhase::Open | LinkPhase::Closed => {}
         }
     }
@@ -20,9 +20,9 @@ impl Link {
             LinkPhase::Authenticating(_) => {
                 let (refusal, close) = refusal_and_close_code(why);
                 let told = match why {
-                    ServiceRefusal::Forbidden => "this credential does not serve that",
+                    ServiceRefusal::Forbidden => "this credential may not serve the requested role",
                     ServiceRefusal::IdInUse => "this runner_id is in use",
-                    ServiceRefusal::LimitReached => "too many serve already",
+                    ServiceRefusal::LimitReached => "too many serving connections",
                 };
                 self.refuse(now, &None, refusal);
                 self.close(close, told);
@@ -38,11 +38,11 @@ impl Link {
                 self.write(now, render::refreshed(now.store, &request_id, expires));
             }
             (LinkPhase::Open, RefreshOutcome::NotRequired) => {
-                let why = "what this connection has shown does not end by itself";
+                let why = "this connection's credential does not expire and cannot be refreshed";
                 self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
             }
             (LinkPhase::Open, RefreshOutcome::Denied) => {
-                let why = "expected a good token of the same user with the same rights";
+                let why = "expected a valid token of the same user with the same rights";
                 self.unauthorized(now, request_id, why.into());
             }
             (LinkPhase::Open, RefreshOutcome::RateLimited) => {
@@ -68,7 +68,7 @@ fn refusal_and_close_code(why: ServiceRefusal) -> (Refusal, u16) {
             (Refusal::new(Code::RunnerIdInUse, why).retry_after(limits::RUNNER_WAIT), 4409)
         }
         ServiceRefusal::LimitReached => {
-            let why = "as many as may serve here, or for this tenant, do so already";
+            let why = "the limit of serving connections at this node or for this tenant is reached";
             (Refusal::new(Code::RateLimited, why).retry_after(limits::RUNNER_WAIT), 4429)
         }
     }

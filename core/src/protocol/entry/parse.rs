@@ -62,7 +62,7 @@ impl<'a> MapAccess<'a> for FactParts<'a> {
                 self.data = None;
                 seed.deserialize(data)
             }
-            (None, None) => Err(serde::de::Error::custom("a value without a name")),
+            (None, None) => Err(serde::de::Error::custom("a value without a key")),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn parse_envelope(json: &str) -> Result<Envelope<Entry>, Error> {
     let mut flat = parse_flat(json)?;
     let place = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
     let (Some(specversion), Some(session_id), Some(seq), Some(epoch)) = place else {
-        return Err(serde::de::Error::custom("a fact without its place"));
+        return Err(serde::de::Error::custom("a fact without session, position or epoch"));
     };
     Ok(Envelope { specversion, session_id, seq, epoch, entry: into_entry(flat)? })
 }
@@ -98,6 +98,6 @@ impl<'de> Deserialize<'de> for Entry {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(from)?;
         // The original error is dropped, because it may quote content (S-38).
-        parse_flat(raw.get()).and_then(into_entry).map_err(|_| serde::de::Error::custom("not a fact"))
+        parse_flat(raw.get()).and_then(into_entry).map_err(|_| serde::de::Error::custom("not a valid fact"))
     }
 }

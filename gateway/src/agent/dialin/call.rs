@@ -109,12 +109,12 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
     let mut call = match found {
         FindOutcome::Call(call) => call,
         FindOutcome::Lost => {
-            let why = "the node of the connection was lost".to_owned();
+            let why = "the node with the agent's connection was lost".to_owned();
             return AgentEvent::Failed(AgentFailure::Lost(why));
         }
         FindOutcome::NoRoom => {
             let why = if desk.is_served(&attempt.invoke.key.tenant) {
-                "no connection of this agent has room for this session"
+                "no connection of this agent has capacity for this session"
             } else {
                 "this agent is not connected"
             };
@@ -161,7 +161,7 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
 async fn report_message(attempt: &mut AttemptTask, word: Option<AttemptEvent>) -> Option<AgentEvent> {
     match word {
         None => {
-            let why = "the connection was lost".to_owned();
+            let why = "the connection to the agent was lost".to_owned();
             return Some(AgentEvent::Failed(AgentFailure::Lost(why)));
         }
         Some(AttemptEvent::Acked) => attempt.report(AgentEvent::Acked).await,

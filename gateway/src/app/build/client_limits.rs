@@ -55,7 +55,8 @@ pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let budget = divide_files(files, attempts, agents);
     let FileBudget { connections, attempts } = budget;
-    tracing::info!(files, connections, attempts, "open files are divided among connections and attempts");
+    let what = "dividing the open file limit between connections and attempts";
+    tracing::info!(files, connections, attempts, "{what}");
     budget
 }
 

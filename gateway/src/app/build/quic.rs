@@ -51,11 +51,13 @@ impl NodeParts {
                 let dir = dir.join(DIR);
                 let pair = development::load_or_generate(&dir, now)?;
                 let cert = dir.join("cert.pem");
-                tracing::info!(cert = %cert.display(), "QUIC shows a certificate of its own; tls.cert names another");
+                let what = "QUIC uses a self-signed certificate; set tls.cert to use another";
+                tracing::info!(cert = %cert.display(), "{what}");
                 pair
             }
             StoreConfig::Memory | StoreConfig::Redis { .. } => {
-                tracing::info!("QUIC shows a certificate that ends with the process; tls.cert names another");
+                let what = "QUIC uses a self-signed certificate for this process only; set tls.cert to use another";
+                tracing::info!("{what}");
                 development::ephemeral(now)?
             }
         };

@@ -133,7 +133,7 @@ impl NodeParts {
                 }
                 Err(error) if self.clock.mono() >= until => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%error, "the time is not known yet");
+                    tracing::debug!(%error, "the store has not given its time yet");
                     sleep(RETRY_PAUSE).await;
                 }
             }

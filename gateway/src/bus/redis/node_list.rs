@@ -108,7 +108,8 @@ impl NodeListing {
                 // A full server must not keep the node from serving: other nodes can do without its record.
                 Err(error @ RedisCommandError::Refused { .. }) => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(%error, "Redis does not take this node's record; it is not in the list of nodes");
+                        let what = "Redis refuses this node's record; the node is missing from the list of nodes";
+                        tracing::warn!(%error, "{what}");
                     }
                     entered.send_replace(true);
                     sleep(REFUSED_RETRY_PAUSE).await;
@@ -134,7 +135,7 @@ impl NodeListing {
             };
             let written = if looks { self.sweep().await } else { self.write().await };
             if let Err(error @ RedisCommandError::Refused { .. }) = written {
-                tracing::warn!(%error, "Redis does not take this node's record");
+                tracing::warn!(%error, "Redis refuses this node's record");
             }
             if draining && !told {
                 // After the node's own record says that it drains, so that two draining nodes do not choose each other.

@@ -111,7 +111,7 @@ impl BusPublisher {
                 Ok(_) => self.metrics.bus.record_frame(Direction::Out, *bytes),
                 Err(error) => {
                     self.metrics.bus.count_lost(LossReason::Unsent, 1);
-                    tracing::warn!(%error, "Redis does not let this node speak to others");
+                    tracing::warn!(%error, "Redis refuses to publish this node's messages");
                 }
             }
         }

@@ -56,7 +56,7 @@ pub(super) async fn forward_frames(inbox: Arc<BusInbox>, mouth: BusEventSender, 
             },
             InboxItem::Gap(why) => {
                 metrics.bus.count_gap(why);
-                tracing::warn!(?why, "words of other nodes may have been missed; reading anew");
+                tracing::warn!(?why, "messages of other nodes may have been missed; reading state again");
                 BusEvent::Gap
             }
         };
@@ -70,5 +70,5 @@ fn count_unreadable(metrics: &Metrics, error: CodecError) {
         CodecError::Framing | CodecError::TooLarge | CodecError::Body => LossReason::Unreadable,
     };
     metrics.bus.count_lost(why, 1);
-    tracing::debug!(?error, "a frame that is not for this release");
+    tracing::debug!(?error, "cannot decode a frame");
 }

@@ -168,7 +168,7 @@ impl AgentTasks {
     fn finish_switch(&mut self, agent: &str) {
         self.is_starting = false;
         self.members.set_active(agent);
-        self.push_remark(format!("{agent} answers from now on"));
+        self.push_remark(format!("{agent} is now the active agent"));
     }
 
     fn push_remark(&mut self, text: String) {
@@ -252,7 +252,7 @@ impl AgentTasks {
             (Some(true), AgentRequest::Say { .. }) => self.request_change(invite, wish),
             (Some(false), _) => self.report_not_invited(&wish),
             (None, _) => {
-                self.push_failure(format!("y or n, please: is {} to be invited?", wish.agent()));
+                self.push_failure(format!("please answer y or n: invite {}?", wish.agent()));
                 self.pending = Some(PendingTask::AwaitingConfirmation(wish));
             }
         }
@@ -268,7 +268,7 @@ impl AgentTasks {
 
     fn report_not_invited(&mut self, wish: &AgentRequest) {
         self.is_starting = false;
-        self.push_failure(format!("{} is not invited", wish.agent()));
+        self.push_failure(format!("{} was not invited", wish.agent()));
     }
 
     /// Handles the answer to this chat's change of members.
@@ -280,7 +280,7 @@ impl AgentTasks {
             AgentRequest::Switch(agent) if self.members.is_active(&agent) => self.finish_switch(&agent),
             wish @ AgentRequest::Say { .. } if self.members.contains(wish.agent()) => self.perform_with_member(wish),
             AgentRequest::Switch(agent) | AgentRequest::Say { agent, .. } => {
-                self.push_failure(format!("{agent} could not be made one that answers here"));
+                self.push_failure(format!("{agent} cannot answer in this session"));
             }
         }
     }
@@ -317,7 +317,7 @@ impl AgentTasks {
         // A handover is reported by the chat itself.
         let is_told = note.body.get("trigger").and_then(Value::as_str) == Some("handover");
         if let Some(agent) = chosen.filter(|_| !is_own && !is_told) {
-            self.push_remark(format!("{agent} answers from now on"));
+            self.push_remark(format!("{agent} is now the active agent"));
         }
     }
 }

@@ -3,12 +3,12 @@ use crate::config::nearest::nearest;
 
 /// Every command: its syntax and its description.
 const COMMANDS: [(&str, &str); 10] = [
-    ("/agents", "list the agents, and who of them is a member of this session"),
-    ("/switch AGENT", "let AGENT answer from now on"),
-    ("@AGENT TEXT", "say TEXT to AGENT, this once"),
-    ("/steer TEXT", "say TEXT to the agent that is answering"),
+    ("/agents", "list the agents, and which of them are members of this session"),
+    ("/switch AGENT", "make AGENT the active agent"),
+    ("@AGENT TEXT", "send TEXT to AGENT, once"),
+    ("/steer TEXT", "send TEXT to the agent that is answering"),
     ("/cancel", "stop the answer (or Ctrl-C)"),
-    ("/yes, /no", "whether another agent may go on, as one has asked"),
+    ("/yes, /no", "confirm or reject the handover that an agent has requested"),
     ("/close", "close the session and leave"),
     ("/quit", "leave; the session stays (or Ctrl-D)"),
     ("/help", "show this"),
@@ -65,13 +65,13 @@ impl ChatCommand {
             ("/switch", agent) if is_agent_id(agent.trim_start_matches('@')) => {
                 Self::Switch(agent.trim_start_matches('@').to_owned())
             }
-            ("/switch", agent) => Self::Invalid(format!("{agent:?} cannot be an agent; /agents lists them")),
+            ("/switch", agent) => Self::Invalid(format!("{agent:?} is not a valid agent id; /agents lists them")),
             ("/steer", "") => Self::Invalid("with what? /steer TEXT".to_owned()),
             ("/steer", text) => Self::Steer(text.to_owned()),
             (name, rest) => match Self::parse_bare(name) {
                 None => Self::unknown(name),
                 Some(command) if rest.is_empty() => command,
-                Some(_) => Self::Invalid(format!("{name} stands alone; /help shows all commands")),
+                Some(_) => Self::Invalid(format!("{name} takes no arguments; /help shows all commands")),
             },
         }
     }
@@ -177,8 +177,8 @@ mod tests {
             ("/swich echo", "no such command: /swich; did you mean /switch? /help shows all"),
             ("/frobnicate", "no such command: /frobnicate; /help shows all"),
             ("/switch", "to whom? /switch AGENT; /agents lists them"),
-            ("/switch a b", "\"a b\" cannot be an agent; /agents lists them"),
-            ("/quit now", "/quit stands alone; /help shows all commands"),
+            ("/switch a b", "\"a b\" is not a valid agent id; /agents lists them"),
+            ("/quit now", "/quit takes no arguments; /help shows all commands"),
             ("@echo", "what? @echo TEXT says it to echo once; /switch echo for more"),
             ("/steer", "with what? /steer TEXT"),
         ] {

@@ -46,7 +46,7 @@ impl Screen {
         }
         if let Some(Err(error)) = begun {
             self.editor = None;
-            self.print_remark(&format!("lines cannot be edited here: {error}"));
+            self.print_remark(&format!("line editing is not available: {error}"));
         }
         read_lines()
     }
@@ -137,7 +137,7 @@ impl Screen {
     /// Marks the answer's text so far as discarded.
     pub(super) fn discard_answer(&mut self, run: &str) {
         if self.is_answer(run) {
-            self.say(" [starts again]");
+            self.say(" [restarted]");
             self.start_line();
         }
     }

@@ -361,7 +361,7 @@ fn remember(
 }
 
 fn history_remark(error: &ReadlineError) -> TerminalInput {
-    TerminalInput::Remark(format!("lines are not kept for the next chat: {error}"))
+    TerminalInput::Remark(format!("the history is not saved: {error}"))
 }
 
 // --- the printing thread ---

@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<AllowList, Vec<ConfigMistake>> {
     let alone = |what: String| vec![ConfigMistake::new(&whole, what)];
     let text = std::fs::read_to_string(path).map_err(|error| alone(format!("cannot be read: {error}")))?;
     if std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0) {
-        return Err(alone("everybody may write to it (chmod o-w)".to_owned()));
+        return Err(alone("writable by other users (chmod o-w)".to_owned()));
     }
     parse(path, &text)
 }
@@ -49,7 +49,7 @@ fn parse(path: &Path, text: &str) -> Result<AllowList, Vec<ConfigMistake>> {
     let mut list = AllowListParser { path, text, mistakes: Vec::new(), run_as: BTreeMap::new() };
     let allowed = list.parse_programs();
     if list.mistakes.is_empty() && allowed.is_empty() {
-        list.push_mistake(0..0, "", "there is no [programs.NAME] in it");
+        list.push_mistake(0..0, "", "the list has no [programs.NAME]");
     }
     list.mistakes.sort();
     let AllowListParser { mistakes, run_as, .. } = list;
@@ -152,9 +152,9 @@ impl AllowListParser<'_> {
             return None;
         };
         let what = match std::fs::metadata(path) {
-            _ if !path.starts_with('/') => Some("a program is named by its whole path, from /".to_owned()),
+            _ if !path.starts_with('/') => Some("expected an absolute path of a program".to_owned()),
             Err(error) => Some(format!("{path}: {error}")),
-            Ok(file) if !file.is_file() => Some(format!("{path} is no file")),
+            Ok(file) if !file.is_file() => Some(format!("{path} is not a file")),
             Ok(file) if file.permissions().mode() & 0o111 == 0 => Some(format!("{path} cannot be executed")),
             Ok(_) => None,
         };
@@ -218,7 +218,7 @@ impl AllowListParser<'_> {
         if let Some(default) = table.get("default") {
             let text = self.string(&format!("{key}.default"), default)?;
             if !arg.accepts(&text) {
-                self.push_mistake(default.span(), &format!("{key}.default"), "is not what the argument may be");
+                self.push_mistake(default.span(), &format!("{key}.default"), "not an allowed value of the argument");
             }
             arg.default = Some(text);
         }
@@ -235,10 +235,10 @@ impl AllowListParser<'_> {
     ) {
         let places: BTreeSet<&str> = words.iter().flat_map(CommandWord::args).collect();
         for name in places.iter().filter(|name| !args.contains_key(**name)) {
-            self.push_mistake(at.clone(), key, &format!("{{{name}}} is none of its args"));
+            self.push_mistake(at.clone(), key, &format!("{{{name}}} is not defined in args"));
         }
         for name in args.keys().filter(|name| !places.contains(name.as_str())) {
-            self.push_mistake(at.clone(), key, &format!("has no {{{name}}}, which is one of its args"));
+            self.push_mistake(at.clone(), key, &format!("has no placeholder {{{name}}}, which is defined in args"));
         }
     }
 
@@ -263,7 +263,7 @@ impl AllowListParser<'_> {
         for (name, value) in given_table {
             let key = format!("{key}.{}", name.get_ref());
             if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
-                self.push_mistake(name.span(), &key, "is no name of a variable");
+                self.push_mistake(name.span(), &key, "not a valid name of a variable");
             } else if let Some(text) = self.string(&key, value) {
                 env.insert(name.get_ref().to_string(), text);
             }
@@ -279,7 +279,7 @@ impl AllowListParser<'_> {
     fn parse_directory(&mut self, key: &str, value: &Value<'_>) -> String {
         let path = self.string(key, value).unwrap_or_default();
         if !path.starts_with('/') || !Path::new(&path).is_dir() {
-            self.push_mistake(value.span(), key, "is no directory that is there, by its whole path");
+            self.push_mistake(value.span(), key, "expected an absolute path of an existing directory");
         }
         path
     }
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn every_allow_list_error_has_a_position() {
-        check("", &["a.toml:1:1: there is no [programs.NAME] in it"]);
+        check("", &["a.toml:1:1: the list has no [programs.NAME]"]);
         check("[programs.x]\nrun = [\"/bin/ls\"]\n", &["fine"]);
         check(
             "x = 1\n[program.y]\n",
@@ -385,18 +385,21 @@ mod tests {
         );
         check("[programs.x]\n", &["a.toml:1:11: programs.x.run: is missing"]);
         check("[programs.x]\nrun = \"ls\"", &["a.toml:2:7: programs.x.run: expected a list of strings"]);
-        check("[programs.x]\nrun = [\"ls\"]", &["programs.x.run: a program is named by its whole path"]);
+        check("[programs.x]\nrun = [\"ls\"]", &["programs.x.run: expected an absolute path"]);
         check("[programs.x]\nrun = [\"/no/such\"]", &["/no/such: No such file"]);
         check("[programs.x]\nrun = [\"/etc/passwd\"]", &["/etc/passwd cannot be executed"]);
-        check("[programs.x]\nrun = [\"/bin\"]", &["/bin is no file"]);
+        check("[programs.x]\nrun = [\"/bin\"]", &["/bin is not a file"]);
         check("[programs.\"a b\"]\nrun = [\"/bin/ls\"]", &["a name is"]);
-        check("[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.b = { one_of = [] }", &["has no {b}", "{a} is none"]);
+        check(
+            "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.b = { one_of = [] }",
+            &["has no placeholder {b}", "{a} is not defined"],
+        );
         check(
             "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.a = { pattern = \"[\" }\n",
-            &["2:7: programs.x.run: {a} is none", "a.toml:3:22: programs.x.args.a.pattern: unclosed"],
+            &["2:7: programs.x.run: {a} is not defined", "a.toml:3:22: programs.x.args.a.pattern: unclosed"],
         );
         let with = |line: &str| format!("[programs.x]\nrun = [\"/bin/ls\"]\n{line}\n");
-        check(&with("cwd = \"/no/such\""), &["3:7: programs.x.cwd: is no directory"]);
+        check(&with("cwd = \"/no/such\""), &["3:7: programs.x.cwd: expected an absolute path"]);
         check(&with("paralel = 1"), &["3:1: programs.x.paralel: unknown key; did you mean \"parallel\"?"]);
         check(&with("parallel = 0"), &["expected a number from 1 to 64"]);
         check(&with("time_limit = \"2d\""), &["programs.x.time_limit: expected a wait"]);
@@ -428,7 +431,7 @@ mod tests {
         std::fs::write(&path, "[programs.x]\nrun = [\"/bin/ls\"]\n").expect("written");
         let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
         mode(0o666);
-        assert!(read(&path).is_err_and(|mistakes| mistakes[0].message.contains("everybody may write")));
+        assert!(read(&path).is_err_and(|mistakes| mistakes[0].message.contains("writable by other users")));
         mode(0o644);
         assert!(read(&path).is_ok());
         std::fs::remove_file(&path).expect("removed");

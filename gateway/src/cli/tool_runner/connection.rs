@@ -119,13 +119,13 @@ async fn relay(
                 Some(text) => if let Err(lost) = raw.send(text).await { return Some(lost) },
                 None => {
                     raw.close().await;
-                    let reason = "it took nothing any more".to_owned();
+                    let reason = "the gateway stopped reading".to_owned();
                     return Some(Lost { code: None, reason, refused: false });
                 }
             },
             heard = raw.recv() => match heard.map(|text| text.map(|text| GatewayMessage::parse(&text))) {
                 Ok(Some(Ok(told))) => events.send(GatewayEvent::Message(told)).await.ok()?,
-                Ok(Some(Err(why))) => tracing::warn!(why = why.0, "the gateway says what is no message"),
+                Ok(Some(Err(why))) => tracing::warn!(why = why.0, "ignored an invalid message of the gateway"),
                 Ok(None) => {}
                 Err(lost) => return Some(lost),
             },

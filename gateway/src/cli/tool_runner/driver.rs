@@ -131,14 +131,14 @@ impl ToolRunnerDriver {
         tokio::select! {
             () = self.signals.recv() => return self.handle_leave(),
             () = sleep_until(leaves.unwrap_or(due)), if leaves.is_some() => {
-                tracing::warn!("it leaves though processes run or results were not read");
+                tracing::warn!("stopping although processes still run or results were not acknowledged");
                 return DriverFlow::End(Ok(CliExit::Failed));
             }
             () = sleep_until(due) => self.toolbox.handle_timeout(self.clock.now()),
             Some(event) = self.process_events.1.recv() => self.handle_process_event(event),
             event = self.link_events.recv() => match event {
                 Some((gate, event)) => return self.handle_link_event(gate, event),
-                None => return DriverFlow::End(Err(CliError::Bug("the connections' tasks have ended".to_owned()))),
+                None => return DriverFlow::End(Err(CliError::Bug("all connection tasks have ended".to_owned()))),
             }
         }
         DriverFlow::Continue
@@ -146,10 +146,10 @@ impl ToolRunnerDriver {
 
     fn handle_leave(&mut self) -> DriverFlow {
         if self.leave_deadline.is_some() {
-            tracing::info!("told again: it leaves at once");
+            tracing::info!("second signal: stopping at once");
             return DriverFlow::End(Ok(CliExit::Success));
         }
-        tracing::info!(running = self.toolbox.process_count(), "it leaves");
+        tracing::info!(running = self.toolbox.process_count(), "stopping");
         self.leave_deadline = Some(Instant::now() + self.plan.stop_wait + TOOL_EXECUTOR_KILL_GRACE + SHUTDOWN_TIMEOUT);
         self.feed(Input::Shutdown(self.plan.stop_wait));
         DriverFlow::Continue
@@ -161,7 +161,7 @@ impl ToolRunnerDriver {
                 self.feed(Input::Printed { action_id, stream, bytes });
             }
             process::ProcessEvent::Exited(action_id, how) => {
-                tracing::info!(%action_id, ?how, "a process has ended");
+                tracing::info!(%action_id, ?how, "process exited");
                 self.running_processes.remove(&action_id);
                 self.feed(Input::Exited { action_id, how });
             }
@@ -184,7 +184,7 @@ impl ToolRunnerDriver {
             }
             connection::GatewayEvent::Message(told) => {
                 if let GatewayMessage::Error { code, .. } = &told {
-                    tracing::warn!(code, "the gateway does not take what was said");
+                    tracing::warn!(code, "the gateway rejected a message");
                 }
                 self.feed(Input::Received(gate, told));
             }
@@ -193,9 +193,7 @@ impl ToolRunnerDriver {
                 self.feed(Input::Closed(gate));
             }
             connection::GatewayEvent::Refused(why) => {
-                return DriverFlow::End(Err(CliError::Unavailable(format!(
-                    "the gateway will not have this runner: {why}"
-                ))));
+                return DriverFlow::End(Err(CliError::Unavailable(format!("the gateway refuses this runner: {why}"))));
             }
         }
         DriverFlow::Continue
@@ -258,12 +256,12 @@ impl ToolRunnerDriver {
             Output::KillLeftovers(of) => {
                 let ended = tokio::task::spawn_blocking(move || (of.len(), leftovers::kill_all(&of))).await;
                 let (actions, ended) = ended.unwrap_or_default();
-                tracing::warn!(actions, processes = ended, "what was under way when this runner ended is stopped");
+                tracing::warn!(actions, processes = ended, "killed processes left over from the previous run");
             }
             Output::Spawn { action_id, command } => answers.push_back(self.spawn(action_id, &command)),
             Output::Signal { action_id, signal } => {
                 if let Some(running) = self.running_processes.get(&action_id) {
-                    tracing::info!(%action_id, ?signal, "a process is sent a signal");
+                    tracing::info!(%action_id, ?signal, "sending a signal to a process");
                     running.signal(signal);
                 }
             }
@@ -290,12 +288,12 @@ impl ToolRunnerDriver {
         match RunningProcess::start(action_id, command, run_as, self.process_events.0.clone()) {
             Ok(running) => {
                 let pid = running.pid;
-                tracing::info!(%action_id, program = command.program, pid, "a process was started");
+                tracing::info!(%action_id, program = command.program, pid, "process started");
                 self.running_processes.insert(action_id, running);
                 Input::Spawned { action_id, pid }
             }
             Err(error) => {
-                tracing::warn!(%action_id, program = command.program, %error, "a process cannot be started");
+                tracing::warn!(%action_id, program = command.program, %error, "cannot start process");
                 Input::Failed { action_id, why: error.to_string() }
             }
         }

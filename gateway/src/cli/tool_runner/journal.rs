@@ -96,7 +96,7 @@ fn parse_records(bytes: &[u8]) -> Vec<JournalRecord> {
         match serde_json::from_slice(line) {
             Ok(record) => records.push(record),
             Err(error) => {
-                tracing::warn!(bytes = line.len(), column = error.column(), "a line of the journal is none")
+                tracing::warn!(bytes = line.len(), column = error.column(), "skipped an invalid line of the journal")
             }
         }
     }

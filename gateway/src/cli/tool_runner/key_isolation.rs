@@ -26,17 +26,18 @@ const KEY_BYTES_MAX: u64 = 4096;
 /// command line, the process re-executes itself with the key in a pipe on its standard input, and this function
 /// does not return. Must be called before other threads are started.
 pub(super) fn isolate_key(mut args: ToolRunnerArgs) -> Result<ToolRunnerArgs, CliError> {
-    harden().map_err(|error| unavailable("the key cannot be kept from the programs", &error))?;
+    harden().map_err(|error| unavailable("cannot protect the key from the programs", &error))?;
     let key = match (args.api_key_on_stdin, &args.api_key_file, &args.gateway.api_key) {
         (true, _, _) => {
-            Some(read_key_from_stdin().map_err(|error| unavailable("the key cannot be taken over", &error))?)
+            let read = read_key_from_stdin();
+            Some(read.map_err(|error| unavailable("cannot read the key from the standard input", &error))?)
         }
         (false, Some(_), Some(_)) => {
-            return Err(CliError::Usage(format!("--api-key-file, or {KEY_VARIABLE}, not both")));
+            return Err(CliError::Usage(format!("use either --api-key-file or {KEY_VARIABLE}, not both")));
         }
         (false, Some(file), None) => Some(read_key_file(file)?),
         (false, None, Some(key)) if !key.is_empty() => {
-            return Err(unavailable("it cannot execute itself anew", &reexecute(key)));
+            return Err(unavailable("cannot re-execute the runner", &reexecute(key)));
         }
         (false, None, _) => None,
     };
@@ -72,7 +73,7 @@ fn read_key_file(path: &Path) -> Result<String, CliError> {
     let mode = file.metadata().map_err(unread)?.permissions().mode();
     if mode & 0o007 != 0 {
         let path = path.display();
-        return Err(CliError::Usage(format!("{path}: everybody may read or change it (chmod o-rwx)")));
+        return Err(CliError::Usage(format!("{path}: accessible to other users (chmod o-rwx)")));
     }
     let mut key = String::new();
     file.take(KEY_BYTES_MAX).read_to_string(&mut key).map_err(unread)?;
@@ -86,7 +87,7 @@ fn reexecute(key: &str) -> io::Error {
         let (reader, mut writer) = io::pipe()?;
         // Writing more than the pipe's capacity would block, because there is no reader yet.
         if key.len() as u64 > KEY_BYTES_MAX {
-            return Err(io::Error::other("no key is so long"));
+            return Err(io::Error::other("the key is too long"));
         }
         writer.write_all(key.as_bytes())?;
         Ok(reader)

@@ -95,7 +95,7 @@ impl RunningProcess {
             .spawn()?;
         let pid = child.id();
         let raw = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        let group = raw.ok_or_else(|| io::Error::other("it has no number"))?;
+        let group = raw.ok_or_else(|| io::Error::other("the process has no id"))?;
         let ended = watch_exit(group)?;
         let signals = Arc::new(PendingSignals::default());
         let stdout = child.stdout.take();

@@ -56,7 +56,7 @@ fn every_configuration_error_is_reported_with_its_source() {
         "t.toml:7:7: store.url: expected HOST or HOST:PORT",
         "environment TURNWAY_LISTEN_HOST: unknown setting; did you mean \"TURNWAY_LISTEN_HOSTS\"?",
         "environment TURNWAY_LOG: log: expected auto, pretty or json",
-        "flag --durability: store.durability: embedded: gives fsync, never fsync+replica",
+        "flag --durability: store.durability: an embedded store gives fsync at most, not fsync+replica",
         "flag --quic: listen.quic: expected ADDRESS:PORT",
     ];
     assert_eq!(said.len(), starts.len(), "{said:#?}");
@@ -72,7 +72,7 @@ fn unknown_key_suggests_a_similar_one() {
     let said = wrong(&sources(file, &[], &[]));
     let expected = [
         "t.toml:1:1: http: unknown key; did you mean \"listen.http\"?",
-        "t.toml:2:9: store: a section: [store]",
+        "t.toml:2:9: store: expected a section: [store]",
         "t.toml:3:1: silence: unknown key; \"silence\" belongs in [agents.ID]",
         "t.toml:4:2: lisen: unknown section; did you mean \"listen\"?",
         "t.toml:5:1: log: expected a string, not a table",
@@ -120,7 +120,7 @@ fn memory_store_offers_no_durability() {
     let memory = (Flag::Key(SettingKey::StoreUrl), "memory:");
     assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
     let said = wrong(&sources("", &[], &[memory, (Flag::Key(SettingKey::StoreDurability), "fsync")]));
-    assert_eq!(said, ["flag --durability: store.durability: memory: gives mem, never fsync"]);
+    assert_eq!(said, ["flag --durability: store.durability: a store in memory gives mem, not fsync"]);
 }
 
 #[test]
@@ -134,8 +134,9 @@ fn redis_deployer_and_replica_settings_are_parsed() {
     assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
     let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
     let expected = [
-        "t.toml:2:12: store.deployer: only a Redis has users",
-        "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
+        "t.toml:2:12: store.deployer: only valid with a Redis in store.url",
+        "flag --durability: store.durability: an embedded store gives fsync at most, not fsync+replica: \
+         it has no replica",
     ];
     assert_eq!(said, expected);
 }
@@ -171,7 +172,8 @@ fn redis_files_require_tls_and_a_login_without_password() {
         ]
     );
     let said = wrong(&sources(file, &[], &[(url, "embedded:d")]));
-    assert!(said.iter().all(|said| said.ends_with("only a Redis needs it")) && said.len() == 5, "{said:#?}");
+    let needs_redis = |said: &String| said.ends_with("only valid with a Redis in store.url");
+    assert!(said.iter().all(needs_redis) && said.len() == 5, "{said:#?}");
 }
 
 #[test]

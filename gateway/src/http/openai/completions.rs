@@ -138,12 +138,12 @@ async fn resolve_name(
 fn naming_error(why: &CallKeyError) -> ChatError {
     match why {
         CallKeyError::Store(_) => {
-            tracing::warn!(%why, "a call cannot be named");
-            let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer");
+            tracing::warn!(%why, "cannot derive the session of a call");
+            let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable");
             ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))
         }
         CallKeyError::Randomness | CallKeyError::Unreadable => {
-            tracing::error!(%why, "a call cannot be named");
+            tracing::error!(%why, "cannot derive the session of a call");
             ChatError::new(Code::InternalError, why.to_string())
         }
     }
@@ -168,7 +168,7 @@ async fn read_call(long_calls: &LongRequestSlots, headers: &HeaderMap, body: Bod
 /// Returns a new id, for a call that did not name itself.
 fn new_event_id(now: Millis) -> Result<EventId, OpenAiError> {
     let mut chance = [0; 16];
-    getrandom::fill(&mut chance).map_err(|_| ChatError::new(Code::InternalError, "no randomness"))?;
+    getrandom::fill(&mut chance).map_err(|_| ChatError::new(Code::InternalError, "the system provides no randomness"))?;
     Ok(EventId::new(now, u128::from_be_bytes(chance)))
 }
 

@@ -25,19 +25,18 @@ pub(in crate::http) struct TurnRefusals;
 pub(in crate::http) struct CodeSchema;
 
 const COMMON: [(u16, &str); 7] = [
-    (400, "The request is not right: `invalid_message`."),
-    (401, "No credential, or none that is good: `unauthorized`."),
-    (
-        403,
-        "It comes from a page, or by a host name, that is not welcome, or the credential does not allow it: `forbidden`.",
-    ),
-    (405, "The path is right and the method is not."),
-    (429, "Too much at a time."),
-    (503, "The store cannot be reached, or the node leaves: `store_unavailable`, `draining`."),
-    (504, "No answer in time: ask again."),
+    (400, "The request is malformed: `invalid_message`."),
+    (401, "No credential, or an invalid one: `unauthorized`."),
+    (403, "The origin or host name is not allowed, or the credential does not permit the request: `forbidden`."),
+    (405, "The resource does not support that method."),
+    (429, "A rate limit or quota is exceeded."),
+    (503, "The store is unavailable, or the node is draining: `store_unavailable`, `draining`."),
+    (504, "No answer in time: retry."),
 ];
-const RESOURCE: [(u16, &str); 2] =
-    [(404, "No such thing, or not yours: `not_found`."), (500, "The session's records are damaged: `store_damaged`.")];
+const RESOURCE: [(u16, &str); 2] = [
+    (404, "The resource does not exist, or belongs to another user: `not_found`."),
+    (500, "The session's records are damaged: `store_damaged`."),
+];
 const TURN: [(u16, &str); 4] = [
     (408, "The body took too long."),
     (409, "`busy`, `idempotency_conflict` or `session_closed`."),

@@ -18,12 +18,12 @@ pub(in crate::http) struct TurnSchema {
     #[schema(nullable, pattern = "^[A-Za-z0-9_-]{1,64}$", example = "echo")]
     agent_id: Option<String>,
     strategy: Option<StrategySchema>,
-    /// The run of an own message that waits, in whose place this one is put
+    /// Run of the caller's own queued message that this message replaces
     #[schema(nullable, pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$")]
     replaces: Option<String>,
     /// Stored and delivered unchanged
     metadata: Option<Map<String, Value>>,
-    /// Echoed; also the message's id, if it has no other
+    /// Echoed in answers; also the message id if none is given
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     request_id: Option<String>,
     /// W3C trace context
@@ -35,7 +35,7 @@ pub(in crate::http) struct TurnSchema {
 struct MessageSchema {
     role: Option<RoleSchema>,
     content: ContentSchema,
-    /// Has the meaning of `Idempotency-Key`
+    /// Message id; the same as the header `Idempotency-Key`
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     message_id: Option<String>,
 }
@@ -66,7 +66,7 @@ impl ToSchema for ContentSchema {
     }
 }
 
-/// An OpenAI content part, passed on as it comes
+/// An OpenAI content part, passed on unchanged
 #[derive(Serialize, ToSchema)]
 #[schema(as = Part)]
 pub(in crate::http) struct PartSchema {
@@ -94,14 +94,14 @@ enum StrategySchema {
     Reject,
 }
 
-/// Why a request is refused (RFC 9457)
+/// A refused request (RFC 9457)
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(in crate::http) struct ProblemSchema {
     title: String,
     status: u16,
     code: CodeSchema,
-    /// For a person
+    /// Explanation for a person
     detail: String,
     /// The same request may succeed later
     retryable: bool,
@@ -140,10 +140,10 @@ pub(in crate::http) struct SnapshotSchema {
     #[schema(required)]
     active_agent: Option<String>,
     agents: Vec<String>,
-    /// Turns that have not ended, the running one first
+    /// Unfinished turns, the running one first
     runs: Vec<OpenRunSchema>,
     pending: PendingSchema,
-    /// The last fact
+    /// `seq` of the last fact
     seq: u64,
     epoch: u64,
 }
@@ -186,23 +186,23 @@ struct PendingSchema {
     handover: Option<HandoverSchema>,
 }
 
-/// An agent asks that another one answer from now on
+/// A request of an agent to hand the conversation to another agent
 #[derive(Serialize, ToSchema)]
 #[schema(as = Handover)]
 struct HandoverSchema {
     handover_id: String,
-    /// In which it was asked for
+    /// Run in which the handover was requested
     run_id: String,
     from: String,
     to: String,
     reason: String,
     /// Summary that the other agent would receive
     summary: String,
-    /// When it is rejected if nobody decides
+    /// Time at which the handover is rejected without a decision, in milliseconds since 1970
     deadline_ts: u64,
 }
 
-/// A fact in its place: a CloudEvents 1.0 shape
+/// A fact with its position, in the form of a CloudEvents 1.0 event
 #[derive(Serialize, ToSchema)]
 #[schema(as = Envelope)]
 pub(in crate::http) struct EnvelopeSchema {
@@ -212,7 +212,7 @@ pub(in crate::http) struct EnvelopeSchema {
     #[schema(example = "user.message")]
     r#type: String,
     source: String,
-    /// Time in the format of RFC 3339
+    /// Time of the fact (RFC 3339)
     time: String,
     session_id: String,
     seq: u64,
@@ -247,7 +247,7 @@ pub(in crate::http) enum ConversationMessageSchema {
         status: TurnOutcomeSchema,
         code: Option<CodeSchema>,
         content: String,
-        /// The beginning of the text is forgotten
+        /// The beginning of the text was trimmed
         trimmed: Option<bool>,
         ts: u64,
     },
@@ -268,13 +268,13 @@ pub(in crate::http) enum TurnOutcomeSchema {
 pub(in crate::http) struct RunSchema {
     run_id: String,
     session_id: String,
-    /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`, `completed`, `failed`, `cancelled`, or `ended` where
-    /// how it did is forgotten
+    /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`, `completed`, `failed`, `cancelled`, or `ended` if
+    /// the outcome was trimmed
     status: String,
     user_id: Option<String>,
     message_id: Option<String>,
     agent_id: Option<String>,
-    /// The run that its message was handed to while that was open
+    /// Open run that took over this run's message
     host_run_id: Option<String>,
     attempt: u32,
     text_bytes: u64,
@@ -285,7 +285,7 @@ pub(in crate::http) struct RunSchema {
     started_ts: Option<u64>,
     ended_ts: Option<u64>,
     seq: u64,
-    /// Some of its facts are forgotten
+    /// Some facts of the turn were trimmed
     trimmed: Option<bool>,
 }
 
@@ -295,7 +295,7 @@ struct RunErrorSchema {
     code: CodeSchema,
     message: String,
     retryable: bool,
-    /// When to try again, where the agent said so
+    /// Delay before a retry, if the agent gave one
     retry_after_ms: Option<u64>,
     detail: Option<RunErrorDetailSchema>,
 }
@@ -304,8 +304,8 @@ struct RunErrorSchema {
 #[derive(Serialize, ToSchema)]
 #[schema(as = TroubleDetail)]
 struct RunErrorDetailSchema {
-    /// Its own code, or that of the plugin that refused the turn
+    /// Error code of the agent, or of the plugin that refused the turn
     agent_code: Option<String>,
-    /// The beginning of its error's body: for operators only
+    /// Beginning of the agent's error body; for operators only
     agent_body: Option<String>,
 }

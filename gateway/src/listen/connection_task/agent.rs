@@ -102,7 +102,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
                     Some(Box::new(AdmittedService::Agent(AdmittedAgent { registration: place, config })));
             }
             Err(why) => {
-                tracing::debug!(link = self.mailbox.id().0, ?why, "an agent is not received");
+                tracing::debug!(link = self.mailbox.id().0, ?why, "agent connection refused");
                 self.context.metrics.auth.count_denied(DenialReason::Role);
                 self.stage = ConnectionStage::Denied;
                 self.handle_input(link::Input::NotServing(why));

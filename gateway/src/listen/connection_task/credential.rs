@@ -40,7 +40,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
             }
             Err(denied) => {
                 // The metrics count the denial. At a higher log level any client could fill the log.
-                tracing::debug!(link = self.mailbox.id().0, ?denied, "denied");
+                tracing::debug!(link = self.mailbox.id().0, ?denied, "hello denied");
                 self.stage = ConnectionStage::Denied;
                 if denied.is_guess() {
                     self.arrival.record_failed_login();
@@ -89,7 +89,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
                         if denied.is_guess() && !planted(Planted::RenewalGuessUncounted) {
                             self.arrival.record_failed_login();
                         }
-                        tracing::info!(link = self.mailbox.id().0, ?denied, "not refreshed");
+                        tracing::info!(link = self.mailbox.id().0, ?denied, "token refresh denied");
                         RefreshOutcome::Denied
                     }
                 }

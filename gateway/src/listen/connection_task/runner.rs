@@ -83,7 +83,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
                     Some(Box::new(AdmittedService::Runner(AdmittedRunner { registration: place, config })));
             }
             Err(why) => {
-                tracing::debug!(link = self.mailbox.id().0, ?why, "a tool runner is not received");
+                tracing::debug!(link = self.mailbox.id().0, ?why, "tool runner connection refused");
                 self.context.metrics.auth.count_denied(DenialReason::Role);
                 self.stage = ConnectionStage::Denied;
                 self.handle_input(link::Input::NotServing(why));

@@ -29,7 +29,7 @@ pub(super) const ALPN: &[u8] = b"h3";
 /// `H3_EXCESSIVE_LOAD`: sent to a client above a limit.
 pub(super) const EXCESSIVE_LOAD: u32 = error::EXCESSIVE_LOAD;
 /// Close reason for an address that is locked out.
-pub(super) const LOCKED_REASON: &str = "too many credentials that are not good came from this address";
+pub(super) const LOCKED_REASON: &str = "too many invalid credentials from this address";
 
 /// Maximum WebTransport sessions of one connection.
 const SESSIONS_MAX: u32 = 1;
@@ -106,7 +106,7 @@ impl QuicListenerContext {
                 }
                 // Waits until the client has the answer; its other bytes are not read.
                 let _ = timeout(CLOSE_TIMEOUT, send_final_response(status, to)).await;
-                http.close(error::NO_ERROR, "nothing but sessions of WebTransport is served here");
+                http.close(error::NO_ERROR, "only WebTransport sessions are served here");
             }
             Ok(Err(SessionRejection::Fault(fault))) => {
                 links.count_handshake(HandshakeOutcome::Malformed);
@@ -115,7 +115,7 @@ impl QuicListenerContext {
             Ok(Err(SessionRejection::Gone)) => links.count_handshake(HandshakeOutcome::Abandoned),
             Err(_) => {
                 links.count_handshake(HandshakeOutcome::Refused);
-                http.close(error::NO_ERROR, "no CONNECT in time");
+                http.close(error::NO_ERROR, "no CONNECT request in time");
             }
         }
     }

@@ -88,7 +88,7 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
             match ready!(Pin::new(&mut **to).poll_write(cx, &self.write_buffer)) {
                 Ok(written) => self.write_buffer.advance(written),
                 Err(WriteError::Stopped(_)) => {
-                    let why = "the control stream is not read";
+                    let why = "the client stopped the control stream";
                     return Poll::Ready(Err(LinkCloseReason::ByServer(4400, why.into())));
                 }
                 Err(WriteError::ConnectionLost(error)) => {

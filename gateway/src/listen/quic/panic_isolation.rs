@@ -304,7 +304,7 @@ impl Drop for IsolatedTask {
 
 impl fmt::Debug for IsolatedTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("of", &self.subject).finish_non_exhaustive()
+        f.debug_struct("IsolatedTask").field("subject", &self.subject).finish_non_exhaustive()
     }
 }
 

@@ -73,7 +73,7 @@ impl QuicTransport for NativeQuic {
     fn check(&self) -> Result<(), LinkCloseReason> {
         match self.0.accept_uni().now_or_never() {
             None => Ok(()),
-            Some(Ok(_)) => Err(LinkCloseReason::ByServer(4400, "a stream beside the control stream".into())),
+            Some(Ok(_)) => Err(LinkCloseReason::ByServer(4400, "unexpected stream beside the control stream".into())),
             Some(Err(error)) => Err(LinkCloseReason::from_quic_error(&error, Self::code)),
         }
     }

@@ -158,7 +158,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             let spot = RecordLocation { table: "sessions", key: key.value() };
             // The index is rebuilt when the store is repaired; a damaged entry must not end a user's page.
             let Some(line) = IndexKey::parse(spot.key) else {
-                tracing::error!(fault = %spot.damaged("form"), "a line of the index is passed over");
+                tracing::error!(fault = %spot.damaged("invalid encoding"), "a damaged index entry was skipped");
                 continue;
             };
             let key = line.session();
@@ -166,12 +166,13 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 continue;
             }
             let head = self.heads.find(&key, &self.tables);
-            let found = head.and_then(|head| head.summary(line.birth).ok_or_else(|| spot.damaged("nobody's")));
+            let no_user = || spot.damaged("the session has no user");
+            let found = head.and_then(|head| head.summary(line.birth).ok_or_else(no_user));
             match found {
                 Ok(summary) if user.is_none_or(|user| *user == summary.user) => sessions.push(summary),
                 Ok(_) => {
-                    let fault = spot.damaged("another user's");
-                    tracing::error!(%fault, "a line of the index is passed over");
+                    let fault = spot.damaged("belongs to another user");
+                    tracing::error!(%fault, "a damaged index entry was skipped");
                 }
                 Err(fault @ StoreFault::Damaged { .. }) => {
                     self.quarantine.quarantine(&key, &fault)?;
@@ -236,7 +237,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             eye.u64().map(|version| (version, eye.0.to_vec()))
         };
         if read.is_none() {
-            tracing::error!(fault = %spot.damaged("checksum"), "a damaged value is forgotten");
+            tracing::error!(fault = %spot.damaged("checksum mismatch"), "a damaged value was removed");
             self.tables.values.remove(spot.key)?;
             self.dirty = true;
             self.changed_values.insert(name.to_owned());

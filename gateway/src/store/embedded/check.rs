@@ -133,7 +133,7 @@ impl IntegrityChecker {
         let mut owned = 0;
         let closed = quarantined_sessions(txn)?;
         for (prefix, why) in &closed {
-            report.add_complaint(format!("session {} is closed off: {why}", prefix.escape_ascii()));
+            report.add_complaint(format!("session {} is quarantined: {why}", prefix.escape_ascii()));
         }
         for item in self.heads.iter()? {
             let (key, value) = item?;
@@ -168,7 +168,7 @@ impl IntegrityChecker {
         report.snapshots += report.count_or_complain(snapshot);
         let work = RecordLocation { table: "work", key: prefix };
         if self.work.get(prefix)?.is_some() != head.sweep_state().is_some() {
-            report.add_fault(&work.damaged("does not fit the head"));
+            report.add_fault(&work.damaged("contradicts the session head"));
         }
         Ok(())
     }
@@ -191,13 +191,13 @@ impl IntegrityChecker {
             let spot = RecordLocation { table: "log", key: key.value() };
             seq.0 += 1;
             if spot.key != tables::fact_key(prefix, seq) {
-                return Err(spot.damaged("a gap before it"));
+                return Err(spot.damaged("a record before it is missing"));
             }
             epoch = Some(LogRecord::unseal(spot, value.value())?.entry(spot, seq)?.0);
         }
         let end = RecordLocation { table: "log", key: &last };
         if seq != head.log_end.seq || epoch.is_some_and(|epoch| epoch != head.log_end.epoch) {
-            return Err(end.damaged("does not end where the head says"));
+            return Err(end.damaged("the log does not end at the position in the session head"));
         }
         Ok(seq.0 - head.trimmed_to.0)
     }
@@ -241,7 +241,10 @@ impl IntegrityChecker {
             None => None,
             Some(value) => RecordReader(spot.unseal(value.value())?).cursor(),
         };
-        if at == head.snapshot { Ok(at.into_iter().count() as u64) } else { Err(spot.damaged("another place")) }
+        if at != head.snapshot {
+            return Err(spot.damaged("its position differs from the session head"));
+        }
+        Ok(at.into_iter().count() as u64)
     }
 
     /// Checks that every index entry belongs to a session, and that a user's entry has its tenant's counterpart.
@@ -250,7 +253,7 @@ impl IntegrityChecker {
             let (key, _) = item?;
             let spot = RecordLocation { table: "sessions", key: key.value() };
             let Some(line) = IndexKey::parse(spot.key) else {
-                report.add_fault(&spot.damaged("form"));
+                report.add_fault(&spot.damaged("invalid encoding"));
                 continue;
             };
             let prefix = tables::session_prefix(&line.session());
@@ -263,7 +266,7 @@ impl IntegrityChecker {
             let beside = index::key(&line.tenant, other, &line.birth);
             let fits = user.is_some() && (line.user.is_none() || line.user == user);
             if !fits || self.sessions.get(&*beside)?.is_none() {
-                report.add_fault(&spot.damaged("does not fit the head"));
+                report.add_fault(&spot.damaged("contradicts the session head"));
             }
         }
         Ok(())
@@ -283,7 +286,7 @@ impl IntegrityChecker {
         if report.damages == 0 {
             for (table, there, known) in counts {
                 if there != known {
-                    report.add_fault(&RecordLocation { table, key: b"*" }.damaged("belongs to nothing"));
+                    report.add_fault(&RecordLocation { table, key: b"*" }.damaged("a record belongs to no session"));
                 }
             }
         }

@@ -155,7 +155,7 @@ impl DataFileMonitor {
             return Some("the data file was removed, or its directory was renamed");
         };
         if (there.dev(), there.ino()) != self.identity {
-            return Some("another file was put in the place of the data file");
+            return Some("the data file was replaced by another file");
         }
         if there.len() < self.length.load(Ordering::Acquire) {
             return Some("the data file was truncated");
@@ -169,7 +169,7 @@ impl DataFileMonitor {
         let mut found = vec![0; head.len()];
         match self.file.read_exact_at(&mut found, 0) {
             Ok(()) if found == *head => None,
-            Ok(()) => Some("the data file was overwritten by something else"),
+            Ok(()) => Some("the data file was overwritten by another program"),
             Err(_) => Some("the data file cannot be read"),
         }
     }

@@ -198,7 +198,7 @@ impl Engine {
                 work.remaining.push_front(op);
             }
             Some(_) | None => {
-                tracing::error!(op = op.name(), %fault, "the store cannot read what is asked for");
+                tracing::error!(op = op.name(), %fault, "the store cannot read the requested data");
                 answer(op, Err(StoreError::Unavailable));
             }
         }
@@ -322,7 +322,7 @@ impl Engine {
         match Arc::into_inner(self.database) {
             Some(database) => Ok(database.close()?),
             None => {
-                tracing::warn!("a copy of the store did not end; the next start looks at all of the store");
+                tracing::warn!("a copy of the store did not stop in time; the next start reads the whole store file");
                 Ok(())
             }
         }
@@ -364,7 +364,7 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
         return Err(EmbeddedOpenError::Format { found, known: FORMAT });
     }
     if read_meta(database, INDEXED)?.is_none() {
-        tracing::info!("making the index of sessions, once");
+        tracing::info!("building the index of sessions (once after the upgrade)");
         let txn = begin(database, two_phase, false)?;
         let skipped = index::build(&txn)?;
         write_meta(&txn, INDEXED, 1)?;
@@ -372,7 +372,7 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
         log_skipped(&skipped);
     }
     if read_meta(database, METERED)?.is_none() {
-        tracing::info!("counting the stored bytes of users, once");
+        tracing::info!("counting the stored bytes of users (once after the upgrade)");
         count_usage(database, two_phase)?;
     }
     Ok(read_meta(database, "era")?.unwrap_or_default())
@@ -404,7 +404,7 @@ fn count_usage(database: &Database, two_phase: bool) -> Result<(), StoreFault> {
 /// Logs the damaged records that are missing in derived data. Their sessions are quarantined when they are used.
 fn log_skipped(skipped: &CheckReport) {
     for complaint in &skipped.complaints {
-        tracing::warn!(complaint, "a damaged record is passed over");
+        tracing::warn!(complaint, "a damaged record was skipped");
     }
 }
 
@@ -418,7 +418,7 @@ fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<Sweep
         let (prefix, _) = item?;
         let spot = RecordLocation { table: "work", key: prefix.value() };
         let Some((key, _)) = tables::split_session_key(spot.key) else {
-            tracing::error!(fault = %spot.damaged("not a session"), "a line of the index is passed over");
+            tracing::error!(fault = %spot.damaged("not a session key"), "a damaged index entry was skipped");
             continue;
         };
         if fence.is_quarantined(&key) {
@@ -427,7 +427,7 @@ fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<Sweep
         let head = heads.get(spot.key)?;
         let head = match &head {
             Some(head) => SessionHead::unseal(RecordLocation { table: "heads", key: spot.key }, head.value()),
-            None => Err(spot.damaged("no such session")),
+            None => Err(spot.damaged("the session head is missing")),
         };
         match head {
             Ok(head) => standing.update(&key, None, head.sweep_state()),
@@ -447,7 +447,7 @@ pub(super) fn read_meta(database: &Database, name: &str) -> Result<Option<u64>, 
     let spot = RecordLocation { table: "meta", key: name.as_bytes() };
     let Some(value) = table.get(spot.key)? else { return Ok(None) };
     let number = RecordReader(spot.unseal(value.value())?).u64();
-    number.map(Some).ok_or_else(|| spot.damaged("form"))
+    number.map(Some).ok_or_else(|| spot.damaged("invalid encoding"))
 }
 
 pub(super) fn write_meta(txn: &WriteTransaction, name: &str, number: u64) -> Result<(), StoreFault> {

@@ -31,10 +31,10 @@ pub enum StoreFault {
         what: &'static str,
     },
     /// A bug: an op panicked half-way.
-    #[error("the store's writer panicked")]
+    #[error("the store's writer thread panicked")]
     Panicked,
     /// The store has failed before.
-    #[error("the store has failed before")]
+    #[error("the store has already failed; restart the process")]
     AlreadyFailed,
 }
 
@@ -72,19 +72,23 @@ pub enum EmbeddedOpenError {
         error: std::io::Error,
     },
     /// The directory contains no store.
-    #[error("{path}: there is no store here")]
+    #[error("{path}: this directory contains no store")]
     Missing {
         /// Path of the directory.
         path: PathBuf,
     },
     /// The target of a copy is not empty; nothing is ever overwritten.
-    #[error("{path}: this directory is not empty, and nothing is overwritten")]
+    #[error("{path}: this directory is not empty; name an empty or new one")]
     NotEmpty {
         /// Path of the target.
         path: PathBuf,
     },
     /// Records or pages are damaged or contradict each other.
-    #[error("{path}: damaged ({} complaints); {}", report.damages, report.complaints.first().map_or("", String::as_str))]
+    #[error(
+        "{path}: the store is damaged ({} problems found); first: {}",
+        report.damages,
+        report.complaints.first().map_or("", String::as_str)
+    )]
     Damaged {
         /// Path of the store.
         path: PathBuf,
@@ -106,7 +110,10 @@ pub enum EmbeddedOpenError {
         kind: &'static str,
     },
     /// The data was written by a later release.
-    #[error("the data is of format {found}, this release reads {known}")]
+    #[error(
+        "the data has format {found}, but this release reads format {known}: use the release that wrote the data or a \
+         later one"
+    )]
     Format {
         /// Format version of the data.
         found: u64,
@@ -114,7 +121,7 @@ pub enum EmbeddedOpenError {
         known: u64,
     },
     /// The writer thread could not be started.
-    #[error("no thread for the store: {0}")]
+    #[error("the thread of the store could not be started: {0}")]
     Thread(#[from] std::io::Error),
     /// The store failed while it was opened.
     #[error(transparent)]

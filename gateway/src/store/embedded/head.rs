@@ -131,7 +131,7 @@ impl SessionHead {
 
     pub(super) fn unseal(spot: RecordLocation<'_>, value: &[u8]) -> Result<Self, StoreFault> {
         let mut eye = RecordReader(spot.unseal(value)?);
-        Self::read(&mut eye).ok_or_else(|| spot.damaged("form"))
+        Self::read(&mut eye).ok_or_else(|| spot.damaged("invalid encoding"))
     }
 
     fn read(eye: &mut RecordReader<'_>) -> Option<Self> {

@@ -142,7 +142,7 @@ fn creation(
     head: &[u8],
 ) -> Result<Option<(SessionKey, UserId, Millis)>, StoreFault> {
     let head = SessionHead::unseal(spot, head)?;
-    let (of, _) = tables::split_session_key(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
+    let (of, _) = tables::split_session_key(spot.key).ok_or_else(|| spot.damaged("not a session key"))?;
     let Some(user) = head.user.filter(|_| !head.deleted) else { return Ok(None) };
     Ok(Some((of, user, first_fact_time(log, spot.key)?)))
 }
@@ -155,7 +155,7 @@ pub(super) fn first_fact_time(log: &SessionsTable<'_>, prefix: &[u8]) -> Result<
     let (key, value) = item?;
     let spot = RecordLocation { table: "log", key: key.value() };
     let seq = spot.key.last_chunk().map(|seq| Seq(u64::from_be_bytes(*seq)));
-    let seq = seq.ok_or_else(|| spot.damaged("form"))?;
+    let seq = seq.ok_or_else(|| spot.damaged("invalid encoding"))?;
     Ok(LogRecord::unseal(spot, value.value())?.entry(spot, seq)?.1.time)
 }
 

@@ -72,11 +72,11 @@ pub(super) fn read_usage(database: &Database) -> Result<Usage, StoreFault> {
     for item in values.range(PREFIX.as_bytes()..&*end)? {
         let (key, value) = item?;
         let spot = RecordLocation { table: "values", key: key.value() };
-        let bytes = decode(spot.unseal(value.value())?).ok_or_else(|| spot.damaged("form"))?;
+        let bytes = decode(spot.unseal(value.value())?).ok_or_else(|| spot.damaged("invalid encoding"))?;
         if planted(Planted::QuotaForgottenAtStart) {
             continue;
         }
-        usage.restore(parse_account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
+        usage.restore(parse_account(spot.key).ok_or_else(|| spot.damaged("names no user"))?, bytes);
     }
     Ok(usage)
 }
@@ -94,7 +94,7 @@ pub(super) fn build(txn: &WriteTransaction) -> Result<CheckReport, StoreFault> {
             if let Some((of, _)) = tables::split_session_key(spot.key) {
                 *bytes.entry(tables::session_prefix(&of)).or_default() += value.value().len() as u64;
             } else {
-                skipped.add_fault(&spot.damaged("not a session"));
+                skipped.add_fault(&spot.damaged("not a session key"));
             }
         }
     }
@@ -205,8 +205,8 @@ mod tests {
         let found: Vec<String> = build(&txn).expect("counted").complaints;
         let tables = ["log", "lanes", "snapshots"];
         let mut expected: Vec<String> =
-            tables.iter().map(|table| format!("damaged record in `{table}` at nobody: not a session")).collect();
-        expected.push("damaged record in `heads` at t\\x00s\\x00: checksum".to_owned());
+            tables.iter().map(|table| format!("damaged record in `{table}` at nobody: not a session key")).collect();
+        expected.push("damaged record in `heads` at t\\x00s\\x00: checksum mismatch".to_owned());
         assert_eq!(found, expected);
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn check_file(file: &Path, options: &EmbeddedOptions) -> Result<Check
     let mut report = looked.unwrap_or_else(|_| {
         // A damaged page may lead redb anywhere, so a panic here is not a bug of this check.
         let mut report = CheckReport::default();
-        report.add_complaint("the file cannot be read to its end: its pages contradict each other".to_owned());
+        report.add_complaint("the file cannot be read completely: its pages contradict each other".to_owned());
         Ok(report)
     })?;
     (report.bytes, report.unclosed) = (bytes, unclosed.load(Ordering::Relaxed));
@@ -55,7 +55,7 @@ fn inspect(mut database: Database, options: &EmbeddedOptions) -> Result<CheckRep
         Ok(false) => {
             // After a repair by redb, data may be missing.
             let mut report = CheckReport::default();
-            report.add_complaint("pages of the file do not have the checksums they were written with".to_owned());
+            report.add_complaint("page checksums do not match".to_owned());
             return Ok(report);
         }
         Err(error) => return Ok(report_of_error(&error)),
@@ -64,7 +64,7 @@ fn inspect(mut database: Database, options: &EmbeddedOptions) -> Result<CheckRep
         Ok(Some(_)) => {}
         Ok(None) => {
             let mut report = CheckReport::default();
-            report.add_complaint("there is no store of Turnway in this file".to_owned());
+            report.add_complaint("the file contains no Turnway store".to_owned());
             return Ok(report);
         }
         Err(fault) => return Ok(report_of_fault(&fault)),

@@ -24,7 +24,7 @@ pub(super) fn open(
         Err(EmbeddedOpenError::Fault(fault)) if fault.is_damage() => fault,
         opened => return opened,
     };
-    tracing::error!(%fault, "the store is damaged; what is whole of it is saved");
+    tracing::error!(%fault, "the store is damaged; saving the intact data into a new file");
     let fresh = directory.create_fresh_file()?;
     let report = salvage(&directory.database_path(), &fresh, DamagedPolicy::Keep, options)?;
     let kept = directory.replace(&fresh, (options.clock)().store.0)?;
@@ -32,10 +32,10 @@ pub(super) fn open(
         closed_off = report.left_out,
         damages = report.damages,
         kept = %kept.display(),
-        "a new store was made of what was whole; the damaged file is kept"
+        "a new store was made from the intact data; the damaged file is kept"
     );
     for complaint in &report.complaints {
-        tracing::warn!(complaint, "damaged");
+        tracing::warn!(complaint, "damage found while saving the store");
     }
     try_open(&directory.database_path(), options)
 }
@@ -49,7 +49,7 @@ fn try_open(path: &Path, options: &EmbeddedOptions) -> Result<(Database, Arc<Dat
         return Err(StoreFault::Structure("its header cannot be read").into());
     };
     if before.is_closed && before.selects_older_commit {
-        return Err(StoreFault::Structure("its header names an older commit").into());
+        return Err(StoreFault::Structure("its header selects an older commit").into());
     }
     let is_small = file.len().map_err(fail)? <= limits::STORE_VERIFIED_BYTES_MAX;
     let mut builder = builder(options);
@@ -76,7 +76,7 @@ fn classify_open_error(error: DatabaseError) -> StoreFault {
         DatabaseError::Storage(StorageError::Corrupted(_)) | DatabaseError::UpgradeRequired(_) => true,
         _ => false,
     };
-    if is_damage { StoreFault::Structure("its pages are not what was written") } else { error.into() }
+    if is_damage { StoreFault::Structure("page checksums do not match") } else { error.into() }
 }
 
 /// Returns whether redb went back behind the last commit although that commit had been complete. A commit half
@@ -99,7 +99,7 @@ fn is_rolled_back(path: &Path, before: &FileHeader, watched: &DataFileMonitor) -
         None => false,
     };
     if !is_whole {
-        tracing::warn!("the last commit before a crash was half written, and nobody was told that it counts");
+        tracing::warn!("the last commit before a crash was incomplete; it was never acknowledged, so nothing is lost");
     }
     Ok(is_whole)
 }

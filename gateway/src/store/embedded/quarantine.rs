@@ -28,7 +28,7 @@ impl Quarantine {
         if !self.sessions.is_empty() {
             tracing::error!(
                 sessions = self.sessions.len(),
-                "sessions are closed off: their records are damaged (turnway store check)"
+                "sessions are quarantined because their records are damaged; run `turnway store check`"
             );
             (self.on_change)(self.sessions.len());
         }
@@ -46,7 +46,12 @@ impl Quarantine {
         if self.sessions.insert(key.clone()) {
             let tenant = key.tenant.as_str();
             let session = key.session.as_str();
-            tracing::error!(tenant, session, %fault, "a session is closed off: store_damaged");
+            tracing::error!(
+                tenant,
+                session,
+                %fault,
+                "a session is quarantined because a record is damaged; requests get store_damaged"
+            );
             (self.on_change)(self.sessions.len());
         }
         Ok(())

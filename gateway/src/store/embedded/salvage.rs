@@ -38,7 +38,7 @@ pub(super) fn salvage(
 ) -> Result<CheckReport, EmbeddedOpenError> {
     let unreadable = |error| EmbeddedOpenError::Directory { path: file.to_owned(), error };
     let Some(mut pages) = PageReader::open(file).map_err(unreadable)? else {
-        return Err(damaged_error(file, "its header cannot be read: no commit is to be found"));
+        return Err(damaged_error(file, "its header cannot be read: no commit was found"));
     };
     let Some(slot) = choose_commit(&mut pages).map_err(unreadable)? else {
         return Err(damaged_error(file, "the roots of its tables cannot be read"));
@@ -51,7 +51,7 @@ pub(super) fn salvage(
         SalvageError::Write(fault) => fault.into(),
     })?;
     if pages.lost > 0 {
-        report.add_complaint(format!("{} pages cannot be read, and what was in them is lost", pages.lost));
+        report.add_complaint(format!("{} pages cannot be read; their contents are lost", pages.lost));
     }
     write_meta_entries(&target, options)?;
     damaged.extend(check::damaged_sessions(&target.begin_read().map_err(StoreFault::from)?)?);
@@ -115,7 +115,7 @@ fn copy_intact(
                 } else if whole {
                     failed = failed.take().or(table.insert(key, value).err());
                 } else {
-                    let fault = spot.damaged("checksum");
+                    let fault = spot.damaged("checksum mismatch");
                     report.add_fault(&fault);
                     // The names of byte counts have the form of a session's keys.
                     let is_of_session = !is_index && name != VALUES.name();

@@ -22,16 +22,16 @@ pub(super) struct LogRecord<'a> {
 impl<'a> LogRecord<'a> {
     pub(super) fn unseal(spot: RecordLocation<'_>, value: &'a [u8]) -> Result<Self, StoreFault> {
         let mut eye = RecordReader(spot.unseal(value)?);
-        let nonce = eye.u128().ok_or_else(|| spot.damaged("form"))?;
-        let json = std::str::from_utf8(eye.0).map_err(|_| spot.damaged("not text"))?;
+        let nonce = eye.u128().ok_or_else(|| spot.damaged("invalid encoding"))?;
+        let json = std::str::from_utf8(eye.0).map_err(|_| spot.damaged("not UTF-8"))?;
         Ok(Self { nonce: Nonce(nonce), json })
     }
 
     /// Parses the fact and checks that its sequence number matches the position at which it was found.
     pub(super) fn entry(&self, spot: RecordLocation<'_>, seq: Seq) -> Result<(Epoch, Arc<Entry>), StoreFault> {
-        let envelope = Entry::from_json(self.json).map_err(|_| spot.damaged("not a fact"))?;
+        let envelope = Entry::from_json(self.json).map_err(|_| spot.damaged("not a valid fact"))?;
         if envelope.seq != seq {
-            return Err(spot.damaged("another place"));
+            return Err(spot.damaged("the record names another position"));
         }
         Ok((envelope.epoch, Arc::new(envelope.entry)))
     }
@@ -69,7 +69,7 @@ impl SessionRecordReader<'_, '_> {
             let (key, value) = item?;
             let spot = RecordLocation { table: "log", key: key.value() };
             if spot.key != tables::fact_key(self.prefix, Seq(expected)) {
-                return Err(spot.damaged("a gap before it"));
+                return Err(spot.damaged("a record before it is missing"));
             }
             let (epoch, entry) = LogRecord::unseal(spot, value.value())?.entry(spot, Seq(expected))?;
             if !each(epoch, entry) {
@@ -105,7 +105,7 @@ impl SessionRecordReader<'_, '_> {
         let value = self.tables.snapshots.get(self.prefix)?.ok_or_else(|| spot.damaged("missing"))?;
         let mut eye = RecordReader(spot.unseal(value.value())?);
         if eye.cursor() != Some(at) {
-            return Err(spot.damaged("another place"));
+            return Err(spot.damaged("its position differs from the session head"));
         }
         Ok(Some(Snapshot { at, state: eye.0.into() }))
     }
@@ -152,6 +152,6 @@ impl SessionRecordReader<'_, '_> {
         let spot = RecordLocation { table: "lanes", key: &key };
         let value = self.tables.lanes.get(&*key)?.ok_or_else(|| spot.damaged("missing"))?;
         let body = serde_json::from_slice(spot.unseal(value.value())?);
-        Ok((place, Arc::new(body.map_err(|_| spot.damaged("form"))?)))
+        Ok((place, Arc::new(body.map_err(|_| spot.damaged("invalid encoding"))?)))
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct AnswerReader(std::vec::IntoIter<Value>);
 
 /// Logs an answer that no version of the functions gives and returns the error: the library or the data is not ours.
 fn malformed(what: &'static str) -> RedisCallError {
-    tracing::error!(what, "an answer of Redis is not understood");
+    tracing::error!(what, "unexpected answer from Redis");
     RedisCallError::Unknown
 }
 
@@ -82,7 +82,7 @@ impl AnswerReader {
         if text.is_empty() {
             return Ok(None);
         }
-        u128::from_str_radix(&text, 16).map(Some).map_err(|_| malformed("not a name"))
+        u128::from_str_radix(&text, 16).map(Some).map_err(|_| malformed("not a valid id"))
     }
 
     /// Reads node and incarnation; both are empty if there is no holder.
@@ -115,7 +115,7 @@ impl AnswerReader {
     pub(super) fn listeners(mut self) -> Result<BTreeMap<NodeId, ListenStamp>, RedisCallError> {
         let mut listeners = BTreeMap::new();
         while !self.is_at_end() {
-            let node = self.hex_id()?.ok_or_else(|| malformed("not a name"))?;
+            let node = self.hex_id()?.ok_or_else(|| malformed("not a valid id"))?;
             listeners.insert(NodeId(node), ListenStamp(self.number()?));
         }
         Ok(listeners)
@@ -126,7 +126,8 @@ impl AnswerReader {
         let mut waiting = Vec::with_capacity(self.0.len() / 2);
         while !self.is_at_end() {
             let place = self.inbox_position()?;
-            let body = serde_json::from_slice(&self.bytes()?).map_err(|_| malformed("not what was put there"))?;
+            let body = serde_json::from_slice(&self.bytes()?);
+            let body = body.map_err(|_| malformed("not a valid input or control entry"))?;
             waiting.push((place, Arc::new(body)));
         }
         Ok(waiting)
@@ -136,7 +137,7 @@ impl AnswerReader {
     pub(super) fn view(mut self, owner: OwnershipSnapshot) -> Result<SessionView, RedisCallError> {
         let mut user = self.list()?;
         let user = if user.is_at_end() { None } else { Some(user.text()?) };
-        let user = user.map(|user| UserId::parse(&user).map_err(|_| malformed("not a name"))).transpose()?;
+        let user = user.map(|user| UserId::parse(&user).map_err(|_| malformed("not a valid id"))).transpose()?;
         let closed = self.flag()?;
         let tail = self.cursor()?;
         let floor = Seq(self.number()?);
@@ -152,9 +153,9 @@ impl AnswerReader {
     pub(super) fn facts(mut self, after: Seq) -> Result<Vec<(Epoch, Arc<Entry>)>, RedisCallError> {
         let mut facts = Vec::with_capacity(self.0.len());
         while !self.is_at_end() {
-            let envelope = Entry::from_json(&self.text()?).map_err(|_| malformed("not a fact"))?;
+            let envelope = Entry::from_json(&self.text()?).map_err(|_| malformed("not a valid fact"))?;
             if envelope.seq.0 != after.0 + facts.len() as u64 + 1 {
-                return Err(malformed("a fact in another place"));
+                return Err(malformed("a fact at another position"));
             }
             facts.push((envelope.epoch, Arc::new(envelope.entry)));
         }

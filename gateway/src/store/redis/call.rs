@@ -44,7 +44,7 @@ impl RedisCall {
     }
 
     fn new<K: ToRedisArgs>(command: &str, function: &str, keys: &[K]) -> Self {
-        debug_assert!(in_one_slot(keys), "one slot only: {:?}", keys.to_redis_args());
+        debug_assert!(in_one_slot(keys), "keys lie in several slots: {:?}", keys.to_redis_args());
         let mut call = Cmd::with_capacity(ARGS, ARGS_BYTES);
         call.arg(command);
         call.write_arg_fmt(format_args!("turnway1_{function}"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "one slot only")]
+    #[should_panic(expected = "keys lie in several slots")]
     fn call_across_two_slots_is_a_bug() {
         let _ = RedisCall::write("append", ["own:{a/s}", "log:{a/t}"]);
     }

@@ -157,7 +157,7 @@ impl OpExecutor {
 
     fn record_error(&self, missed: &RedisCommandError) -> RedisCallError {
         if self.is_answering.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%missed, "Redis did not do as asked");
+            tracing::warn!(%missed, "a command to Redis failed");
         }
         if let RedisCommandError::Refused { code, detail } = missed {
             self.health.record_refusal(code, detail);

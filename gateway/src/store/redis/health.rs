@@ -31,7 +31,7 @@ impl StoreHealth {
         let Some(kind) = classify(code, detail) else { return };
         let said = format!("{code} {detail}");
         if self.add(kind, &said) {
-            tracing::error!(said, "Redis refuses what it is asked: {}", advice(code));
+            tracing::error!(said, "Redis refuses commands: {}", advice(code));
         }
         self.lifecycle.report(reason(kind), true);
     }
@@ -57,9 +57,10 @@ impl StoreHealth {
         if took >= SLOW_RENEWAL && !self.is_slow.swap(true, Ordering::Relaxed) {
             let lease = limits::LEASE;
             let most = limits::LEASE - limits::LEASE_MARGIN - limits::LEASE_RENEW;
-            tracing::warn!(?took, ?lease, ?most, "Redis is far away: beyond `most` no lease can be held");
+            let what = "Redis answers slowly: with round trips above `most` no lease can be held";
+            tracing::warn!(?took, ?lease, ?most, "{what}");
         } else if took < SLOW_RENEWAL / 2 && self.is_slow.swap(false, Ordering::Relaxed) {
-            tracing::info!(?took, "Redis is near again");
+            tracing::info!(?took, "Redis answers quickly again");
         }
     }
 

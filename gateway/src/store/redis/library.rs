@@ -39,7 +39,7 @@ pub enum LibraryError {
     #[error("the functions of Turnway cannot be loaded: {0}")]
     Failed(#[from] RedisError),
     /// Other nodes keep loading the functions concurrently.
-    #[error("the functions of Turnway are being loaded by others, again and again")]
+    #[error("other nodes keep loading the functions of Turnway; try again")]
     Busy,
 }
 
@@ -62,12 +62,12 @@ impl LibraryLoader {
         match load_if_missing(&self.url, COMMAND_TIMEOUT).await {
             Ok(loaded) => {
                 if loaded {
-                    tracing::warn!(version = VERSION, "the server had no functions; loaded them");
+                    tracing::warn!(version = VERSION, "the functions were missing on the server and were loaded");
                 }
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "the server has no functions");
+                tracing::error!(%error, "the functions are missing on the server and could not be loaded");
                 tokio::spawn(async move {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                     drop(turn);

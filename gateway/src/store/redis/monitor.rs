@@ -102,7 +102,8 @@ async fn run_monitor(mut line: RedisConnection, watched: MonitorContext, shown: 
                 let asked = !matches!(error, RedisOpenError::Unreached(_) | RedisOpenError::Command { .. });
                 if asked {
                     if *shown.borrow() == Some(turn) || shown.borrow().is_none() && again == RETRY_MIN {
-                        tracing::error!(redis = %watched.deployer, %error, "Redis does not keep what is promised");
+                        let redis = &watched.deployer;
+                        tracing::error!(%redis, %error, "Redis no longer gives the promised durability");
                     }
                     watched.health.set_unfit(true);
                     let _ = shown.send(None);

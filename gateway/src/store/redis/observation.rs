@@ -40,7 +40,7 @@ impl OpExecutor {
         let mut seen: Vec<Option<ObservedOwnership>> = answers.map(|answer| answer.and_then(sight)).collect();
         self.observe_inputs(sessions, &mut seen).await?;
         for (session, _) in sessions.iter().zip(&seen).filter(|(_, seen)| seen.is_none()) {
-            tracing::warn!(%session, "what Redis has of this session cannot be read; it is passed over");
+            tracing::warn!(%session, "the data of this session in Redis cannot be read; the session is skipped");
         }
         Ok(seen)
     }

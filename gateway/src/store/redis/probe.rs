@@ -86,7 +86,7 @@ pub(super) async fn recheck(
     Err(RedisOpenError::Level {
         wanted: wanted.as_str(),
         gives: given.level.as_str(),
-        missing: "its settings cannot be seen any more".to_owned(),
+        missing: "its settings are no longer visible".to_owned(),
     })
 }
 
@@ -186,7 +186,7 @@ impl ServerInfo {
         let Some(said) = &self.hidden_reason else {
             let mut warnings = self.check(wanted)?;
             if attest.is_some() {
-                warnings.push("store.attest is not needed: the settings of this Redis can be seen".to_owned());
+                warnings.push("store.attest is not needed: the settings of this Redis are visible".to_owned());
             }
             return Ok((ServerGuarantees { level: wanted, attested: false, memory: self.memory() }, warnings));
         };
@@ -209,7 +209,10 @@ impl ServerInfo {
         }
         if attested {
             let level = level.as_str();
-            warnings.push(format!("that this Redis keeps {level} is only attested (store.attest): {said}"));
+            warnings.push(format!(
+                "the durability {level} of this Redis is only attested (store.attest), because its settings are not \
+                 visible: {said}"
+            ));
         }
         Ok((ServerGuarantees { level, attested, memory: self.memory() }, warnings))
     }
@@ -261,7 +264,7 @@ impl ServerInfo {
         if !self.valkey && VULNERABLE_VERSIONS.iter().any(|(from, to)| (*from..*to).contains(&version)) {
             let version = &self.version;
             warnings.push(format!(
-                "Redis {version} has known holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
+                "Redis {version} has known security holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
             ));
         }
         if self.cluster {
@@ -269,7 +272,7 @@ impl ServerInfo {
             warnings.push(what.into());
         }
         if self.has_setting("protected-mode", "no") && self.anonymous {
-            warnings.push("whoever reaches this Redis may do anything: set users, or a password".into());
+            warnings.push("anyone who can reach this Redis may do anything: set users or a password".into());
         }
         if wanted == Durability::Os && self.has_setting("appendfsync", "everysec") {
             let what = "with `appendfsync everysec` the death of the Redis process may lose its last two seconds; \
@@ -277,7 +280,8 @@ impl ServerInfo {
             warnings.push(what.to_owned());
         }
         if wanted == Durability::FsyncReplica && self.has_setting("min-replicas-to-write", "0") {
-            warnings.push("set `min-replicas-to-write 1`, so that a primary that was cut off does not write on".into());
+            let what = "set `min-replicas-to-write 1`, so that a disconnected primary stops accepting writes";
+            warnings.push(what.to_owned());
         }
         Ok(warnings)
     }

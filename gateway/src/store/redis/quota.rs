@@ -29,7 +29,8 @@ impl QuotaBounds {
         let bounds = Self { quotas, memory: AtomicU64::default(), on_usage: filled };
         if quotas.has_parts() && memory.max.is_none() {
             tracing::warn!(
-                "this Redis has no `maxmemory`, or it cannot be seen: of quota.tenant and quota.user only sizes hold"
+                "this Redis has no visible `maxmemory`: fractions in quota.tenant and quota.user have no effect, only \
+                 sizes"
             );
         }
         bounds.set_memory(memory);

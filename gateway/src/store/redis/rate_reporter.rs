@@ -91,7 +91,9 @@ impl RateReporter {
         self.metrics.auth.count_rate_exchange(if is_well { RateExchange::Answered } else { RateExchange::Unanswered });
         match (self.was_answered, is_well) {
             (true, false) => {
-                tracing::warn!("Redis does not answer about rates: this node goes by its own (docs/operations.md)");
+                tracing::warn!(
+                    "Redis does not answer rate reports: this node applies its own rates alone (docs/operations.md)"
+                );
             }
             (false, true) => tracing::info!("rates are shared with other nodes again"),
             (true, true) | (false, false) => {}

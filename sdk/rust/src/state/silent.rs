@@ -18,7 +18,7 @@ impl ClientState {
         }
         self.set_now(now);
         self.end_connection();
-        let reason = "the gateway is silent here, and answers elsewhere".to_owned();
+        let reason = "this connection is silent, and a second connection was accepted".to_owned();
         self.out.emit(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
         self.keepalive.begin(now);
         self.phase = ConnectionPhase::Greeting { until: now + limits::WELCOME_TIMEOUT };
@@ -31,7 +31,7 @@ impl ClientState {
             KeepaliveAction::Nothing => {}
             KeepaliveAction::Ping => self.out.send(json!({ "type": "ping", "ts": 0 }).to_string()),
             KeepaliveAction::DialSpare => self.out.dial_spare(self.hello.message().to_string()),
-            KeepaliveAction::GiveUp => return self.hang_up("the gateway does not say anything"),
+            KeepaliveAction::GiveUp => return self.hang_up("the gateway does not answer pings"),
         }
         self.send_due();
     }

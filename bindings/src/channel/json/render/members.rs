@@ -17,7 +17,9 @@ pub(super) fn render_members_reply(ts: Millis, members: &MembersReply) -> String
 /// Writes a notice, which changed no state. A notice named after an error code reports a failed request.
 pub(super) fn write_notice<'a>(tell: &mut FactWriter<'a, '_>, name: &'a str, request_id: &'a Option<RequestId>) {
     match Code::ALL.iter().find(|code| code.as_str() == name) {
-        Some(code) => write_failed_request(tell, *code, "the session did not do it", None, request_id),
+        Some(code) => {
+            write_failed_request(tell, *code, "the session could not carry out the request", None, request_id);
+        }
         None => tell.write_final_message("event", request_id, 256, EventPayload { name, ..EventPayload::default() }),
     }
 }

@@ -48,7 +48,7 @@ fn restart_before_sending_discards_earlier_text() {
 #[test]
 fn error_is_returned_and_reasoning_is_bounded() {
     let code = Code::AgentTimeout;
-    let message = "the agent fell silent".to_owned();
+    let message = "the agent timed out: no event within its silence limit".to_owned();
     let failed = fact(Fact::RunFailed {
         attempt: 1,
         code,

@@ -269,8 +269,8 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
     let mut text = String::new();
     opened.send_first_chunk(&mut text);
     opened.send_first_chunk(&mut text);
-    opened.abort(ChatError::new(Code::Draining, "this node leaves"), &mut text);
-    opened.abort(ChatError::new(Code::Draining, "this node leaves"), &mut text);
+    opened.abort(ChatError::new(Code::Draining, "this node is draining; retry on another node"), &mut text);
+    opened.abort(ChatError::new(Code::Draining, "this node is draining; retry on another node"), &mut text);
     assert_eq!(words(&text), [OPEN, "error draining"]);
 }
 

@@ -57,10 +57,10 @@ fn switch_to_a_member_needs_no_confirmation() {
     assert!(!errands.is_ready(), "lines wait");
     assert_eq!(steps(&mut errands), [ChatStep::Change(MemberChange::switch("counter"))]);
     errands.handle_members(&members(&["echo", "counter"], "counter"));
-    assert_eq!(steps(&mut errands), [remark("counter answers from now on")]);
+    assert_eq!(steps(&mut errands), [remark("counter is now the active agent")]);
     assert!(errands.is_ready());
     errands.begin(switch("counter"));
-    assert_eq!(steps(&mut errands), [remark("counter answers from now on")], "nothing to change");
+    assert_eq!(steps(&mut errands), [remark("counter is now the active agent")], "nothing to change");
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn non_member_is_invited_after_confirmation() {
     assert_eq!(steps(&mut errands), [remark(QUESTION)]);
     assert!(errands.is_ready() && errands.is_asking());
     errands.handle_answer("perhaps");
-    assert_eq!(steps(&mut errands), [remark("y or n, please: is bob to be invited?"), ChatStep::Fail]);
+    assert_eq!(steps(&mut errands), [remark("please answer y or n: invite bob?"), ChatStep::Fail]);
     errands.handle_answer("Y");
     assert_eq!(steps(&mut errands), [ChatStep::Change(MemberChange::invite("bob").active())]);
     errands.handle_members(&members(&["echo", "bob"], "bob"));
-    assert_eq!(steps(&mut errands), [remark("bob answers from now on")]);
+    assert_eq!(steps(&mut errands), [remark("bob is now the active agent")]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn declined_invitation_changes_nothing() {
         } else {
             assert!(errands.cancel_question(), "it is taken back");
         }
-        let told = [ChatStep::List, remark(QUESTION), remark("bob is not invited"), ChatStep::Fail];
+        let told = [ChatStep::List, remark(QUESTION), remark("bob was not invited"), ChatStep::Fail];
         assert_eq!(steps(&mut errands), told);
         assert!(!errands.is_asking() && !errands.cancel_question());
     }
@@ -132,7 +132,7 @@ fn new_session_is_opened_with_the_chosen_agent() {
     let active_agent = Some("counter".to_owned());
     assert_eq!(steps(&mut errands), [ChatStep::Open(Open { agents: Vec::new(), active_agent })]);
     errands.handle_snapshot(&snapshot(&["counter", "echo"]));
-    assert_eq!(steps(&mut errands), [remark("counter answers from now on")]);
+    assert_eq!(steps(&mut errands), [remark("counter is now the active agent")]);
 
     let mut errands = AgentTasks::new(true);
     errands.start("nobody".to_owned());
@@ -146,7 +146,7 @@ fn existing_session_switches_to_the_named_agent() {
     let mut errands = known(&["echo", "counter"]);
     errands.start("counter".to_owned());
     errands.handle_members(&members(&["echo", "counter"], "counter"));
-    let told = [ChatStep::Change(MemberChange::switch("counter")), remark("counter answers from now on")];
+    let told = [ChatStep::Change(MemberChange::switch("counter")), remark("counter is now the active agent")];
     assert_eq!(steps(&mut errands), told);
 }
 

@@ -130,7 +130,8 @@ pub async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Connec
                 return Ok(ConnectRequest::decode(&mut &bytes[..])?);
             }
             WEBTRANSPORT_STREAM => {
-                return Err(H3Error { code: error::FRAME_UNEXPECTED, why: "no session yet" }.into());
+                let why = "a WebTransport stream before its session";
+                return Err(H3Error { code: error::FRAME_UNEXPECTED, why }.into());
             }
             DATA | SETTINGS | CANCEL_PUSH | GOAWAY | MAX_PUSH_ID => return Err(unexpected_frame().into()),
             kind if FORBIDDEN_FRAMES.contains(&kind) => return Err(unexpected_frame().into()),
@@ -140,15 +141,15 @@ pub async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Connec
 }
 
 fn unexpected_frame() -> H3Error {
-    H3Error { code: error::FRAME_UNEXPECTED, why: "a frame that has no place there" }
+    H3Error { code: error::FRAME_UNEXPECTED, why: "unexpected frame" }
 }
 
 /// Reads the beginning of a control stream, which must be the settings.
 pub async fn read_settings<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), H3Error> {
-    let closed = |_| H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "the control stream ends" };
+    let closed = |_| H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "the control stream was closed" };
     let head = read_header(stream).await.map_err(closed)?.ok_or(H3ReadError::Truncated).map_err(closed)?;
     if head.kind != SETTINGS {
-        return Err(H3Error { code: error::MISSING_SETTINGS, why: "no settings" });
+        return Err(H3Error { code: error::MISSING_SETTINGS, why: "the control stream does not begin with SETTINGS" });
     }
     if head.length > SETTINGS_BYTES_MAX {
         return Err(H3Error { code: error::EXCESSIVE_LOAD, why: "too many settings" });
@@ -156,24 +157,24 @@ pub async fn read_settings<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), H
     let mut kind = Vec::new();
     StreamUni::CONTROL.encode(&mut kind);
     let bytes = read_frame(stream, head, &kind).await.map_err(closed)?;
-    let no_settings = H3Error { code: error::SETTINGS_ERROR, why: "no such settings" };
+    let no_settings = H3Error { code: error::SETTINGS_ERROR, why: "forbidden setting" };
     let settings = Settings::decode(&mut &bytes[..])
-        .map_err(|_| H3Error { code: error::FRAME_ERROR, why: "settings are not whole" })?;
+        .map_err(|_| H3Error { code: error::FRAME_ERROR, why: "malformed settings" })?;
     let is_never_set = |id: u32| settings.contains_key(&Setting(VarInt::from_u32(id)));
     if FORBIDDEN_SETTINGS.into_iter().any(is_never_set) { Err(no_settings) } else { Ok(()) }
 }
 
 /// Reads the rest of a control stream, whose frames are ignored, until it is a protocol error.
 pub async fn read_control<S: AsyncRead + Unpin>(stream: &mut S) -> H3Error {
-    let closed = H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "the control stream ends" };
+    let closed = H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "the control stream was closed" };
     loop {
         let Ok(Some(head)) = read_header(stream).await else { return closed };
         match head.kind {
             DATA | HEADERS | SETTINGS => return unexpected_frame(),
             kind if FORBIDDEN_FRAMES.contains(&kind) => return unexpected_frame(),
-            CANCEL_PUSH => return H3Error { code: error::ID_ERROR, why: "nothing was promised" },
+            CANCEL_PUSH => return H3Error { code: error::ID_ERROR, why: "CANCEL_PUSH without a push" },
             GOAWAY | MAX_PUSH_ID if head.length > VarInt::MAX_SIZE as u64 => {
-                return H3Error { code: error::FRAME_ERROR, why: "longer than a number" };
+                return H3Error { code: error::FRAME_ERROR, why: "the payload is longer than an integer" };
             }
             _ if skip(stream, head.length).await.is_err() => return closed,
             _ => {}
@@ -188,10 +189,10 @@ pub async fn read_qpack_encoder<S: AsyncRead + Unpin>(stream: &mut S) -> H3Error
         match stream.read_u8().await {
             Ok(SET_TO_NOTHING) => {}
             Ok(_) => {
-                return H3Error { code: error::QPACK_ENCODER_ERROR, why: "the table has no room" };
+                return H3Error { code: error::QPACK_ENCODER_ERROR, why: "the QPACK table has no capacity" };
             }
             Err(_) => {
-                return H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "a stream of QPACK ends" };
+                return H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "a QPACK stream was closed" };
             }
         }
     }
@@ -200,7 +201,7 @@ pub async fn read_qpack_encoder<S: AsyncRead + Unpin>(stream: &mut S) -> H3Error
 /// Reads and discards the client's QPACK decoder stream, since we use no table.
 pub async fn read_qpack_decoder<S: AsyncRead + Unpin>(stream: &mut S) -> H3Error {
     while skip(stream, u64::MAX).await.is_ok() {}
-    H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "a stream of QPACK ends" }
+    H3Error { code: error::CLOSED_CRITICAL_STREAM, why: "a QPACK stream was closed" }
 }
 
 /// Reads the capsules behind a request, until its session ends.
@@ -210,9 +211,7 @@ pub async fn read_capsules<S: AsyncRead + Unpin>(stream: S) -> Result<SessionClo
         Ok(leave) => Ok(leave),
         Err(cut) => match (data.error, cut) {
             (Some(fault), _) => Err(fault),
-            (None, H3ReadError::Truncated) => {
-                Err(H3Error { code: error::MESSAGE_ERROR, why: "a capsule is not whole" })
-            }
+            (None, H3ReadError::Truncated) => Err(H3Error { code: error::MESSAGE_ERROR, why: "truncated capsule" }),
             (None, H3ReadError::Reset) => Ok(SessionClose::Lost),
         },
     }
@@ -241,7 +240,7 @@ impl<S: AsyncRead + Unpin> H3DataReader<S> {
             };
             let is_last = head.kind == CLOSE_SESSION;
             if is_last && head.length > CLOSE_CAPSULE_BYTES_MAX {
-                return Err(self.fail(error::MESSAGE_ERROR, "too many last words"));
+                return Err(self.fail(error::MESSAGE_ERROR, "the close capsule is too long"));
             }
             let mut bytes = Vec::new();
             for _ in 0..head.length {
@@ -267,7 +266,7 @@ impl<S: AsyncRead + Unpin> H3DataReader<S> {
         match Capsule::decode(&mut &capsule[..]) {
             Ok(Capsule::CloseWebTransportSession { code, .. }) => Ok(SessionClose::Code(code)),
             Ok(Capsule::Grease { .. } | Capsule::Unknown { .. }) | Err(_) => {
-                Err(self.fail(error::MESSAGE_ERROR, "not the last words of a session"))
+                Err(self.fail(error::MESSAGE_ERROR, "malformed close capsule"))
             }
         }
     }
@@ -293,10 +292,10 @@ impl<S: AsyncRead + Unpin> H3DataReader<S> {
             match head.kind {
                 DATA => self.remaining = head.length,
                 HEADERS | SETTINGS | CANCEL_PUSH | GOAWAY | MAX_PUSH_ID | WEBTRANSPORT_STREAM => {
-                    return Err(self.fail(error::FRAME_UNEXPECTED, "a frame that has no place there"));
+                    return Err(self.fail(error::FRAME_UNEXPECTED, "unexpected frame"));
                 }
                 kind if FORBIDDEN_FRAMES.contains(&kind) => {
-                    return Err(self.fail(error::FRAME_UNEXPECTED, "a frame that has no place there"));
+                    return Err(self.fail(error::FRAME_UNEXPECTED, "unexpected frame"));
                 }
                 _ => skip(&mut self.stream, head.length).await?,
             }

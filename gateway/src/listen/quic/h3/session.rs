@@ -134,7 +134,8 @@ async fn accept_control(connection: Connection, session: u64) -> Result<ControlS
     let mut from = CatchDropPanic::new(from);
     let kind = frames::read_varint(&mut from).await.ok().flatten();
     if kind != Some(Frame::WEBTRANSPORT.0.into_inner()) {
-        return Err(close_with(&connection, H3Error { code: error::FRAME_UNEXPECTED, why: "one request is enough" }));
+        let why = "only one request per connection is allowed";
+        return Err(close_with(&connection, H3Error { code: error::FRAME_UNEXPECTED, why }));
     }
     match frames::read_varint(&mut from).await {
         Ok(Some(of)) if of == session => Ok((to, from)),

@@ -88,7 +88,7 @@ async fn read_streams(connection: Connection, settled: oneshot::Sender<()>) -> H
             H3StreamStep::Fault(fault) => return fault,
         };
         if kind != H3StreamKind::Other && kinds.contains(&kind) {
-            return close_with(&connection, error::STREAM_CREATION_ERROR, "the same stream twice");
+            return close_with(&connection, error::STREAM_CREATION_ERROR, "a critical stream was opened twice");
         }
         kinds.push(kind);
         match kind {
@@ -96,13 +96,13 @@ async fn read_streams(connection: Connection, settled: oneshot::Sender<()>) -> H
             H3StreamKind::QpackEncoder => steps.push(read_qpack_encoder(stream, connection.clone()).boxed()),
             H3StreamKind::QpackDecoder => steps.push(read_qpack_decoder(stream, connection.clone()).boxed()),
             H3StreamKind::Push => {
-                return close_with(&connection, error::STREAM_CREATION_ERROR, "clients push nothing");
+                return close_with(&connection, error::STREAM_CREATION_ERROR, "clients must not open push streams");
             }
             H3StreamKind::Other => {
                 kinds.pop();
                 unwanted += 1;
                 if unwanted > UNWANTED_MAX {
-                    return close_with(&connection, error::EXCESSIVE_LOAD, "too many streams that nobody wants");
+                    return close_with(&connection, error::EXCESSIVE_LOAD, "too many unknown streams");
                 }
                 refuse(stream);
             }

@@ -39,6 +39,6 @@ impl SessionTransaction<'_, '_> {
         let spot = RecordLocation { table: "ids", key: &key };
         let mut eye = RecordReader(spot.unseal(value.value())?);
         let places = (|| Some((InboxPosition(eye.u64()?), InboxPosition(eye.u64()?))))();
-        places.map(Some).ok_or_else(|| spot.damaged("form"))
+        places.map(Some).ok_or_else(|| spot.damaged("invalid encoding"))
     }
 }

@@ -65,7 +65,8 @@ fn failed_member_change_is_reported_once_and_moves_the_cursor() {
     rig.subscribe(Start::Beginning);
     rig.subscribed(1, json!({}));
     let id = rig.change(MemberChange::switch("ada"))["request_id"].clone();
-    let fact = json!({"type": "error", "code": "agent_not_in_session", "message": "the session did not do it",
+    let fact = json!({"type": "error", "code": "agent_not_in_session",
+        "message": "the session could not carry out the request",
         "request_id": id, "seq": 1, "epoch": 1});
     assert_eq!(rig.s(fact.clone()), ["error switch_agent agent_not_in_session", "caught up 1"]);
     assert_eq!(rig.s(fact), Vec::<String>::new());

@@ -205,8 +205,8 @@ fn failed_request_of_another_client_is_a_notice() {
     rig.subscribe(Start::Beginning);
     rig.subscribed(2, json!({}));
     rig.s(started(1));
-    let error = json!({"type": "error", "code": "ADD_AGENT_FAILED", "message": "there is no such agent",
-        "request_id": "theirs", "seq": 2, "epoch": 1});
+    let error = json!({"type": "error", "code": "ADD_AGENT_FAILED",
+        "message": "the agent is not configured on this node", "request_id": "theirs", "seq": 2, "epoch": 1});
     assert_eq!(rig.s(error), ["note ADD_AGENT_FAILED", "caught up 2"]);
 }
 
