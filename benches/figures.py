@@ -3,6 +3,11 @@
 
     python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|compare|all [--quick]
     python3 benches/figures.py builds --before DIR [--quick]
+    python3 benches/figures.py check [--before DIR | --against REV] [--only FIGURE,…] [--rounds N] [--write] [--quick]
+
+`check` measures quick forms of the figures as ratios, and compares them with the page's table `check`, or with an
+earlier build. It exits with 1 if a figure is more than 15 % worse, with 2 if something could not be checked, with 64
+for bad arguments, and with 0 otherwise. `check --write` writes the table.
 
 Needs the binaries of the profile `dist` (`cargo build --profile dist --workspace --bins`) and nothing beyond Python's standard
 library. It starts every server itself, on free ports and in directories of its own, pins servers to core 0
@@ -12,26 +17,25 @@ works; they are printed and not written, unless `--write` asks for it.
 """
 
 import argparse
-import datetime
-import os
 import pathlib
-import platform
-import re
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+import check
 from beside import compare
 from builds import builds
 from crowds import idle_cpu, many, quic
+from earlier import resolve
 from ground import CLIENT, SERVER, Bench, Server, end_all, leave_when_told, say, table, verdict
+from machine import ROOT, commit, conditions
+from page import replace_block
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
+TARGET = ROOT / "target"
 
 
 # === the figures ===
@@ -219,75 +223,89 @@ UNPINNED = {"durable", "compare"}
 # === around them ===
 
 
-def commit(bench, duration):
-    """The median single durable commit on this disk, now, in milliseconds."""
-    run = bench.load("commit", "--dir", bench.scratch, "--duration", duration)
-    return run["latency_us"]["commit"]["p50"] / 1000
-
-
-def fsync_latency(directory):
-    """The bare disk: 4 KiB appended and synced, in milliseconds, at p50 and p99."""
-    took = []
-    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-        for _ in range(200):
-            file.write(bytes(4096))
-            since = time.perf_counter()
-            os.fdatasync(file.fileno())
-            took.append((time.perf_counter() - since) * 1000)
-    cuts = statistics.quantiles(took, n=100)
-    return cuts[49], cuts[98]
-
-
-def conditions(bench):
-    cpu = re.search(r"^model name\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    p50, p99 = fsync_latency(bench.scratch)
-    commit_id = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    mounts = [line.split()[1:3] for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
-    filesystem = max((mount for mount in mounts if bench.scratch.is_relative_to(mount[0])), key=lambda mount: len(mount[0]))
-    pinned = "server on core 0, client on core 1" if bench.pinned else "nothing pinned"
-    return (f"{datetime.datetime.now(datetime.timezone.utc):%F %H:%M} UTC, at {commit_id.stdout.strip() or 'no commit'};"
-            f" {os.cpu_count()} cores ({cpu[1].strip() if cpu else platform.machine()}), {memory:.0f} GiB, Linux"
-            f" {platform.release()}, {pinned}, load average {os.getloadavg()[0]:.1f} before;"
-            f" {filesystem[1]}, a bare 4 KiB fdatasync {p50:.2f} ms at p50 and {p99:.2f} ms at p99.")
-
-
-def write(name, block, pictures):
+def write(path, name, block, pictures):
+    """Puts a figure on the page, and its pictures beside it."""
+    try:
+        page = replace_block(path.read_text(), name, block)
+    except LookupError as error:
+        sys.exit(f"{path}: {error}")
     for picture in pictures:
-        (PAGE.parent / name).mkdir(exist_ok=True)
-        shutil.copy(picture, PAGE.parent / name / picture.name)
-    begin, end = f"<!-- figures: {name} -->", f"<!-- end of {name} -->"
-    page = PAGE.read_text()
-    if begin not in page or end not in page:
-        sys.exit(f"{PAGE} has no markers for {name}")
-    head, rest = page.split(begin, 1)
-    PAGE.write_text(f"{head}{begin}\n{block}\n{end}{rest.split(end, 1)[1]}")
+        (path.parent / name).mkdir(exist_ok=True)
+        shutil.copy(picture, path.parent / name / picture.name)
+    path.write_text(page)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose exit code for bad arguments is that of all of Turnway's commands."""
+
+    def error(self, message):
+        self.print_usage(sys.stderr)
+        self.exit(64, f"{self.prog}: error: {message}\n")
+
+
+def arguments():
+    """Reads the command line."""
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=[*FIGURES, "all", "check"])
+    parser.add_argument("--quick", action="store_true", help="small runs, not written")
+    parser.add_argument("--write", action="store_true", help="write quick runs, too; with `check`: write the table of ratios")
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE, metavar="FILE", help="the page that is read and written")
+    parser.add_argument("--binaries", type=pathlib.Path, default=TARGET / "dist", metavar="DIR")
+    parser.add_argument("--scratch", type=pathlib.Path, default=TARGET, metavar="DIR",
+                        help="data directories are made there: it should be on the disk that is meant")
+    parser.add_argument("--peers", type=pathlib.Path, default=TARGET / "peers", metavar="DIR",
+                        help="where benches/peers/install put the others of `compare`")
+    parser.add_argument("--compare", default="", metavar="WORDS", help="more to say to `turnway-bench compare`, such as '--runs 5'")
+    earlier = parser.add_mutually_exclusive_group()
+    earlier.add_argument("--before", type=pathlib.Path, metavar="DIR", help="the binaries that `builds` and `check` compare with:"
+                         " `turnway` of an earlier commit, made in the same way")
+    earlier.add_argument("--against", metavar="REV", help="`check`: builds this earlier commit under target/against and compares with it")
+    parser.add_argument("--before-name", default="the build before", metavar="WORDS", help="what the page calls it, such as its commit")
+    parser.add_argument("--only", metavar="FIGURE,…", help="`check`: these figures, with commas between them")
+    parser.add_argument("--rounds", type=int, default=check.ROUNDS_MIN, metavar="N", help="`check`: rounds of each figure, at least 3")
+    args = parser.parse_args()
+    args.only = args.only.split(",") if args.only is not None else None
+    args.commit = resolve(args.against) if args.against is not None else None
+    problem = bad_combination(args)
+    if problem:
+        parser.error(problem)
+    return args
+
+
+def bad_combination(args):
+    """Returns the reason why these arguments do not go together; None if they do."""
+    if args.figure != "check" and (args.against or args.only or args.rounds != check.ROUNDS_MIN):
+        return "--against, --only and --rounds are arguments of `check`"
+    if args.before and not (args.before / "turnway").exists():
+        return f"--before {args.before}: no `turnway` in this directory"
+    if args.figure == "builds" and not args.before:
+        return "builds needs --before DIR, a directory with the `turnway` to compare with"
+    if args.against is not None and args.commit is None:
+        return f"--against {args.against}: no such commit"
+    if args.write and args.figure == "check" and (args.before or args.against):
+        return "--write is about ratios to yardsticks, not to an earlier build: leave out --before and --against"
+    if args.rounds < check.ROUNDS_MIN:
+        return f"--rounds {args.rounds}: at least {check.ROUNDS_MIN}, because fewer have no spread"
+    if not args.scratch.is_dir() and args.scratch != TARGET:
+        return f"--scratch {args.scratch}: no such directory"
+    unknown = set(args.only or []) - set(check.FIGURES)
+    if unknown:
+        return f"--only {', '.join(sorted(unknown))}: no quick form; there are {', '.join(check.FIGURES)}"
+    return None
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=[*FIGURES, "all"])
-    parser.add_argument("--quick", action="store_true", help="small runs, not written")
-    parser.add_argument("--write", action="store_true", help="write quick runs, too")
-    parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "dist", metavar="DIR")
-    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target", metavar="DIR",
-                        help="data directories are made there: it should be on the disk that is meant")
-    parser.add_argument("--peers", type=pathlib.Path, default=ROOT / "target" / "peers", metavar="DIR",
-                        help="where benches/peers/install put the others of `compare`")
-    parser.add_argument("--compare", default="", metavar="WORDS", help="more to say to `turnway-bench compare`, such as '--runs 5'")
-    parser.add_argument("--before", type=pathlib.Path, metavar="DIR", help="the binaries that `builds` compares with: `turnway` of an"
-                        " earlier commit, made in the same way")
-    parser.add_argument("--before-name", default="the build before", metavar="WORDS", help="what the page calls it, such as its commit")
-    args = parser.parse_args()
-    if args.figure == "builds" and not (args.before and (args.before / "turnway").exists()):
-        sys.exit("builds wants --before DIR, a directory with the `turnway` to compare with")
+    args = arguments()
     for program in ("turnway", "turnway-bench"):
         if not (args.binaries / program).exists():
-            sys.exit(f"no {args.binaries / program}: cargo build --profile dist --workspace --bins")
+            say(f"no {args.binaries / program}: cargo build --profile dist --workspace --bins")
+            sys.exit(check.EXIT_UNCHECKED if args.figure == "check" else 1)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     leave_when_told()
     try:
+        if args.figure == "check":
+            sys.exit(check.run(args))
         make(args)
     finally:
         end_all()
@@ -311,7 +329,7 @@ def make(args):
             block = "\n\n".join([*parts, where, commands])
             print(f"{block}\n", flush=True)
             if not args.quick or args.write:
-                write(name, block, bench.pictures)
+                write(args.page, name, block, bench.pictures)
 
 
 if __name__ == "__main__":

@@ -127,11 +127,11 @@ class Bench:
         """Runs a load to its end; its figures."""
         return self.end(self.begin(mode, *args, **where))
 
-    def tell(self, mode, *args, fine=(0,)):
+    def tell(self, mode, *args, fine=(0,), environment=None):
         """Runs a mode that has no JSON to its end; what it printed. What it says meanwhile is shown."""
         command = [str(self.binaries / "turnway-bench"), mode, *map(str, args)]
         self.note(command)
-        process = start(command, stdout=subprocess.PIPE, text=True)
+        process = start(command, stdout=subprocess.PIPE, text=True, env=environment)
         try:
             said, _ = process.communicate(timeout=2 * LOAD_MAX)
         finally:

@@ -1,5 +1,6 @@
 //! `benches/figures.py` runs each of its parts at a small scale, before the full figures are made.
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
 use tokio::time::interval;
@@ -70,6 +71,60 @@ async fn comparison_of_a_build_with_itself_has_every_figure() {
         "| bytes of an idle connection | ",
     ] {
         assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+/// Runs `check` for one figure at its smallest size; returns its exit code and its report.
+async fn check(scratch: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let page = scratch.join("page.md").display().to_string();
+    let here = scratch.display().to_string();
+    let binaries = binary().parent().expect("a directory").display().to_string();
+    let args = ["check", "--quick", "--only", "echo", "--page", &page, "--binaries", &binaries, "--scratch", &here];
+    let mut command = python::script("../../benches/figures.py", &[&args[..], more].concat());
+    let ended = tokio::time::timeout(4 * PATIENCE, command.stderr(Stdio::piped()).output()).await;
+    let ended = ended.expect("it ends in time").expect("Python starts");
+    let told = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    (ended.status.code(), told)
+}
+
+#[tokio::test]
+async fn check_logic_passes_its_unit_tests() {
+    python::run("../../benches/check_tests.py", &[]).await;
+}
+
+#[tokio::test]
+async fn check_with_bad_arguments_exits_with_64() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for bad in [&["--rounds", "2"][..], &["--against", "no-such-commit"], &["--before", "/nowhere"], &["--faster"]] {
+        let (code, told) = check(scratch.path(), bad).await;
+        assert_eq!(code, Some(64), "{bad:?}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn check_compares_this_build_with_ratios_of_the_page() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("page.md");
+    std::fs::write(&path, "<!-- figures: check -->\n<!-- end of check -->\n").expect("a page");
+    let (code, told) = check(scratch.path(), &[]).await;
+    assert_eq!(code, Some(2), "the page has no ratio yet: {told}");
+    let (_, told) = check(scratch.path(), &["--write"]).await;
+    let page = std::fs::read_to_string(&path).expect("the page");
+    let row =
+        page.lines().find(|line| line.starts_with("| echo |")).unwrap_or_else(|| panic!("no row: {page}\n{told}"));
+    let cells: Vec<&str> = row.split(" | ").collect();
+    assert_eq!(cells.len(), 8, "{row}");
+    assert!(cells[2].parse::<f64>().is_ok_and(|ratio| ratio > 0.0), "{row}");
+    // Without a repository the age of the page's commit is unknown, which is code 2.
+    let fine = if page.contains("| no commit |") { Some(2) } else { Some(0) };
+    // Ratios far from those of any build: noise of a busy machine cannot change the verdict.
+    for (ratio, verdict, expected) in [("0.01", "| worse |", Some(1)), ("1000", "| better |", fine)] {
+        let range = format!("{ratio} to {ratio}");
+        let changed = [&cells[..2], &[ratio, &range], &cells[4..]].concat().join(" | ");
+        std::fs::write(&path, page.replace(row, &changed)).expect("a page");
+        let (code, told) = check(scratch.path(), &[]).await;
+        assert!(told.contains(verdict), "{told}");
+        assert_eq!(code, expected, "{told}");
     }
 }
 
