@@ -10,7 +10,7 @@ use turnway_core::id::{
     Epoch, EventId, FenceToken, Holder, InboxPosition, ListenersVersion, MessageId, Nonce, OwnershipSnapshot,
     Principal, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
 };
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, SessionFact};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::{Append, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
@@ -64,7 +64,7 @@ impl Session {
 
     fn append(&self, facts: usize, ends: Vec<(InboxPosition, RunId)>) -> Op {
         let run_id = self.input.as_ref().map(|(_, run_id)| run_id.clone());
-        let fact = Fact::SessionNotice { name: "x".repeat(120), request_id: None };
+        let fact = Fact::Session(SessionFact::Notice { name: "x".repeat(120), request_id: None });
         let entry = Entry {
             id: EventId::new(Millis(1), u128::from(self.tail.0)),
             time: Millis(1_764_000_000_000),

@@ -312,7 +312,8 @@ impl Agents {
     ) -> Result<(AttemptAgent, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
             Some(AgentBackend::Http(http)) => {
-                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
+                let place =
+                    Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
                     place.forget();
@@ -324,7 +325,8 @@ impl Agents {
             Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
             // The connection has authenticated the agent.
             Some(AgentBackend::DialIn(desk)) => {
-                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
+                let place =
+                    Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 Ok((AttemptAgent::DialIn(Arc::clone(desk)), None, Some(place)))
             }
             None => Err("the agent is not configured on this node"),

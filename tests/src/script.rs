@@ -11,7 +11,7 @@ use turnway_core::id::{
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact, SessionFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
@@ -328,16 +328,18 @@ impl Script {
 
     fn fact(&mut self, now: Now) -> Arc<Entry> {
         let fact = match self.rng.below(5) {
-            0 => Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None },
-            1 => Fact::RunDone {
+            0 => Fact::Session(SessionFact::Notice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None }),
+            1 => Fact::Run(RunFact::Done {
                 attempt: 1,
                 stop_reason: StopReason::EndTurn,
                 text_bytes: self.count,
                 text_sha256: String::new(),
                 usage: None,
                 host_run_id: None,
-            },
-            _ => Fact::AgentStreamDelta { attempt: 1, offset: self.count, text: Private(self.text()), mark: None },
+            }),
+            _ => {
+                Fact::Run(RunFact::TextDelta { attempt: 1, offset: self.count, text: Private(self.text()), mark: None })
+            }
         };
         Arc::new(Entry {
             id: EventId::new(now.store, self.rng.next_u128()),

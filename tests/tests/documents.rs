@@ -1,7 +1,7 @@
 //! The reference documents match the code wherever the two can be compared.
 use std::collections::BTreeMap;
-use turnway_bindings::channel::json::render::FACT_MESSAGES;
 use turnway_bindings::channel::openai::ChatError;
+use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Code;
 
 fn document(name: &str) -> String {
@@ -23,9 +23,9 @@ fn table(document: &str, header: &str) -> BTreeMap<String, String> {
 #[test]
 fn documented_display_of_facts_matches_the_code() {
     let written = table(&document("protocol.md"), "| fact | shown on a link as |");
-    let shown = FACT_MESSAGES.iter().map(|(fact, shown)| {
-        let shown = if shown.is_empty() { "nothing" } else { shown };
-        ((*fact).to_owned(), shown.to_owned())
+    let shown = Fact::kinds().map(|kind| {
+        let shown = if kind.messages.is_empty() { "nothing" } else { kind.messages };
+        (kind.name.to_owned(), shown.to_owned())
     });
     let written: BTreeMap<_, _> = written
         .into_iter()

@@ -13,7 +13,7 @@ use turnway_core::id::{
     Cursor, Epoch, EventId, Holder, LinkId, ListenersVersion, MessageId, Nonce, OwnershipSnapshot, Principal, RunId,
     Seq, SessionId, SessionKey, TenantId, UserId,
 };
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, SessionFact};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::quota::{Quota, Quotas};
 use turnway_core::store::{Acceptance, Append, ModelStore, Op, Reply, SnapshotWrite, StoreError, StoreRefusal};
@@ -183,7 +183,7 @@ fn message_id_may_expire_while_its_input_waits() {
     let Op::Accept { input, .. } = &second else { panic!("not an accept") };
     let token = claimed.token;
     let tail = Cursor { seq: Seq(1), epoch: claimed.token.epoch };
-    let notice = Fact::SessionNotice { name: "n".to_owned(), request_id: None };
+    let notice = Fact::Session(SessionFact::Notice { name: "n".to_owned(), request_id: None });
     let entry = Entry {
         id: EventId::default(),
         time: START_TIME.store,
@@ -512,7 +512,7 @@ fn snapshots_count_once_for_the_user_quota() {
     assert!(matches!(rig.ask(said("m1")), Ok(Reply::Accepted(_))));
     let token = claimed.token;
     for n in 0..10 {
-        let fact = Fact::SessionNotice { name: format!("n{n}"), request_id: None };
+        let fact = Fact::Session(SessionFact::Notice { name: format!("n{n}"), request_id: None });
         let entry = Entry {
             id: EventId::new(START_TIME.store, n),
             time: START_TIME.store,

@@ -19,7 +19,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::codec::{BlobKind, CodecError, decode, encode};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
@@ -81,19 +81,19 @@ fn fact(text: &str) -> Arc<Entry> {
         causation_id: None,
         traceparent: None,
         run_id: Some(run("s1")),
-        fact: Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private(text.to_owned()), mark: None },
+        fact: Fact::Run(RunFact::TextDelta { attempt: 1, offset: 3, text: Private(text.to_owned()), mark: None }),
     })
 }
 
 fn done() -> Arc<Entry> {
-    let fact = Fact::RunDone {
+    let fact = Fact::Run(RunFact::Done {
         attempt: 1,
         stop_reason: StopReason::EndTurn,
         text_bytes: 5,
         text_sha256: "00".repeat(32),
         usage: Some(turnway_core::protocol::json::Json(serde_json::json!({"tokens": 1}))),
         host_run_id: None,
-    };
+    });
     Arc::new(Entry { fact, ..Entry::clone(&self::fact("")) })
 }
 

@@ -3,7 +3,7 @@ use serde::Serialize;
 use turnway_core::id::{AgentId, MessageId, RunId, Seq, SessionId, UserId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
-use turnway_core::protocol::entry::{Entry, Fact, Scope};
+use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact, Scope};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
@@ -125,67 +125,52 @@ impl RunView {
         }
         self.seq = seq;
         match &entry.fact {
-            Fact::UserMessage { message_id, user, agent_id, .. } => {
+            Fact::Input(InputFact::UserMessage { message_id, user, agent_id, .. }) => {
                 (self.user_id, self.message_id) = (Some(user.clone()), Some(message_id.clone()));
                 (self.agent_id, self.created_ts) = (agent_id.clone(), Some(entry.time));
             }
-            Fact::TurnAdmitted { agent_id, host_run_id, .. } => {
+            Fact::Input(InputFact::Admitted { agent_id, host_run_id, .. }) => {
                 (self.agent_id, self.host_run_id) = (Some(agent_id.clone()), host_run_id.clone());
             }
-            Fact::RunStarted { agent_id, attempt, .. } => {
+            Fact::Run(RunFact::Started { agent_id, attempt, .. }) => {
                 self.begin(agent_id, *attempt);
                 self.started_ts = Some(entry.time);
             }
-            Fact::RunRestarted { agent_id, attempt, .. } => self.begin(agent_id, *attempt),
-            Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => {
+            Fact::Run(RunFact::Restarted { agent_id, attempt, .. }) => self.begin(agent_id, *attempt),
+            Fact::Run(RunFact::AgentStarted { .. } | RunFact::State { scope: Scope::Run, .. }) => {
                 if self.status == "ROUTING" {
                     self.status = "RUNNING";
                 }
             }
-            Fact::AgentStreamDelta { attempt, offset, text, .. } => {
+            Fact::Run(RunFact::TextDelta { attempt, offset, text, .. }) => {
                 self.attempt = *attempt;
                 self.text_bytes = offset + text.reveal().len() as u64;
             }
-            Fact::RunCancelling { .. } => self.status = "CANCELLING",
-            Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, .. } => {
+            Fact::Run(RunFact::Cancelling { .. }) => self.status = "CANCELLING",
+            Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, usage, host_run_id, .. }) => {
                 self.end(entry, "completed", *attempt, *text_bytes);
                 (self.stop_reason, self.usage) = (Some(*stop_reason), usage.clone());
                 self.host_run_id.clone_from(host_run_id);
             }
-            Fact::RunFailed { attempt, text_bytes, .. } => {
+            Fact::Run(RunFact::Failed { attempt, text_bytes, .. }) => {
                 self.end(entry, "failed", *attempt, *text_bytes);
                 self.error = run_error(&entry.fact);
             }
-            Fact::RunCancelled { attempt, text_bytes, .. } => {
+            Fact::Run(RunFact::Cancelled { attempt, text_bytes, .. }) => {
                 self.end(entry, "cancelled", *attempt, *text_bytes);
             }
-            Fact::SessionOpened { .. }
-            | Fact::SessionClosing { .. }
-            | Fact::SessionClosed { .. }
-            | Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. }
-            | Fact::AgentAdding(_)
-            | Fact::AgentAdded(_)
-            | Fact::AgentAddFailed(_)
-            | Fact::AgentRemoving(_)
-            | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_)
-            | Fact::HandoverRequested(_)
-            | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_)
-            | Fact::AgentAction(_)
-            | Fact::ToolInvoke(_)
-            | Fact::ToolResult(_)
-            | Fact::ProcessSpawned(_)
-            | Fact::ProcessProgress(_)
-            | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_)
-            | Fact::SystemEvent(_)
-            | Fact::AgentInvokeDone { .. }
-            | Fact::AgentSteerAcked { .. }
-            | Fact::RunState { scope: Scope::Agent, .. }
-            | Fact::RunResumed { .. }
-            | Fact::RunSuspended { .. } => {}
+            Fact::Session(_)
+            | Fact::Member(_)
+            | Fact::Handover(_)
+            | Fact::Action(_)
+            | Fact::Unknown(_)
+            | Fact::Input(InputFact::SteerAcked { .. })
+            | Fact::Run(
+                RunFact::AgentDone { .. }
+                | RunFact::State { scope: Scope::Agent, .. }
+                | RunFact::Resumed { .. }
+                | RunFact::Suspended { .. },
+            ) => {}
         }
     }
 
@@ -201,7 +186,7 @@ impl RunView {
 }
 
 fn run_error(fact: &Fact) -> Option<RunError> {
-    let Fact::RunFailed { code, message, agent_code, retry_after_ms, agent_body, .. } = fact else {
+    let Fact::Run(RunFact::Failed { code, message, agent_code, retry_after_ms, agent_body, .. }) = fact else {
         return None;
     };
     let is_said = agent_code.is_some() || agent_body.is_some();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use turnway_core::id::{AgentId, MessageId, RunId, Seq, UserId};
 use turnway_core::private::Private;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
 use turnway_core::protocol::input::Content;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
@@ -120,33 +120,13 @@ impl Transcript {
     pub fn push_older(&mut self, seq: Seq, entry: &Arc<Entry>) {
         let Some(run_id) = &entry.run_id else { return };
         match &entry.fact {
-            // The message became part of another turn, which holds the answer.
-            Fact::RunDone { host_run_id: Some(host), .. } => self.ends.record_absorbed(run_id, host),
-            fact if fact.retracts_turn() => self.ends.record_rolled_back(run_id),
-            Fact::RunDone { attempt, text_bytes, .. } => {
-                self.push_answer(seq, entry, run_id, ("completed", None), (*attempt, *text_bytes));
-            }
-            Fact::RunFailed { attempt, code, text_bytes, .. } => {
-                self.push_answer(seq, entry, run_id, ("failed", Some(*code)), (*attempt, *text_bytes));
-            }
-            Fact::RunCancelled { attempt, text_bytes, .. } => {
-                self.push_answer(seq, entry, run_id, ("cancelled", None), (*attempt, *text_bytes));
-            }
-            Fact::AgentStreamDelta { .. } => self.push_text(run_id, entry),
-            Fact::RunStarted { agent_id, attempt, .. } | Fact::RunRestarted { agent_id, attempt, .. } => {
-                if let Some(finding) = self.incomplete_answer(run_id)
-                    && finding.missing.as_ref().is_some_and(|lacks| lacks.attempt == *attempt)
-                {
-                    finding.message.agent_id = Some(agent_id.clone());
-                    finding.complete();
-                }
-            }
-            Fact::TurnAdmitted { agent_id, .. } => {
+            Fact::Run(fact) => self.push_run_fact(seq, entry, run_id, fact),
+            Fact::Input(InputFact::Admitted { agent_id, .. }) => {
                 if let Some(finding) = self.incomplete_answer(run_id) {
                     finding.message.agent_id.get_or_insert_with(|| agent_id.clone());
                 }
             }
-            Fact::UserMessage { message_id, user, message, agent_id, .. } => {
+            Fact::Input(InputFact::UserMessage { message_id, user, message, agent_id, .. }) => {
                 let by = TranscriptAuthor::User { user_id: user.clone(), message_id: message_id.clone() };
                 let run_id = run_id.clone();
                 let agent_id = agent_id.clone();
@@ -154,35 +134,46 @@ impl Transcript {
                 let said = TranscriptMessage { seq, run_id, by, agent_id, content, ts: entry.time };
                 self.push_question(said, entry.weight());
             }
-            Fact::SessionOpened { .. }
-            | Fact::SessionClosing { .. }
-            | Fact::SessionClosed { .. }
-            | Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. }
-            | Fact::AgentAdding(_)
-            | Fact::AgentAdded(_)
-            | Fact::AgentAddFailed(_)
-            | Fact::AgentRemoving(_)
-            | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_)
-            | Fact::HandoverRequested(_)
-            | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_)
-            | Fact::AgentAction(_)
-            | Fact::ToolInvoke(_)
-            | Fact::ToolResult(_)
-            | Fact::ProcessSpawned(_)
-            | Fact::ProcessProgress(_)
-            | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_)
-            | Fact::SystemEvent(_)
-            | Fact::AgentSteerAcked { .. }
-            | Fact::AgentInvokeStarted { .. }
-            | Fact::AgentInvokeDone { .. }
-            | Fact::RunState { .. }
-            | Fact::RunResumed { .. }
-            | Fact::RunSuspended { .. }
-            | Fact::RunCancelling { .. } => {}
+            Fact::Session(_)
+            | Fact::Member(_)
+            | Fact::Handover(_)
+            | Fact::Action(_)
+            | Fact::Input(InputFact::SteerAcked { .. })
+            | Fact::Unknown(_) => {}
+        }
+    }
+
+    fn push_run_fact(&mut self, seq: Seq, entry: &Arc<Entry>, run_id: &RunId, fact: &RunFact) {
+        if entry.fact.retracts_turn() {
+            return self.ends.record_rolled_back(run_id);
+        }
+        match fact {
+            // The message became part of another turn, which holds the answer.
+            RunFact::Done { host_run_id: Some(host), .. } => self.ends.record_absorbed(run_id, host),
+            RunFact::Done { attempt, text_bytes, .. } => {
+                self.push_answer(seq, entry, run_id, ("completed", None), (*attempt, *text_bytes));
+            }
+            RunFact::Failed { attempt, code, text_bytes, .. } => {
+                self.push_answer(seq, entry, run_id, ("failed", Some(*code)), (*attempt, *text_bytes));
+            }
+            RunFact::Cancelled { attempt, text_bytes, .. } => {
+                self.push_answer(seq, entry, run_id, ("cancelled", None), (*attempt, *text_bytes));
+            }
+            RunFact::TextDelta { .. } => self.push_text(run_id, entry),
+            RunFact::Started { agent_id, attempt, .. } | RunFact::Restarted { agent_id, attempt, .. } => {
+                if let Some(finding) = self.incomplete_answer(run_id)
+                    && finding.missing.as_ref().is_some_and(|lacks| lacks.attempt == *attempt)
+                {
+                    finding.message.agent_id = Some(agent_id.clone());
+                    finding.complete();
+                }
+            }
+            RunFact::AgentStarted { .. }
+            | RunFact::AgentDone { .. }
+            | RunFact::State { .. }
+            | RunFact::Resumed { .. }
+            | RunFact::Suspended { .. }
+            | RunFact::Cancelling { .. } => {}
         }
     }
 
@@ -205,7 +196,7 @@ impl Transcript {
 
     /// Adds a piece of an answer, if the answer lacks it.
     fn push_text(&mut self, run_id: &RunId, entry: &Arc<Entry>) {
-        if let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact
+        if let Fact::Run(RunFact::TextDelta { attempt, offset, text, .. }) = &entry.fact
             && let Some(finding) = self.incomplete_answer(run_id)
             && let Some(lacks) = &mut finding.missing
             && lacks.attempt == *attempt
@@ -311,7 +302,7 @@ impl PartialMessage {
         let Some(lacks) = self.missing.take() else { return };
         let mut text = String::new();
         for piece in lacks.pieces.iter().rev() {
-            if let Fact::AgentStreamDelta { offset, text: more, .. } = &piece.fact {
+            if let Fact::Run(RunFact::TextDelta { offset, text: more, .. }) = &piece.fact {
                 text.push_str(truncate(more, lacks.text_bytes - offset));
             }
         }

@@ -58,7 +58,7 @@ struct DialInSteerBody<'a> {
 
 #[derive(Serialize)]
 struct DialInEventBody<'a> {
-    name: &'static str,
+    name: &'a str,
     seq: Seq,
     epoch: Epoch,
     event: EventEnvelope<'a>,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use turnway_core::id::{RequestId, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, SessionFact};
 use turnway_core::time::{Mono, Now};
 
 /// Unanswered requests of one connection, by session. Empty most of the time.
@@ -273,7 +273,7 @@ impl SentRequest {
             Notification::Refused { request_id, .. } => (self.kind, request_id),
             // A subscribed link receives this fact instead of an answer.
             Notification::Fact { entry, .. } => {
-                let Fact::SessionClosed { request_id } = &entry.fact else { return false };
+                let Fact::Session(SessionFact::Closed { request_id }) = &entry.fact else { return false };
                 (OrderedKind::Close, request_id)
             }
             Notification::Delta { .. }

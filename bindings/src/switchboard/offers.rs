@@ -8,7 +8,7 @@ use std::sync::Arc;
 use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, OwnershipSnapshot, Principal, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlRequest as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
@@ -228,12 +228,12 @@ impl Switchboard {
     pub(super) fn release_acceptances(&mut self, now: Now, facts: &[(Epoch, Arc<Entry>)]) {
         for (_, entry) in facts {
             let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.requests.is_empty()) else { continue };
-            if let Fact::UserMessage { .. } = &entry.fact {
+            if let Fact::Input(InputFact::UserMessage { .. }) = &entry.fact {
                 for ask_key in self.requests_of_run(run_id) {
                     self.release_acceptance(now, &ask_key, &entry.fact);
                 }
             }
-            if matches!(entry.fact, Fact::RunStarted { .. }) || entry.fact.is_terminal() {
+            if matches!(entry.fact, Fact::Run(RunFact::Started { .. })) || entry.fact.is_terminal() {
                 self.handle_input_accepted(run_id);
             }
         }
@@ -262,7 +262,7 @@ impl Switchboard {
 
 /// Returns whether the fact records this input, and not another body with the same id.
 fn records_input(input: &Input, said: &Fact) -> bool {
-    let Fact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. } = said else {
+    let Fact::Input(InputFact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. }) = said else {
         return false;
     };
     input.message == *message

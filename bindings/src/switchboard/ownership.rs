@@ -13,7 +13,7 @@ use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::action::ToolReport;
 use turnway_core::protocol::agent::Order;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, Output as Said, SessionRuntime, State};
 use turnway_core::store::{InboxContents, Op, Reply};
@@ -260,8 +260,9 @@ impl Switchboard {
         let Some(owned) = self.owned_sessions.get(key).and_then(SessionOwnership::owned) else {
             return false;
         };
-        let begins =
-            |entry: &Arc<Entry>| matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(run_id);
+        let begins = |entry: &Arc<Entry>| {
+            matches!(entry.fact, Fact::Run(RunFact::Started { .. })) && entry.run_id.as_ref() == Some(run_id)
+        };
         let mut written = owned.in_flight.iter().flat_map(|append| &append.facts);
         owned.subscribers.contains_key(&node) && written.any(begins)
     }

@@ -438,10 +438,8 @@ pub(super) fn refusal_of(refused: StoreRefusal) -> Refusal {
         StoreRefusal::Busy => {
             Refusal::new(Code::Busy, "a turn is already open in this session").retry_after(limits::INBOX_RETRY_AFTER)
         }
-        StoreRefusal::TooMany => {
-            Refusal::new(Code::TooManyPending, "too many inputs of this session are waiting")
-                .retry_after(limits::INBOX_RETRY_AFTER)
-        }
+        StoreRefusal::TooMany => Refusal::new(Code::TooManyPending, "too many inputs of this session are waiting")
+            .retry_after(limits::INBOX_RETRY_AFTER),
         StoreRefusal::Quota => {
             let why = "the quota of stored bytes is exhausted; delete sessions or ask the operator to raise it";
             Refusal::new(Code::QuotaExceeded, why).retry_after(limits::QUOTA_RETRY_AFTER)

@@ -6,7 +6,7 @@ use super::resources::ResourceGauges;
 use crate::channel::notification::ResetReason;
 use std::time::Duration;
 use turnway_core::id::Seq;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Now;
@@ -188,10 +188,10 @@ impl SubscriptionStart {
 impl SwitchboardStats {
     /// Records the durable end of a turn that took `took` since its arrival.
     pub(super) fn turn_ended(&mut self, fact: &Fact, strategy: Strategy, took: Duration) {
-        let outcome = if let Fact::RunFailed { code, .. } = fact {
+        let outcome = if let Fact::Run(RunFact::Failed { code, .. }) = fact {
             self.failed.add(*code as usize);
             TurnResult::Failed
-        } else if matches!(fact, Fact::RunDone { .. }) {
+        } else if matches!(fact, Fact::Run(RunFact::Done { .. })) {
             TurnResult::Completed
         } else {
             TurnResult::Cancelled

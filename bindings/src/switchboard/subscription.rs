@@ -12,7 +12,7 @@ use turnway_core::mutant::{Mutant, planted};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::agent::TextKind;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::session::{RunPhase, SessionPhase, State};
 use turnway_core::shrink::Shrink;
@@ -137,7 +137,7 @@ impl Subscription {
             self.text_search_pending = true;
         }
         if let Some(run_id) = &entry.run_id {
-            if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = &entry.fact {
+            if let Fact::Run(RunFact::Started { attempt, .. } | RunFact::Restarted { attempt, .. }) = &entry.fact {
                 self.texts.insert(run_id.clone(), TextPosition::confirmed(*attempt, 0));
             } else if entry.fact.is_terminal() {
                 self.texts.remove(run_id);
@@ -145,7 +145,7 @@ impl Subscription {
             }
         }
         let asked = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));
-        let silent = matches!(entry.fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
+        let silent = matches!(entry.fact, Fact::Run(RunFact::TextDelta { .. } | RunFact::AgentDone { .. }));
         if asked || !silent {
             post.stats.facts_shown += 1;
             let is_operator = post.links.get(link).is_some_and(|there| there.principal.operator);
@@ -166,7 +166,7 @@ impl Subscription {
         at: Cursor,
         entry: &Arc<Entry>,
     ) -> Option<RunId> {
-        let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact else { return None };
+        let Fact::Run(RunFact::TextDelta { attempt, offset, text, .. }) = &entry.fact else { return None };
         let run_id = entry.run_id.as_ref().filter(|_| self.hold_until_run.is_none())?;
         if at.seq > self.cursor.seq {
             // A link that names no offset of a run has none of its text (protocol.md §1.4). A link that names

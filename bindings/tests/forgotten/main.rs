@@ -10,7 +10,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::{ControlId, InboxPosition, NodeId, OwnershipSnapshot, RunId, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentPolicy;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
 use turnway_core::store::{Acceptance, ModelStore, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
@@ -99,7 +99,7 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
     let later = input(&key(), "m2");
     pair.apply(&accept(&key(), &first));
     pair.handle_peer(PeerMessage::HandOff { key: key(), released: OwnershipSnapshot::default() });
-    assert!(pair.facts().iter().any(|fact| matches!(fact, Fact::RunStarted { .. })), "{:?}", pair.facts());
+    assert!(pair.facts().iter().any(|fact| matches!(fact, Fact::Run(RunFact::Started { .. }))), "{:?}", pair.facts());
     let claims = pair.claims;
 
     let asked = cancel(&later.run_id);
@@ -116,7 +116,8 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
     pair.offer(&again, |place, prev| OfferedEntry::Input { place, prev, input: Arc::clone(&later) });
     let again = pair.apply(&op);
     pair.offer(&again, |place, prev| OfferedEntry::Control { place, prev, control: Arc::clone(&asked) });
-    let cancelled = pair.facts().into_iter().filter(|fact| matches!(fact, Fact::RunCancelled { .. })).count();
+    let cancelled =
+        pair.facts().into_iter().filter(|fact| matches!(fact, Fact::Run(RunFact::Cancelled { .. }))).count();
     assert_eq!(cancelled, 1, "{:?}", pair.facts());
     assert!(pair.sent.iter().any(answered));
 }

@@ -14,7 +14,7 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Invoke, Order, StopReason, TextKind};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::Input as Said;
 use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
@@ -189,7 +189,7 @@ impl Fleet {
     fn seen(&self, input: &Said) -> (bool, String) {
         let begins = |note: &Notification| {
             matches!(note, Notification::Fact { entry, .. }
-            if matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(&input.run_id))
+            if matches!(entry.fact, Fact::Run(RunFact::Started { .. })) && entry.run_id.as_ref() == Some(&input.run_id))
         };
         let text = |note: &Notification| {
             let Notification::Delta { run_id, text, .. } = note else { return None };

@@ -11,7 +11,7 @@ use turnway_core::id::{Epoch, Holder, LeaseId, ListenStamp, NodeId, Nonce, Owner
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Invoke, Order, StopReason};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::{Input as Said, Strategy};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::store::{ModelStore, Op, Reply};
@@ -164,7 +164,7 @@ impl Owner {
         let begins = |words: &PeerMessage| {
             let PeerMessage::Facts { facts, .. } = words else { return false };
             facts.iter().any(|(_, entry)| {
-                matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(&input.run_id)
+                matches!(entry.fact, Fact::Run(RunFact::Started { .. })) && entry.run_id.as_ref() == Some(&input.run_id)
             })
         };
         (told.iter().any(is_taken), told.iter().any(begins))
@@ -172,7 +172,7 @@ impl Owner {
 }
 
 fn is_receipt(fact: &Fact) -> bool {
-    matches!(fact, Fact::AgentInvokeStarted { .. })
+    matches!(fact, Fact::Run(RunFact::AgentStarted { .. }))
 }
 
 /// Covers: SR-A11.

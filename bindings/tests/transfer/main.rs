@@ -12,7 +12,7 @@ use turnway_core::id::{Epoch, NodeId, OwnershipSnapshot, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Order, StopReason};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::store::{ModelStore, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
@@ -152,7 +152,7 @@ impl TwoNodes {
         assert_eq!(self.orders.get(1..), Some(&[(STAYS, input(&key(), "m2").run_id.clone())][..]), "{:?}", self.ops);
         let slot = self.shelf.session(&key()).expect("a session");
         assert!(slot.token.epoch > before, "{:?}", slot.token);
-        let ended = slot.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::RunDone { .. })).count();
+        let ended = slot.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::Run(RunFact::Done { .. }))).count();
         assert_eq!((self.owner(), ended, self.gone), (Some(node(STAYS)), 1, true));
     }
 }

@@ -6,7 +6,7 @@ use crate::private::Private;
 use crate::protocol::action::{
     ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
-use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact, SessionFact};
 use crate::session::state::State;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ impl Actions {
     /// Handles the end of a turn: results that it told of are known if the turn was completed, and its own open
     /// actions are orphaned if not.
     fn apply_run_ended(&mut self, run_id: &RunId, fact: &Fact) {
-        let done = matches!(fact, Fact::RunDone { .. });
+        let done = matches!(fact, Fact::Run(RunFact::Done { .. }));
         let forgotten = |over: &FinishedAction| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
         self.ended.retain(|over| !forgotten(over));
         self.ended.iter_mut().for_each(|over| over.with = over.with.take().filter(|with| with != run_id));
@@ -207,33 +207,33 @@ impl State {
         let runs = &self.runs;
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches an action")]
         match &entry.fact {
-            Fact::AgentAction(asked) => {
+            Fact::Action(ActionFact::Requested(asked)) => {
                 let Some(run_id) = &entry.run_id else { return };
                 actions.apply_requested(run_id, asked);
                 if let Some(resume) = self.runs.get_mut(run_id).and_then(|run| run.resume.as_mut()) {
                     resume.advance_mark(asked.mark.as_ref());
                 }
             }
-            Fact::ToolInvoke(invoked) => {
+            Fact::Action(ActionFact::Invoked(invoked)) => {
                 if let Some(action) = actions.open.get_mut(&invoked.action_id) {
                     (action.runner, action.cause) = (Some(invoked.runner_id.clone()), entry.id);
                 }
             }
-            Fact::ProcessSpawned(told) => {
+            Fact::Action(ActionFact::ProcessSpawned(told)) => {
                 actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.spawned = true);
             }
-            Fact::ProcessProgress(told) => {
+            Fact::Action(ActionFact::ProcessProgress(told)) => {
                 actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
             }
-            Fact::SystemEvent(told) => {
+            Fact::Action(ActionFact::SystemEvent(told)) => {
                 actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
             }
-            Fact::ToolResult(ended) => actions.apply_ended(ended, |run_id| runs.contains_key(run_id)),
-            Fact::RunStarted { agent_id, .. } => {
+            Fact::Action(ActionFact::Ended(ended)) => actions.apply_ended(ended, |run_id| runs.contains_key(run_id)),
+            Fact::Run(RunFact::Started { agent_id, .. }) => {
                 let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
                 news.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
             }
-            Fact::SessionClosed { .. } => *actions = Actions::default(),
+            Fact::Session(SessionFact::Closed { .. }) => *actions = Actions::default(),
             fact if fact.is_terminal() => {
                 if let Some(run_id) = &entry.run_id {
                     actions.apply_run_ended(run_id, fact);

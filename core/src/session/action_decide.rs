@@ -10,7 +10,7 @@ use crate::protocol::action::{
     ToolExecution, ToolInvoked, ToolOrder, ToolReport, ToolResult,
 };
 use crate::protocol::agent::Order;
-use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact};
 use crate::protocol::json::Json;
 use crate::session::action_apply::{Action, Actions};
 use crate::session::attempt::Attempt;
@@ -110,7 +110,7 @@ impl SessionRuntime {
         let asked = ActionRequested { action_id, name, agent_id, attempt, what, deadline_ms, mark };
         let asker = asked.agent_id.clone();
         let about = RecordContext { tx: Some(action_id), asker: Some(&asker), ..RecordContext::agent(run_id) };
-        let seq = self.record(now, Fact::AgentAction(asked), about);
+        let seq = self.record(now, Fact::Action(ActionFact::Requested(asked)), about);
         let Some(execute) = execute else { return };
         self.actions.deadlines.insert(action_id, now.mono + wait);
         if crowded {
@@ -165,10 +165,10 @@ impl SessionRuntime {
                     runner_id: runner,
                 };
                 let is_process = action.is_process();
-                self.record_for_action(now, action_id, Fact::ToolInvoke(invoked));
+                self.record_for_action(now, action_id, Fact::Action(ActionFact::Invoked(invoked)));
                 if is_process {
                     let told = ProcessReported { pid, ..process_report(action_id) };
-                    self.record_for_action(now, action_id, Fact::ProcessSpawned(told));
+                    self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessSpawned(told)));
                 }
             }
             ToolReport::Progress(_) | ToolReport::System { .. } if action.told >= limits::ACTION_PROGRESS_MAX => {
@@ -176,13 +176,13 @@ impl SessionRuntime {
             }
             ToolReport::Progress(data) => {
                 let told = ProcessReported { data: Some(data), ..process_report(action_id) };
-                self.record_for_action(now, action_id, Fact::ProcessProgress(told));
+                self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessProgress(told)));
             }
             // No part of the action has started on that machine, as far as is known.
             ToolReport::System { .. } if !begun => {}
             ToolReport::System { runner: runner_id, name, data } => {
                 let told = SystemReported { action_id, runner_id, name, data };
-                self.record_for_action(now, action_id, Fact::SystemEvent(told));
+                self.record_for_action(now, action_id, Fact::Action(ActionFact::SystemEvent(told)));
             }
             ToolReport::Output(printed) => {
                 let run_id = action.run_id.clone();
@@ -264,14 +264,14 @@ impl SessionRuntime {
                 ..process_report(action_id)
             };
             let fact = match end.process {
-                ProcessExit::Canceled => Fact::ProcessCanceled(told),
-                ProcessExit::Exited | ProcessExit::Abnormal => Fact::ProcessExited(told),
+                ProcessExit::Canceled => Fact::Action(ActionFact::ProcessCanceled(told)),
+                ProcessExit::Exited | ProcessExit::Abnormal => Fact::Action(ActionFact::ProcessExited(told)),
             };
             self.record_for_action(now, action_id, fact);
         }
         let ActionEnd { ok, result, error, signal, .. } = end;
         let ended = ToolResult { action_id, name, tool, ok, result, error };
-        self.record_for_action(now, action_id, Fact::ToolResult(ended));
+        self.record_for_action(now, action_id, Fact::Action(ActionFact::Ended(ended)));
         self.actions.deadlines.remove(&action_id);
         if signal {
             let order = ToolOrder::Signal { action_id, signal: KILL, runner };
@@ -285,7 +285,8 @@ impl SessionRuntime {
         let run_id = action.run_id.clone();
         let cause = action.cause;
         let asker = action.agent.clone();
-        let begins = if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
+        let begins =
+            if let Fact::Action(ActionFact::Invoked(invoked)) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { FactSource::Runner } else { FactSource::Gateway };
         let runner = runner.as_ref();
@@ -303,7 +304,7 @@ impl SessionRuntime {
         let seq = self.state.tail.seq;
         let wants =
             live.is_subscribed_to(entry.fact.name()) && !(planted(Mutant::NewsSkipped) && seq.0.is_multiple_of(16));
-        let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::RunCancelling { .. });
+        let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
         if live.cancel_due.is_some() || (ends && entry.run_id.as_ref() == Some(&live.run_id)) {
             return;
         }

@@ -4,7 +4,7 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::agent::{AgentEvent, AgentFailure, AgentPolicy, EventMark, OnOwnerLoss, Order, TextKind};
-use crate::protocol::entry::{Fact, Scope};
+use crate::protocol::entry::{Fact, RunFact, Scope};
 use crate::protocol::json::Json;
 use crate::protocol::pattern::Pattern;
 use crate::protocol::refusal::Code;
@@ -249,7 +249,7 @@ impl SessionRuntime {
     fn handle_ack(&mut self, now: Now, run_id: &RunId) {
         let Some(run) = self.routing_run(run_id) else { return };
         let (Some(agent_id), attempt) = (run.agent.clone(), run.attempt) else { return };
-        self.record(now, Fact::AgentInvokeStarted { agent_id, attempt }, RecordContext::agent(run_id));
+        self.record(now, Fact::Run(RunFact::AgentStarted { agent_id, attempt }), RecordContext::agent(run_id));
     }
 
     /// Records a state of the agent. If events have ids, the text before it is recorded first, so that the log has
@@ -273,7 +273,7 @@ impl SessionRuntime {
         live.states += 1;
         live.advance_mark(id);
         let mark = live.mark.clone().filter(|_| !planted(Mutant::StateUnmarked));
-        let fact = Fact::RunState { scope: Scope::Agent, state, detail, mark };
+        let fact = Fact::Run(RunFact::State { scope: Scope::Agent, state, detail, mark });
         self.record(now, fact, RecordContext::agent(run_id));
     }
 
@@ -289,7 +289,7 @@ impl SessionRuntime {
             // A first piece of text implies the start, though INPUT_ACK is still expected (SR-G5).
             let scope = Scope::Run;
             let state = "RUNNING".to_owned();
-            let fact = Fact::RunState { scope, state, detail: None, mark: None };
+            let fact = Fact::Run(RunFact::State { scope, state, detail: None, mark: None });
             self.record(now, fact, RecordContext::agent(run_id));
         }
         let Attempt::Live(live) = &mut self.attempt else { return };
@@ -342,7 +342,7 @@ impl SessionRuntime {
             let bytes = text.len() as u64;
             // The mark goes with the last part, since its event may end anywhere in the text.
             let mark = live.mark.clone().filter(|_| offset + bytes == live.text.len());
-            let fact = Fact::AgentStreamDelta { attempt, offset, text: Private(text), mark };
+            let fact = Fact::Run(RunFact::TextDelta { attempt, offset, text: Private(text), mark });
             let seq = self.record(now, fact, RecordContext::agent(run_id));
             let Attempt::Live(live) = &mut self.attempt else { return };
             live.text.mark_saved(now, seq, bytes);

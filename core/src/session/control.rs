@@ -2,7 +2,7 @@
 use crate::id::{AgentId, InboxPosition, RequestId, RunId, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::Order;
-use crate::protocol::entry::Fact;
+use crate::protocol::entry::{Fact, RunFact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
@@ -65,7 +65,7 @@ impl SessionRuntime {
         request_id: Option<RequestId>,
         answers: Option<InboxPosition>,
     ) {
-        let fact = Fact::SessionOpened { user: user.clone(), agents, active_agent, request_id };
+        let fact = Fact::Session(SessionFact::Opened { user: user.clone(), agents, active_agent, request_id });
         let closed = Some(false);
         self.record(now, fact, RecordContext { answers, closed, user: Some(user), ..RecordContext::default() });
     }
@@ -102,7 +102,7 @@ impl SessionRuntime {
             SessionPhase::Closing => {}
             SessionPhase::New | SessionPhase::Open => {
                 let request_id = control.request_id.clone();
-                self.record(now, Fact::SessionClosing { request_id }, RecordContext::default());
+                self.record(now, Fact::Session(SessionFact::Closing { request_id }), RecordContext::default());
             }
         }
         self.close = Some((place, control));
@@ -131,7 +131,7 @@ impl SessionRuntime {
         let Some((place, control)) = self.close.take() else { return };
         let request_id = control.request_id.clone();
         let about = RecordContext { answers: Some(place), closed: Some(true), ..RecordContext::default() };
-        self.record(now, Fact::SessionClosed { request_id }, about);
+        self.record(now, Fact::Session(SessionFact::Closed { request_id }), about);
         self.answer_with_fact(&control);
     }
 
@@ -178,7 +178,7 @@ impl SessionRuntime {
             let wait = agent.map(|agent| self.directory.policy(&agent).cancel_ack).unwrap_or_default();
             let deadline_ms = now.store.after(wait);
             let request_id = by.and_then(|(_, control)| control.request_id.clone());
-            let fact = Fact::RunCancelling { reason: reason.to_owned(), deadline_ms, request_id };
+            let fact = Fact::Run(RunFact::Cancelling { reason: reason.to_owned(), deadline_ms, request_id });
             let seq = self.record(now, fact, RecordContext { answers, ..RecordContext::run(run_id) });
             let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
             let epoch = self.ordering_epoch(run_id, attempt);
@@ -209,7 +209,7 @@ impl SessionRuntime {
         place: InboxPosition,
         control: &Arc<ControlEntry>,
     ) {
-        let fact = Fact::SessionNotice { name: name.to_owned(), request_id: control.request_id.clone() };
+        let fact = Fact::Session(SessionFact::Notice { name: name.to_owned(), request_id: control.request_id.clone() });
         self.record(now, fact, RecordContext { answers: Some(place), ..RecordContext::default() });
         self.answer_with_fact(control);
     }

@@ -4,7 +4,7 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::agent::{AgentFailure, Order, StopReason};
-use crate::protocol::entry::Fact;
+use crate::protocol::entry::{Fact, RunFact};
 use crate::protocol::input::Strategy;
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
@@ -128,7 +128,7 @@ impl SessionRuntime {
         };
         let stop = run.agent.clone().filter(|_| run.resume.is_some() && may_still_run(&ending, live));
         if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
-            self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, RecordContext::agent(run_id));
+            self.record(now, Fact::Run(RunFact::AgentDone { agent_id, attempt }), RecordContext::agent(run_id));
         }
         let (fact, answers) = self.terminal_fact(ending, attempt, text_bytes);
         let ended = self.record(now, fact, RecordContext { source, ends, answers, ..RecordContext::run(run_id) });
@@ -174,22 +174,29 @@ impl SessionRuntime {
                     Attempt::Delayed { .. } | Attempt::None => text_bytes,
                 };
                 let host_run_id = None;
-                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
+                (Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }), None)
             }
             Ending::Failed { code, message, agent_code, retry_after_ms, agent_body } => {
-                let fact =
-                    Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes };
+                let fact = Fact::Run(RunFact::Failed {
+                    attempt,
+                    code,
+                    message,
+                    agent_code,
+                    retry_after_ms,
+                    agent_body,
+                    text_bytes,
+                });
                 (fact, None)
             }
             Ending::Cancelled { reason, forced, answers } => {
-                (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers)
+                (Fact::Run(RunFact::Cancelled { attempt, reason, forced, text_bytes }), answers)
             }
             Ending::Steered { host } => {
                 let stop_reason = StopReason::Steered;
                 let text_sha256 = TextHash::default().hex();
                 let usage = None;
                 let host_run_id = Some(host);
-                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
+                (Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }), None)
             }
         }
     }

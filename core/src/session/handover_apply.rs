@@ -4,7 +4,7 @@ use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
-use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::entry::{Entry, Fact, HandoverFact, MemberFact, RunFact, SessionFact};
 use crate::protocol::handover::{HandoverContext, HandoverRejection, HandoverRequested};
 use crate::protocol::member::MemberChangeRequested;
 use crate::session::state::State;
@@ -194,7 +194,7 @@ impl State {
         let handovers = &mut self.handovers;
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches a handover")]
         match &entry.fact {
-            Fact::HandoverRequested(asked) => {
+            Fact::Handover(HandoverFact::Requested(asked)) => {
                 let Some(run_id) = entry.run_id.clone() else { return };
                 handovers.asked = Some((run_id.clone(), handovers.request_count(&run_id) + 1));
                 handovers.open = Some(Box::new(Handover::new(run_id.clone(), asked)));
@@ -202,26 +202,31 @@ impl State {
                     resume.advance_mark(asked.mark.as_ref());
                 }
             }
-            Fact::HandoverConfirmed(done) => {
+            Fact::Handover(HandoverFact::Confirmed(done)) => {
                 let switched = self.active.as_ref() == Some(&done.to);
                 let open = handovers.end(done.handover_id, None);
                 handovers.given = open.map(|open| Box::new(ConfirmedHandover::new(*open, switched)));
             }
-            Fact::HandoverRejected(ended) => drop(handovers.end(ended.handover_id, Some(ended.why))),
-            Fact::AgentAdding(MemberChangeRequested { handover_id: Some(id), tx_id, request_id, .. }) => {
+            Fact::Handover(HandoverFact::Rejected(ended)) => drop(handovers.end(ended.handover_id, Some(ended.why))),
+            Fact::Member(MemberFact::Adding(MemberChangeRequested {
+                handover_id: Some(id),
+                tx_id,
+                request_id,
+                ..
+            })) => {
                 if let Some(open) = handovers.open.as_mut().filter(|open| open.id == *id) {
                     open.joining = Some(PendingJoin { tx_id: *tx_id, request_id: request_id.clone() });
                 }
             }
-            Fact::AgentSwitched { .. } => {
+            Fact::Member(MemberFact::Switched { .. }) => {
                 handovers.given.iter_mut().for_each(|given| given.switched = true);
             }
-            Fact::AgentRemoved(done) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
-            Fact::SessionClosed { .. } => handovers.given = None,
-            Fact::AgentStreamDelta { text, .. } => handovers.append_answer(entry.run_id.as_ref(), text.reveal()),
+            Fact::Member(MemberFact::Removed(done)) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
+            Fact::Session(SessionFact::Closed { .. }) => handovers.given = None,
+            Fact::Run(RunFact::TextDelta { text, .. }) => handovers.append_answer(entry.run_id.as_ref(), text.reveal()),
             // A further attempt starts its answer from the beginning.
-            Fact::RunRestarted { .. } => handovers.start_answer(entry.run_id.as_ref()),
-            Fact::RunStarted { agent_id, .. } => {
+            Fact::Run(RunFact::Restarted { .. }) => handovers.start_answer(entry.run_id.as_ref()),
+            Fact::Run(RunFact::Started { agent_id, .. }) => {
                 handovers.start_answer(entry.run_id.as_ref());
                 let given = handovers.given.as_mut().filter(|given| given.to == *agent_id);
                 given.into_iter().for_each(|given| given.told = given.told.take().or(entry.run_id.clone()));
@@ -244,7 +249,7 @@ impl Handovers {
             return;
         }
         given.told = None;
-        if matches!(fact, Fact::RunDone { .. }) && !planted(Mutant::HandoverToldAgain) {
+        if matches!(fact, Fact::Run(RunFact::Done { .. })) && !planted(Mutant::HandoverToldAgain) {
             self.given = None;
         }
     }

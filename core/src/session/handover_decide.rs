@@ -3,7 +3,7 @@
 use crate::id::{AgentEventId, AgentId, EventId, InboxPosition, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
-use crate::protocol::entry::Fact;
+use crate::protocol::entry::{Fact, HandoverFact, MemberFact};
 use crate::protocol::handover::{
     HandoverConfirmed, HandoverRejected, HandoverRejection, HandoverRequest, HandoverRequested,
 };
@@ -77,7 +77,7 @@ impl SessionRuntime {
         let deadline_ms = now.store.after(self.directory.policy(&from).handover);
         let asked = HandoverRequested { handover_id, from, to, reason, summary, deadline_ms, mark };
         let about = RecordContext { tx: Some(handover_id), ..RecordContext::agent(run_id) };
-        self.record(now, Fact::HandoverRequested(asked), about);
+        self.record(now, Fact::Handover(HandoverFact::Requested(asked)), about);
         if planted(Mutant::HandoverUnasked) {
             self.confirm_handover(now, None);
         }
@@ -143,7 +143,7 @@ impl SessionRuntime {
             handover_id: Some(id),
         };
         let about = RecordContext { user: Some(&control.user), source: FactSource::User, ..RecordContext::tx(tx_id) };
-        self.record(now, Fact::AgentAdding(asked), about);
+        self.record(now, Fact::Member(MemberFact::Adding(asked)), about);
     }
 
     /// Performs the follow-ups for handovers after any change.
@@ -186,7 +186,7 @@ impl SessionRuntime {
         let from = open.from.clone();
         let to = open.to.clone();
         let done = HandoverConfirmed { handover_id, from, to, request_id };
-        self.end_handover(now, handover_id, Fact::HandoverConfirmed(done));
+        self.end_handover(now, handover_id, Fact::Handover(HandoverFact::Confirmed(done)));
         self.activate_confirmed(now);
     }
 
@@ -196,7 +196,7 @@ impl SessionRuntime {
         let from = open.from.clone();
         let to = open.to.clone();
         let rejected = HandoverRejected { handover_id, from, to, why, request_id };
-        self.end_handover(now, handover_id, Fact::HandoverRejected(rejected));
+        self.end_handover(now, handover_id, Fact::Handover(HandoverFact::Rejected(rejected)));
     }
 
     /// Ends the handover, and answers all decisions.

@@ -1,7 +1,7 @@
 //! Admission of inputs: the decision on each is made once and recorded (scenario A, and ST-6).
 use crate::id::{AgentId, InboxPosition, RunId};
 use crate::mutant::{Mutant, planted};
-use crate::protocol::entry::{self, Admission, Fact};
+use crate::protocol::entry::{self, Admission, Fact, InputFact};
 use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::refusal::Code;
@@ -67,7 +67,7 @@ impl SessionRuntime {
     }
 
     fn record_message(&mut self, now: Now, input: &Input) {
-        let fact = Fact::UserMessage {
+        let fact = Fact::Input(InputFact::UserMessage {
             message_id: input.message_id.clone(),
             request_id: input.request_id.clone(),
             user: input.user.clone(),
@@ -76,7 +76,7 @@ impl SessionRuntime {
             agent_id: input.agent_id.clone(),
             strategy: input.strategy,
             metadata: input.metadata.clone(),
-        };
+        });
         let about =
             RecordContext { source: FactSource::User, user: Some(&input.user), ..RecordContext::run(&input.run_id) };
         self.record(now, fact, about);
@@ -117,7 +117,13 @@ impl SessionRuntime {
         if let Some(host) = self.host_of(input, &agent) {
             let strategy = Admission::Steered;
             let host_run_id = Some(host);
-            let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id, replaces: None };
+            let fact = Fact::Input(InputFact::Admitted {
+                agent_id: agent,
+                strategy,
+                position: None,
+                host_run_id,
+                replaces: None,
+            });
             self.record(now, fact, RecordContext::run(run_id));
             return;
         }
@@ -128,7 +134,8 @@ impl SessionRuntime {
             (false, 0) => (Admission::Run, None),
             (false, ahead) => (Admission::Queued, u32::try_from(ahead).ok()),
         };
-        let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None, replaces: None };
+        let fact =
+            Fact::Input(InputFact::Admitted { agent_id: agent, strategy, position, host_run_id: None, replaces: None });
         self.record(now, fact, RecordContext::run(run_id));
         if interrupts && let Some(running) = self.state.running.clone() {
             let reason = if input.strategy == Strategy::Rollback { entry::ROLLED_BACK } else { "interrupt" };
@@ -157,7 +164,8 @@ impl SessionRuntime {
         let ahead = place + usize::from(self.state.running.is_some());
         let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
         let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-        let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: Some(old) };
+        let fact =
+            Fact::Input(InputFact::Admitted { agent_id, strategy, position, host_run_id: None, replaces: Some(old) });
         self.record(now, fact, RecordContext::run(&input.run_id));
     }
 

@@ -1,6 +1,6 @@
 //! State of a session's members: applies the facts of scenarios B, D and E.
 use crate::id::{AgentId, EventId, RequestId, RunId};
-use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::entry::{Entry, Fact, MemberFact, RunFact};
 use crate::protocol::member::{Member, MemberChangeRequested};
 use crate::session::state::State;
 use crate::shrink::Shrink;
@@ -93,7 +93,7 @@ impl State {
 
     /// Counts a turn that its agent has completed.
     pub(super) fn count_turn(&mut self, run_id: &RunId, fact: &Fact) {
-        let completed = matches!(fact, Fact::RunDone { host_run_id: None, .. });
+        let completed = matches!(fact, Fact::Run(RunFact::Done { host_run_id: None, .. }));
         let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref()).filter(|_| completed);
         let place = agent.and_then(|agent| self.index_of(agent));
         if let Some(member) = place.and_then(|place| self.members.get_mut(place)) {
@@ -104,31 +104,31 @@ impl State {
     pub(super) fn apply_to_members(&mut self, entry: &Entry) {
         #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has told them apart")]
         match &entry.fact {
-            Fact::AgentSwitched { to, trigger, .. } => {
+            Fact::Member(MemberFact::Switched { to, trigger, .. }) => {
                 self.active = Some(to.clone());
                 if trigger != REMOVAL_TRIGGER {
                     self.clear_removed_active();
                 }
             }
-            Fact::AgentAdding(asked) => {
+            Fact::Member(MemberFact::Adding(asked)) => {
                 let step = MemberStep::Adding { activate: asked.activate };
                 self.changes.insert(asked.agent_id.clone(), PendingMemberChange::new(asked, step));
             }
-            Fact::AgentAdded(done) => {
+            Fact::Member(MemberFact::Added(done)) => {
                 self.end_change(&done.agent_id, done.tx_id);
                 self.insert_member(self.agents.len(), &done.agent_id, done.member);
             }
-            Fact::AgentRemoving(asked) => {
+            Fact::Member(MemberFact::Removing(asked)) => {
                 let agent = &asked.agent_id;
                 let Some((place, member)) = self.remove_member(agent) else { return };
                 let active = self.active.as_ref() == Some(agent);
                 let step = MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
                 self.changes.insert(agent.clone(), PendingMemberChange::new(asked, step));
             }
-            Fact::AgentRemoved(done) => {
+            Fact::Member(MemberFact::Removed(done)) => {
                 self.end_change(&done.agent_id, done.tx_id);
             }
-            Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
+            Fact::Member(MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed)) => {
                 // The member stays, as if the removal was never requested (RX-9).
                 let step = self.end_change(&failed.agent_id, failed.tx_id);
                 if let Some(MemberStep::Removing { place, active, member }) = step {

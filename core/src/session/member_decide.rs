@@ -2,7 +2,7 @@
 use crate::id::{AgentId, EventId, InboxPosition, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
-use crate::protocol::entry::{Admission, Fact};
+use crate::protocol::entry::{Admission, Fact, InputFact, MemberFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::member::{
     Member, MemberChangeFailed, MemberChangeRequested, MemberChanged, SessionTask, SessionTaskResult,
@@ -103,7 +103,11 @@ impl SessionRuntime {
     ) {
         let Some(from) = self.state.active.clone() else { return };
         let trigger = trigger.to_owned();
-        self.record(now, Fact::AgentSwitched { from, to: to.clone(), reason, trigger, request_id }, about);
+        self.record(
+            now,
+            Fact::Member(MemberFact::Switched { from, to: to.clone(), reason, trigger, request_id }),
+            about,
+        );
     }
 
     /// Returns whether the same request is already open, repeated by another owner or because the lane was read
@@ -136,12 +140,12 @@ impl SessionRuntime {
             let done = self.change_done(id, wish, member);
             self.record(
                 now,
-                Fact::AgentAdded(done),
+                Fact::Member(MemberFact::Added(done)),
                 RecordContext { answers: Some(wish.place), ..RecordContext::tx(id) },
             );
             return self.answer_with_fact(wish.control);
         }
-        self.begin_change(now, wish, activate, Fact::AgentAdding);
+        self.begin_change(now, wish, activate, |fact| Fact::Member(MemberFact::Adding(fact)));
     }
 
     fn handle_remove(&mut self, now: Now, wish: &MemberRequest<'_>) {
@@ -152,7 +156,7 @@ impl SessionRuntime {
             (state.agents.len() == 1).then_some("the last agent of a session cannot be removed")
         };
         if self.check_change(now, wish, Code::RemoveAgentFailed, needed) {
-            self.begin_change(now, wish, false, Fact::AgentRemoving);
+            self.begin_change(now, wish, false, |fact| Fact::Member(MemberFact::Removing(fact)));
         }
     }
 
@@ -208,7 +212,11 @@ impl SessionRuntime {
         let about =
             RecordContext { answers: answers.as_ref().map(|(place, _)| *place), ..RecordContext::tx(failed.tx_id) };
         let adding = failed.code == Code::AddAgentFailed;
-        let fact = if adding { Fact::AgentAddFailed(failed) } else { Fact::AgentRemoveFailed(failed) };
+        let fact = if adding {
+            Fact::Member(MemberFact::AddFailed(failed))
+        } else {
+            Fact::Member(MemberFact::RemoveFailed(failed))
+        };
         self.record(now, fact, about);
         if let Some((_, control)) = answers {
             self.answer_with_fact(&control);
@@ -287,7 +295,13 @@ impl SessionRuntime {
                 let ahead = place + usize::from(self.state.running.is_some());
                 let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
                 let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-                let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
+                let fact = Fact::Input(InputFact::Admitted {
+                    agent_id,
+                    strategy,
+                    position,
+                    host_run_id: None,
+                    replaces: None,
+                });
                 self.record(now, fact, RecordContext::run(&run_id));
             } else {
                 let code = Code::AgentNotInSession;
@@ -336,14 +350,14 @@ impl SessionRuntime {
         match change.step {
             MemberStep::Adding { activate } => {
                 let member = kept.unwrap_or(Member { since_ms: now.store, ..Member::default() });
-                self.record(now, Fact::AgentAdded(done(member, kept.is_some())), about());
+                self.record(now, Fact::Member(MemberFact::Added(done(member, kept.is_some()))), about());
                 if activate && self.state.active.as_ref() != Some(&agent) {
                     let about = RecordContext::tx(tx_id);
                     self.record_switch(now, &agent, ("invited".to_owned(), "invite_agent"), None, about);
                 }
             }
             MemberStep::Removing { member, .. } => {
-                self.record(now, Fact::AgentRemoved(done(member, false)), about());
+                self.record(now, Fact::Member(MemberFact::Removed(done(member, false))), about());
             }
         }
         self.changes.forget(tx_id);

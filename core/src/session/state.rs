@@ -3,7 +3,7 @@ use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Se
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::EventMark;
 use crate::protocol::codec::{self, BlobKind, CodecError};
-use crate::protocol::entry::{Entry, Fact, Scope};
+use crate::protocol::entry::{Entry, Fact, InputFact, RunFact, Scope, SessionFact};
 use crate::protocol::member::Member;
 use crate::session::action_apply::Actions;
 use crate::session::handover_apply::Handovers;
@@ -179,60 +179,36 @@ impl State {
         self.tail = Cursor { seq: Seq(self.tail.seq.0 + 1), epoch };
         self.time = self.time.max(entry.time);
         match &entry.fact {
-            Fact::SessionOpened { user, agents, active_agent, .. } => {
-                self.phase = SessionPhase::Open;
-                self.user = Some(user.clone());
-                self.set_members(entry.time, agents);
-                self.active = Some(active_agent.clone());
-            }
-            Fact::SessionClosing { .. } => self.phase = SessionPhase::Closing,
-            Fact::SessionClosed { .. } => self.phase = SessionPhase::Closed,
-            Fact::SessionNotice { .. }
-            | Fact::HandoverRequested(_)
-            | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_)
-            | Fact::AgentAction(_)
-            | Fact::ToolInvoke(_)
-            | Fact::ToolResult(_)
-            | Fact::ProcessSpawned(_)
-            | Fact::ProcessProgress(_)
-            | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_)
-            | Fact::SystemEvent(_) => {}
-            Fact::AgentSwitched { .. }
-            | Fact::AgentAdding(_)
-            | Fact::AgentAdded(_)
-            | Fact::AgentAddFailed(_)
-            | Fact::AgentRemoving(_)
-            | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_) => self.apply_to_members(entry),
-            Fact::UserMessage { .. }
-            | Fact::TurnAdmitted { .. }
-            | Fact::AgentSteerAcked { .. }
-            | Fact::RunStarted { .. }
-            | Fact::RunRestarted { .. }
-            | Fact::RunResumed { .. }
-            | Fact::AgentInvokeStarted { .. }
-            | Fact::AgentStreamDelta { .. }
-            | Fact::AgentInvokeDone { .. }
-            | Fact::RunState { .. }
-            | Fact::RunSuspended { .. }
-            | Fact::RunCancelling { .. }
-            | Fact::RunDone { .. }
-            | Fact::RunFailed { .. }
-            | Fact::RunCancelled { .. } => {
+            Fact::Session(fact) => self.apply_to_session(entry.time, fact),
+            Fact::Member(_) => self.apply_to_members(entry),
+            Fact::Input(_) | Fact::Run(_) => {
                 if let Some(run_id) = &entry.run_id {
                     self.apply_to_run(run_id, entry);
                 }
             }
+            Fact::Handover(_) | Fact::Action(_) | Fact::Unknown(_) => {}
         }
         self.apply_to_handovers(entry);
         self.apply_to_actions(entry);
     }
 
+    fn apply_to_session(&mut self, time: Millis, fact: &SessionFact) {
+        match fact {
+            SessionFact::Opened { user, agents, active_agent, .. } => {
+                self.phase = SessionPhase::Open;
+                self.user = Some(user.clone());
+                self.set_members(time, agents);
+                self.active = Some(active_agent.clone());
+            }
+            SessionFact::Closing { .. } => self.phase = SessionPhase::Closing,
+            SessionFact::Closed { .. } => self.phase = SessionPhase::Closed,
+            SessionFact::Notice { .. } => {}
+        }
+    }
+
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
         let seq = self.tail.seq;
-        if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
+        if let Fact::Input(InputFact::UserMessage { message_id, request_id, user, .. }) = &entry.fact {
             let asked = (user.clone(), message_id.clone(), request_id.clone());
             self.runs.insert(run_id.clone(), Box::new(Run::new_waiting(seq, entry.id, asked)));
             return;
@@ -248,54 +224,35 @@ impl State {
         self.apply_to_steered(run_id, &entry.fact);
         let Some(run) = self.runs.get_mut(run_id) else { return };
         match &entry.fact {
-            Fact::TurnAdmitted { agent_id, .. } => run.agent = Some(agent_id.clone()),
-            Fact::RunStarted { attempt, deadline_ms, resumable, .. } => {
+            Fact::Input(InputFact::Admitted { agent_id, .. }) => run.agent = Some(agent_id.clone()),
+            Fact::Run(RunFact::Started { attempt, deadline_ms, resumable, .. }) => {
                 (run.deadline, run.cause) = (*deadline_ms, entry.id);
                 run.begin_attempt(*attempt, seq, *resumable);
                 self.waiting.retain(|waiting| waiting != run_id);
                 self.running = Some(run_id.clone());
             }
-            Fact::RunRestarted { attempt, resumable, .. } => {
+            Fact::Run(RunFact::Restarted { attempt, resumable, .. }) => {
                 run.cause = entry.id;
                 run.begin_attempt(*attempt, seq, *resumable);
             }
-            Fact::RunResumed { .. } => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
-            Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => run.mark_running(),
-            Fact::AgentStreamDelta { offset, text, mark, .. } => {
+            Fact::Run(RunFact::Resumed { .. }) => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
+            Fact::Run(RunFact::AgentStarted { .. } | RunFact::State { scope: Scope::Run, .. }) => run.mark_running(),
+            Fact::Run(RunFact::TextDelta { offset, text, mark, .. }) => {
                 run.apply_text(*offset, text.reveal(), mark.as_ref());
             }
-            Fact::RunState { scope: Scope::Agent, mark, .. } => run.apply_state(mark.as_ref()),
-            Fact::AgentInvokeDone { .. } | Fact::AgentSteerAcked { .. } => {}
-            Fact::RunSuspended { .. } => run.excused += 1,
-            Fact::RunCancelling { reason, deadline_ms, .. } => {
+            Fact::Run(RunFact::State { scope: Scope::Agent, mark, .. }) => run.apply_state(mark.as_ref()),
+            Fact::Run(RunFact::AgentDone { .. }) | Fact::Input(InputFact::SteerAcked { .. }) => {}
+            Fact::Run(RunFact::Suspended { .. }) => run.excused += 1,
+            Fact::Run(RunFact::Cancelling { reason, deadline_ms, .. }) => {
                 run.phase = RunPhase::Cancelling { reason: reason.clone(), deadline: *deadline_ms };
             }
-            Fact::SessionOpened { .. }
-            | Fact::SessionClosing { .. }
-            | Fact::SessionClosed { .. }
-            | Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. }
-            | Fact::AgentAdding(_)
-            | Fact::AgentAdded(_)
-            | Fact::AgentAddFailed(_)
-            | Fact::AgentRemoving(_)
-            | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_)
-            | Fact::HandoverRequested(_)
-            | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_)
-            | Fact::AgentAction(_)
-            | Fact::ToolInvoke(_)
-            | Fact::ToolResult(_)
-            | Fact::ProcessSpawned(_)
-            | Fact::ProcessProgress(_)
-            | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_)
-            | Fact::SystemEvent(_)
-            | Fact::UserMessage { .. }
-            | Fact::RunDone { .. }
-            | Fact::RunFailed { .. }
-            | Fact::RunCancelled { .. } => {}
+            Fact::Session(_)
+            | Fact::Member(_)
+            | Fact::Handover(_)
+            | Fact::Action(_)
+            | Fact::Unknown(_)
+            | Fact::Input(InputFact::UserMessage { .. })
+            | Fact::Run(RunFact::Done { .. } | RunFact::Failed { .. } | RunFact::Cancelled { .. }) => {}
         }
     }
 }

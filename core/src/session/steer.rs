@@ -5,7 +5,7 @@ use crate::id::{AgentId, MessageId, RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{Order, StopReason};
-use crate::protocol::entry::{Admission, Fact};
+use crate::protocol::entry::{Admission, Fact, InputFact, RunFact};
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::json::Json;
 use crate::protocol::steer::{Steer, SteerOutcome};
@@ -74,16 +74,16 @@ impl PendingSteers {
 impl State {
     /// Applies a fact to an input's place among the others.
     pub(super) fn apply_to_steered(&mut self, run_id: &RunId, fact: &Fact) {
-        if let Fact::TurnAdmitted { strategy, position, host_run_id, replaces, .. } = fact {
+        if let Fact::Input(InputFact::Admitted { strategy, position, host_run_id, replaces, .. }) = fact {
             match replaces {
                 Some(_) => self.apply_replacement(run_id, position.unwrap_or_default()),
                 None => self.apply_admitted(run_id, *strategy, host_run_id.as_ref()),
             }
         }
-        if let Fact::RunRestarted { .. } = fact {
+        if let Fact::Run(RunFact::Restarted { .. }) = fact {
             self.reset_steers(run_id);
         }
-        if let Fact::AgentSteerAcked { outcome, .. } = fact {
+        if let Fact::Input(InputFact::SteerAcked { outcome, .. }) = fact {
             self.apply_steer_ack(run_id, *outcome);
         }
     }
@@ -219,7 +219,7 @@ impl SessionRuntime {
         let ahead = place + usize::from(self.state.running.is_some());
         let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
         let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-        let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
+        let fact = Fact::Input(InputFact::Admitted { agent_id, strategy, position, host_run_id: None, replaces: None });
         self.record(now, fact, RecordContext::run(run_id));
     }
 
@@ -282,7 +282,7 @@ impl SessionRuntime {
         let Some(agent_id) = self.state.runs.get(host).and_then(|run| run.agent.clone()) else { return };
         let host_run_id = host.clone();
         let attempt = live.attempt;
-        let fact = Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome };
+        let fact = Fact::Input(InputFact::SteerAcked { agent_id, host_run_id, attempt, outcome });
         self.record(now, fact, RecordContext::agent(&run_id));
     }
 

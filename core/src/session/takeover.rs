@@ -4,7 +4,7 @@ use crate::id::{RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{AgentFailure, AgentPolicy, ErrorResponse, Invoke, OnOwnerLoss, Order, Resume};
-use crate::protocol::entry::Fact;
+use crate::protocol::entry::{Fact, RunFact};
 use crate::protocol::refusal::Code;
 use crate::session::attempt::{Attempt, LiveAttempt};
 use crate::session::ending::Ending;
@@ -145,10 +145,10 @@ impl SessionRuntime {
         let resumable = policy.on_owner_loss == OnOwnerLoss::Resume;
         let fact = if run.attempt == 0 {
             let deadline_ms = now.store.after(policy.run);
-            Fact::RunStarted { agent_id, attempt, request_id, deadline_ms, resumable }
+            Fact::Run(RunFact::Started { agent_id, attempt, request_id, deadline_ms, resumable })
         } else {
             self.counts.restarts += 1;
-            Fact::RunRestarted { agent_id, attempt, reason: after.reason(), resumable }
+            Fact::Run(RunFact::Restarted { agent_id, attempt, reason: after.reason(), resumable })
         };
         let seq = self.record(now, fact, RecordContext::run(run_id));
         self.order_attempt(now, run_id, seq, None);
@@ -162,7 +162,8 @@ impl SessionRuntime {
         let attempt = run.attempt;
         let reason = after.reason();
         self.counts.resumed += 1;
-        let seq = self.record(now, Fact::RunResumed { agent_id, attempt, reason }, RecordContext::run(run_id));
+        let seq =
+            self.record(now, Fact::Run(RunFact::Resumed { agent_id, attempt, reason }), RecordContext::run(run_id));
         self.order_attempt(now, run_id, seq, Some(from));
     }
 
@@ -284,7 +285,11 @@ impl SessionRuntime {
         let ordered = live.is_ordered;
         self.flush_text(now);
         self.checkpoint_text(now, &run_id);
-        self.record(now, Fact::RunSuspended { attempt, reason: "drain".to_owned() }, RecordContext::run(&run_id));
+        self.record(
+            now,
+            Fact::Run(RunFact::Suspended { attempt, reason: "drain".to_owned() }),
+            RecordContext::run(&run_id),
+        );
         let drop = Output::Order(Order::Drop { run_id, attempt });
         if ordered {
             self.outbox.push(drop);

@@ -11,7 +11,7 @@ use turnway_core::protocol::action::{
     ToolResult,
 };
 use turnway_core::protocol::agent::{AgentEvent, OnOwnerLoss};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{ActionFact, Fact};
 use turnway_core::protocol::json::Json;
 use turnway_core::session::Input;
 
@@ -49,7 +49,7 @@ impl Script {
     /// Returns the id of the n-th requested action; 0 is the last.
     fn action(&self, n: usize) -> EventId {
         let ids = self.log.iter().filter_map(|(_, entry)| {
-            let Fact::AgentAction(asked) = &entry.fact else { return None };
+            let Fact::Action(ActionFact::Requested(asked)) = &entry.fact else { return None };
             assert_eq!(asked.action_id, entry.id, "EV-C3");
             Some(asked.action_id)
         });
@@ -293,7 +293,7 @@ fn actions_are_bounded() {
     for _ in 0..300 {
         world.step("act t");
     }
-    let asked = world.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::AgentAction(_)));
+    let asked = world.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::Action(ActionFact::Requested(_))));
     assert_eq!(asked.count(), 256);
     world.step("crash");
 }

@@ -3,7 +3,7 @@ use crate::BEGUN;
 use crate::script::{Script, check};
 use turnway_core::limits;
 use turnway_core::protocol::agent::OnOwnerLoss;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::session::State;
 
 /// Returns the bytes of a fact's `data` as JSON.
@@ -20,7 +20,7 @@ fn text_checkpoints_fit_a_fact() {
         world.step(step);
     }
     let stretches = world.log.iter().filter_map(|(_, entry)| {
-        let Fact::AgentStreamDelta { text, .. } = &entry.fact else { return None };
+        let Fact::Run(RunFact::TextDelta { text, .. }) = &entry.fact else { return None };
         Some((text.reveal().len(), data_bytes(entry)))
     });
     let stretches: Vec<_> = stretches.collect();

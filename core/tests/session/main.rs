@@ -12,7 +12,7 @@ mod steer;
 
 use script::{Script, check, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, InputFact, RunFact};
 
 const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)";
 
@@ -282,7 +282,7 @@ fn every_attempt_gets_the_input_history() {
     let begun = format!("session.opened user.message admitted(a,Run) run.started {}", invoke(1));
     let again = format!("| run.restarted {} | run.restarted {}", invoke(2), invoke(3));
     assert_eq!(world.record.join(" "), format!("{begun} agent.invoke.started {again}"));
-    let names_it = |fact: &Fact| matches!(fact, Fact::UserMessage { history_sha256: Some(_), .. });
+    let names_it = |fact: &Fact| matches!(fact, Fact::Input(InputFact::UserMessage { history_sha256: Some(_), .. }));
     assert!(world.log.iter().any(|(_, entry)| names_it(&entry.fact)));
     for (epoch, entry) in &world.log {
         let fact = entry.to_json(&script::key(), turnway_core::id::Seq(1), *epoch);
@@ -319,7 +319,7 @@ fn text_is_recorded_in_bounded_stretches() {
     world.step(&format!("flood {}", text.len()));
     world.step("text y");
     assert!(world.record.iter().any(|word| word == "failed(too_large)"));
-    let facts = world.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::AgentStreamDelta { .. }));
+    let facts = world.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::Run(RunFact::TextDelta { .. })));
     assert_eq!(facts.count(), 256);
 }
 

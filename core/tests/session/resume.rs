@@ -1,7 +1,7 @@
 //! Attempts of resumable agents that continue under the next owner.
 use crate::script::{Script, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 
 const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)";
 
@@ -29,7 +29,7 @@ fn attempt_resumes_after_the_last_recorded_event() {
         world.step(step);
     }
     let hash = world.log.iter().find_map(|(_, entry)| {
-        let Fact::RunDone { text_sha256, .. } = &entry.fact else { return None };
+        let Fact::Run(RunFact::Done { text_sha256, .. }) = &entry.fact else { return None };
         Some(text_sha256.clone())
     });
     let hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";

@@ -14,7 +14,9 @@ use turnway_core::protocol::agent::{
     AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order, StopReason,
     TextKind,
 };
-use turnway_core::protocol::entry::{Entry, Fact, Scope};
+use turnway_core::protocol::entry::{
+    ActionFact, Entry, Fact, HandoverFact, InputFact, MemberFact, RunFact, Scope, SessionFact,
+};
 use turnway_core::protocol::handover::HandoverRequest;
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input as Request, Message, Role, Strategy};
@@ -320,7 +322,7 @@ impl Script {
             other => panic!("no such step: {other:?}"),
         };
         let asked = self.log.iter().rev().find_map(|(_, entry)| {
-            let Fact::HandoverRequested(asked) = &entry.fact else { return None };
+            let Fact::Handover(HandoverFact::Requested(asked)) = &entry.fact else { return None };
             Some(asked.handover_id)
         });
         let handover_id = asked.unwrap_or(EventId::new(Millis(1), 1));
@@ -427,42 +429,42 @@ fn shown(mark: Option<&EventMark>) -> String {
 #[expect(clippy::wildcard_enum_match_arm, reason = "most facts have no more to say than their name")]
 fn name(fact: &Fact) -> String {
     match fact {
-        Fact::RunFailed { code, retry_after_ms: Some(wait), agent_body, .. } => {
+        Fact::Run(RunFact::Failed { code, retry_after_ms: Some(wait), agent_body, .. }) => {
             let body = agent_body.as_ref().map_or("", Private::reveal);
             format!("failed({},{wait},{body})", code.as_str())
         }
-        Fact::RunFailed { code, .. } => format!("failed({})", code.as_str()),
-        Fact::RunDone { host_run_id: Some(_), .. } => "done(steered)".to_owned(),
-        Fact::RunDone { text_bytes, .. } => format!("done({text_bytes})"),
-        Fact::AgentSteerAcked { outcome, .. } => format!("steer({})", outcome.as_str()),
-        Fact::RunCancelled { reason, forced, .. } => {
+        Fact::Run(RunFact::Failed { code, .. }) => format!("failed({})", code.as_str()),
+        Fact::Run(RunFact::Done { host_run_id: Some(_), .. }) => "done(steered)".to_owned(),
+        Fact::Run(RunFact::Done { text_bytes, .. }) => format!("done({text_bytes})"),
+        Fact::Input(InputFact::SteerAcked { outcome, .. }) => format!("steer({})", outcome.as_str()),
+        Fact::Run(RunFact::Cancelled { reason, forced, .. }) => {
             format!("cancelled({reason}{})", if *forced { ",forced" } else { "" })
         }
-        Fact::TurnAdmitted { agent_id, strategy, position, replaces, .. } => {
+        Fact::Input(InputFact::Admitted { agent_id, strategy, position, replaces, .. }) => {
             let position = position.map(|position| format!(",{position}")).unwrap_or_default();
             let replaces = if replaces.is_some() { ",instead" } else { "" };
             format!("admitted({agent_id},{strategy:?}{position}{replaces})")
         }
-        Fact::AgentStreamDelta { offset, text, mark, .. } => {
+        Fact::Run(RunFact::TextDelta { offset, text, mark, .. }) => {
             format!("stretch({offset}+{}{})", text.reveal().len(), shown(mark.as_ref()))
         }
-        Fact::RunState { scope: Scope::Agent, mark: mark @ Some(_), .. } => {
+        Fact::Run(RunFact::State { scope: Scope::Agent, mark: mark @ Some(_), .. }) => {
             format!("run.state({})", shown(mark.as_ref()).trim_start())
         }
-        Fact::SessionNotice { name, .. } => name.clone(),
-        Fact::AgentSwitched { to, trigger, .. } => format!("switched({to},{trigger})"),
-        Fact::AgentAdding(asked) => format!("adding({})", asked.agent_id),
-        Fact::AgentAdded(done) if done.restored => format!("added({},again)", done.agent_id),
-        Fact::AgentAdded(done) => format!("added({})", done.agent_id),
-        Fact::AgentRemoving(asked) => format!("removing({})", asked.agent_id),
-        Fact::AgentRemoved(done) => format!("removed({})", done.agent_id),
-        Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
+        Fact::Session(SessionFact::Notice { name, .. }) => name.clone(),
+        Fact::Member(MemberFact::Switched { to, trigger, .. }) => format!("switched({to},{trigger})"),
+        Fact::Member(MemberFact::Adding(asked)) => format!("adding({})", asked.agent_id),
+        Fact::Member(MemberFact::Added(done)) if done.restored => format!("added({},again)", done.agent_id),
+        Fact::Member(MemberFact::Added(done)) => format!("added({})", done.agent_id),
+        Fact::Member(MemberFact::Removing(asked)) => format!("removing({})", asked.agent_id),
+        Fact::Member(MemberFact::Removed(done)) => format!("removed({})", done.agent_id),
+        Fact::Member(MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed)) => {
             format!("{}({})", failed.code.as_str(), failed.agent_id)
         }
-        Fact::HandoverRequested(asked) => format!("asked({})", asked.to),
-        Fact::HandoverConfirmed(done) => format!("confirmed({})", done.to),
-        Fact::HandoverRejected(ended) => format!("rejected({})", ended.why.as_str()),
-        Fact::ToolResult(ended) => crate::acting::shown(ended),
+        Fact::Handover(HandoverFact::Requested(asked)) => format!("asked({})", asked.to),
+        Fact::Handover(HandoverFact::Confirmed(done)) => format!("confirmed({})", done.to),
+        Fact::Handover(HandoverFact::Rejected(ended)) => format!("rejected({})", ended.why.as_str()),
+        Fact::Action(ActionFact::Ended(ended)) => crate::acting::shown(ended),
         other => other.name().to_owned(),
     }
 }

@@ -83,7 +83,7 @@ struct HttpEventBody<'a> {
     run_id: &'a QualifiedRun,
     session_id: &'a QualifiedSession,
     attempt: u32,
-    name: &'static str,
+    name: &'a str,
     seq: Seq,
     event: EventEnvelope<'a>,
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use turnway_bindings::channel::transcript::{Transcript, TranscriptMessage, TranscriptPage};
 use turnway_core::id::{RunId, Seq, SessionId};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use utoipa::ToSchema;
 
 /// Facts read first; each further step backwards reads twice as many as the one before.
@@ -104,7 +104,7 @@ async fn is_rolled_back(reader: &mut SessionFactReader, run_id: &RunId) -> Resul
     // A merged run cannot be the host of another one.
     for _ in 0..2 {
         let Some(end) = terminal_fact(reader, &run_id).await? else { return Ok(false) };
-        let Fact::RunDone { host_run_id: Some(host), .. } = &end.fact else {
+        let Fact::Run(RunFact::Done { host_run_id: Some(host), .. }) = &end.fact else {
             return Ok(end.fact.retracts_turn());
         };
         run_id.clone_from(host);

@@ -124,10 +124,8 @@ impl LinkMetrics {
                 "direction",
                 &Direction::NAMES,
             )?,
-            quic_restarts: workshop.counter(
-                "turnway_quic_breaks_total",
-                "Restarts of the QUIC listener after a failure of its socket.",
-            )?,
+            quic_restarts: workshop
+                .counter("turnway_quic_breaks_total", "Restarts of the QUIC listener after a failure of its socket.")?,
             held: workshop.gauges(
                 "turnway_link_held",
                 "Links that are admitted now, and requests that read pages, counted for their users.",

@@ -5,7 +5,7 @@ use super::faults::Faults;
 use super::fixtures;
 use super::world::{ScheduledEvent, World};
 use std::time::Duration;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::Strategy;
 
 /// Counts store operations and peer messages in one idle minute, after each session has had a turn and while each
@@ -66,7 +66,7 @@ pub fn failover_ms(seed: u64, blow: OwnerFailure) -> Option<u64> {
     for _ in 0..2000 {
         world.run(world.now + Duration::from_millis(10));
         let log = &world.ledger.chronicles.get(&key)?.log;
-        if log.iter().any(|(_, entry)| matches!(entry.fact, Fact::RunRestarted { .. })) {
+        if log.iter().any(|(_, entry)| matches!(entry.fact, Fact::Run(RunFact::Restarted { .. }))) {
             return u64::try_from((world.now - died).as_millis()).ok();
         }
     }
@@ -111,7 +111,7 @@ pub fn resume_ms(seed: u64, how: OwnerExit, age_s: u64) -> Option<u64> {
     while wait.is_none() {
         world.run(world.now + Duration::from_millis(10));
         let log = &world.ledger.chronicles.get(&key)?.log;
-        let goes_on = log.iter().any(|(_, entry)| matches!(entry.fact, Fact::RunResumed { .. }));
+        let goes_on = log.iter().any(|(_, entry)| matches!(entry.fact, Fact::Run(RunFact::Resumed { .. })));
         wait = goes_on.then(|| u64::try_from((world.now - gone).as_millis()).ok()).flatten();
         assert!(world.now - gone < Duration::from_secs(20), "G9: it goes on elsewhere (seed {seed})");
     }

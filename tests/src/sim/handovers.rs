@@ -6,7 +6,7 @@ use turnway_bindings::channel::command::LinkCommand;
 use turnway_core::id::EventId;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::AgentEvent;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, HandoverFact};
 use turnway_core::protocol::handover::HandoverRequest;
 
 fn wish(n: u64) -> AgentEvent {
@@ -36,7 +36,7 @@ pub(crate) fn asks(n: u64, mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
 impl World {
     /// Lets a client react to a handover request.
     pub(crate) fn prompted(&mut self, client: usize, entry: &Entry) {
-        let Fact::HandoverRequested(asked) = &entry.fact else { return };
+        let Fact::Handover(HandoverFact::Requested(asked)) = &entry.fact else { return };
         if matches!(self.clients[client].kind, Kind::Leaver | Kind::Prober) {
             return;
         }

@@ -258,44 +258,16 @@ pub(crate) fn request_id(command: &LinkCommand) -> Option<&RequestId> {
 
 /// Returns the request that a fact answers, for requests that are answered by facts alone.
 fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId> {
-    use turnway_core::protocol::entry::Fact;
+    use turnway_core::protocol::entry::{Fact, RunFact, SessionFact};
     match fact {
-        Fact::SessionClosed { request_id }
-        | Fact::RunCancelling { request_id, .. }
-        | Fact::SessionNotice { request_id, .. } => request_id.as_ref(),
-        Fact::SessionOpened { .. }
-        | Fact::SessionClosing { .. }
-        | Fact::AgentSwitched { .. }
-        | Fact::AgentAdding(_)
-        | Fact::AgentAdded(_)
-        | Fact::AgentAddFailed(_)
-        | Fact::AgentRemoving(_)
-        | Fact::AgentRemoved(_)
-        | Fact::AgentRemoveFailed(_)
-        | Fact::HandoverRequested(_)
-        | Fact::HandoverConfirmed(_)
-        | Fact::HandoverRejected(_)
-        | Fact::AgentAction(_)
-        | Fact::ToolInvoke(_)
-        | Fact::ToolResult(_)
-        | Fact::ProcessSpawned(_)
-        | Fact::ProcessProgress(_)
-        | Fact::ProcessExited(_)
-        | Fact::ProcessCanceled(_)
-        | Fact::SystemEvent(_)
-        | Fact::UserMessage { .. }
-        | Fact::TurnAdmitted { .. }
-        | Fact::AgentSteerAcked { .. }
-        | Fact::RunStarted { .. }
-        | Fact::RunRestarted { .. }
-        | Fact::AgentInvokeStarted { .. }
-        | Fact::AgentStreamDelta { .. }
-        | Fact::AgentInvokeDone { .. }
-        | Fact::RunState { .. }
-        | Fact::RunResumed { .. }
-        | Fact::RunSuspended { .. }
-        | Fact::RunDone { .. }
-        | Fact::RunFailed { .. }
-        | Fact::RunCancelled { .. } => None,
+        Fact::Session(SessionFact::Closed { request_id } | SessionFact::Notice { request_id, .. })
+        | Fact::Run(RunFact::Cancelling { request_id, .. }) => request_id.as_ref(),
+        Fact::Session(_)
+        | Fact::Member(_)
+        | Fact::Handover(_)
+        | Fact::Action(_)
+        | Fact::Input(_)
+        | Fact::Run(_)
+        | Fact::Unknown(_) => None,
     }
 }

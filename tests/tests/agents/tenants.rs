@@ -6,7 +6,7 @@ use std::sync::Arc;
 use turnway_core::id::{Epoch, EventId, MessageId, RunId, Seq, TenantId};
 use turnway_core::protocol::action::{ActionSpec, FactDelivery, ProcessReported};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{ActionFact, Entry, Fact};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 use turnway_core::time::Millis;
 
@@ -140,7 +140,7 @@ fn news(of: &Invoke) -> FactDelivery {
         causation_id: None,
         traceparent: None,
         run_id: Some(of.run_id.clone()),
-        fact: Fact::ProcessSpawned(told),
+        fact: Fact::Action(ActionFact::ProcessSpawned(told)),
     };
     FactDelivery {
         key: of.key.clone(),

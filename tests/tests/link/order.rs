@@ -9,7 +9,7 @@ use turnway_bindings::link::{Input, Output};
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, SessionFact};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
 
@@ -25,7 +25,7 @@ fn fact(of: &str, seq: u64, fact: Fact) -> Notification {
 
 /// Returns a fact that every link receives.
 fn notice() -> Fact {
-    Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None }
+    Fact::Session(SessionFact::Notice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None })
 }
 
 fn snapshot(of: &SessionId) -> Box<SessionStateSnapshot> {
@@ -203,7 +203,11 @@ fn closed_fact_answers_the_close_request() {
     board.ask("session_close", "s1", 1);
     board.ask("session_open", "s1", 2);
     assert_eq!(board.begun(), ["r1"]);
-    board.take(Input::Note(fact("s1", 4, Fact::SessionClosed { request_id: RequestId::parse("r1").ok() })));
+    board.take(Input::Note(fact(
+        "s1",
+        4,
+        Fact::Session(SessionFact::Closed { request_id: RequestId::parse("r1").ok() }),
+    )));
     assert_eq!(board.begun(), ["r1", "r2"]);
 }
 

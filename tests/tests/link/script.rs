@@ -10,7 +10,7 @@ use turnway_core::id::{Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq,
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::{Millis, Mono, Now};
 
@@ -77,7 +77,7 @@ pub(crate) fn fact(session: SessionId, seq: u64, fact: Fact) -> Notification {
 /// Returns a checkpoint, which is not written to the peer but counts as delivered bytes.
 pub(crate) fn silent_note(bytes: usize) -> Input {
     let text = Private("x".repeat(bytes));
-    Input::Note(fact(session(), 1, Fact::AgentStreamDelta { attempt: 1, offset: 0, text, mark: None }))
+    Input::Note(fact(session(), 1, Fact::Run(RunFact::TextDelta { attempt: 1, offset: 0, text, mark: None })))
 }
 
 pub(crate) fn refused_note() -> Input {

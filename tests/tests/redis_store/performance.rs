@@ -12,7 +12,7 @@ use turnway::config::redis::RedisUrl;
 use turnway::redis::{RedisConnection, RedisConnectionOptions};
 use turnway::store::Store;
 use turnway_core::id::{EventId, FenceToken, Seq};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, SessionFact};
 use turnway_core::store::{Append, Op, Reply};
 use turnway_core::time::Millis;
 use turnway_tests::real::redis::Redis;
@@ -42,7 +42,7 @@ fn tell(what: &str, mut took: Vec<Duration>) -> Duration {
 }
 
 pub(crate) fn append(session: &str, token: FenceToken, after: Seq, n: u64) -> Op {
-    let fact = Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".into(), request_id: None };
+    let fact = Fact::Session(SessionFact::Notice { name: "NO_ACTIVE_SPEAKING".into(), request_id: None });
     let entry = Entry {
         id: EventId::new(Millis(1_764_000_000_000), u128::from(n)),
         time: Millis(1_764_000_000_000),

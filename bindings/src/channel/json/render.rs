@@ -1,5 +1,5 @@
 //! Renders notifications to a link as JSON texts.
-//! A fact may be one message, two or three, or none: see [`FACT_MESSAGES`]. Only the last message carries `seq` and
+//! A fact may be one message, two or three, or none: see `FactKind::messages`. Only the last message carries `seq` and
 //! `epoch`, so a client that disconnects between them asks for the fact again.
 mod handover;
 mod members;
@@ -18,52 +18,9 @@ use turnway_core::id::{AgentId, Epoch, NodeId, RequestId, RunId, Seq, SessionId}
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{StopReason, TextKind};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{ActionFact, Entry, Fact, InputFact, RunFact, SessionFact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
-
-/// Every fact and the messages it is rendered as, in order. A message in parentheses is conditional; `event` is
-/// followed by its name. A notice named after an error code is rendered as `error`: a request failed. A fact
-/// without messages is sent as an `event` of its own type to a link whose `types` match it.
-pub const FACT_MESSAGES: &[(&str, &str)] = &[
-    ("session.opened", "session_opened"),
-    ("session.closing", "event SESSION_CLOSING"),
-    ("session.closed", "session_closed"),
-    ("session.notice", "event <its name>"),
-    ("agent.switched", "event ACTIVE_AGENT_CHANGED"),
-    ("agent.adding", "event ADDING_AGENT"),
-    ("agent.added", "event AGENT_ADDED"),
-    ("agent.add_failed", "error"),
-    ("agent.removing", "event AGENT_REMOVING"),
-    ("agent.removed", "event AGENT_REMOVED"),
-    ("agent.remove_failed", "error"),
-    ("handover.requested", "handover_prompt"),
-    ("handover.confirmed", "event HANDOVER_CONFIRMED"),
-    ("handover.rejected", "event HANDOVER_REJECTED"),
-    ("agent.action", ""),
-    ("tool.invoke", "tool_event tool.invoke"),
-    ("tool.result", "tool_event tool.result"),
-    ("process.spawned", ""),
-    ("process.progress", ""),
-    ("process.exited", ""),
-    ("process.canceled", ""),
-    ("system.event", ""),
-    ("user.message", "message"),
-    ("turn.admitted", "event TURN_ADMITTED"),
-    ("agent.steer.acked", "event STEER_ACK"),
-    ("run.started", "run_started"),
-    ("run.restarted", "event RUN_RESTARTED"),
-    ("run.resumed", "event RUN_RESUMED"),
-    ("agent.invoke.started", "event AGENT_STARTED"),
-    ("agent.stream.delta", ""),
-    ("agent.invoke.done", ""),
-    ("run.state", "state"),
-    ("run.suspended", "event RUN_SUSPENDED"),
-    ("run.cancelling", "event CANCEL_SENT"),
-    ("run.done", "done"),
-    ("run.failed", "error, done"),
-    ("run.cancelled", "(error,) event CANCELED, done"),
-];
 
 /// Renders one notification; `to` is called with each message in order.
 pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn FnMut(String)) {
@@ -267,79 +224,90 @@ impl<'a> FactWriter<'a, '_> {
     }
 }
 
-/// Writes the messages of a fact as listed in [`FACT_MESSAGES`].
+/// Writes the messages of a fact as its row in the table of its family lists them.
 fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) {
     match &entry.fact {
-        Fact::SessionOpened { agents, active_agent, request_id, user: _ } => {
+        Fact::Session(fact) => write_session_fact(tell, fact),
+        Fact::Member(_) => members::write_member_change(tell, &entry.fact),
+        Fact::Handover(_) => handover::write_handover(tell, &entry.fact),
+        Fact::Action(fact) => write_action_fact(tell, entry, asked, fact),
+        Fact::Input(InputFact::UserMessage { .. }) => write_user_message(tell, entry),
+        Fact::Input(InputFact::Admitted { .. } | InputFact::SteerAcked { .. }) => write_admission(tell, &entry.fact),
+        Fact::Run(fact) => write_run_fact(tell, entry, asked, fact),
+        Fact::Unknown(fact) => write_raw_fact(tell, entry, asked, &fact.data),
+    }
+}
+
+fn write_session_fact<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a SessionFact) {
+    match fact {
+        SessionFact::Opened { agents, active_agent, request_id, user: _ } => {
             let body = SessionOpenedPayload { agents, active_agent: Some(active_agent), snapshot: None };
             tell.write_final_message("session_opened", request_id, 320, body);
         }
-        Fact::SessionClosing { request_id } => {
+        SessionFact::Closing { request_id } => {
             let body = EventPayload { name: "SESSION_CLOSING", ..EventPayload::default() };
             tell.write_final_message("event", request_id, 256, body);
         }
-        Fact::SessionClosed { request_id } => {
+        SessionFact::Closed { request_id } => {
             tell.write_final_message("session_closed", request_id, 256, EmptyPayload {})
         }
-        Fact::SessionNotice { name, request_id } => members::write_notice(tell, name, request_id),
-        Fact::AgentSwitched { .. }
-        | Fact::AgentAdding(_)
-        | Fact::AgentAdded(_)
-        | Fact::AgentAddFailed(_)
-        | Fact::AgentRemoving(_)
-        | Fact::AgentRemoved(_)
-        | Fact::AgentRemoveFailed(_) => members::write_member_change(tell, &entry.fact),
-        Fact::HandoverRequested(_) | Fact::HandoverConfirmed(_) | Fact::HandoverRejected(_) => {
-            handover::write_handover(tell, &entry.fact);
-        }
-        Fact::AgentAction(asked_for) => write_raw_fact(tell, entry, asked, asked_for),
-        Fact::ToolInvoke(invoked) => write_tool_event(tell, entry, invoked),
-        Fact::ToolResult(ended) => write_tool_event(tell, entry, ended),
-        Fact::ProcessSpawned(told)
-        | Fact::ProcessProgress(told)
-        | Fact::ProcessExited(told)
-        | Fact::ProcessCanceled(told) => write_raw_fact(tell, entry, asked, told),
-        Fact::SystemEvent(told) => write_raw_fact(tell, entry, asked, told),
-        Fact::UserMessage { .. } => write_user_message(tell, entry),
-        Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => write_admission(tell, &entry.fact),
-        Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
+        SessionFact::Notice { name, request_id } => members::write_notice(tell, name, request_id),
+    }
+}
+
+fn write_action_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, fact: &'a ActionFact) {
+    match fact {
+        ActionFact::Requested(requested) => write_raw_fact(tell, entry, asked, requested),
+        ActionFact::Invoked(invoked) => write_tool_event(tell, entry, invoked),
+        ActionFact::Ended(ended) => write_tool_event(tell, entry, ended),
+        ActionFact::ProcessSpawned(reported)
+        | ActionFact::ProcessProgress(reported)
+        | ActionFact::ProcessExited(reported)
+        | ActionFact::ProcessCanceled(reported) => write_raw_fact(tell, entry, asked, reported),
+        ActionFact::SystemEvent(reported) => write_raw_fact(tell, entry, asked, reported),
+    }
+}
+
+fn write_run_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, fact: &'a RunFact) {
+    match fact {
+        RunFact::Started { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.write_final_message("run_started", request_id, 320, AttemptPayload { agent_id, attempt: *attempt });
         }
-        Fact::RunRestarted { agent_id, attempt, reason, resumable: _ } => {
+        RunFact::Restarted { agent_id, attempt, reason, resumable: _ } => {
             write_attempt_event(tell, "RUN_RESTARTED", Some(agent_id), *attempt, Some(reason));
         }
-        Fact::RunResumed { agent_id, attempt, reason } => {
+        RunFact::Resumed { agent_id, attempt, reason } => {
             write_attempt_event(tell, "RUN_RESUMED", Some(agent_id), *attempt, Some(reason));
         }
-        Fact::AgentInvokeStarted { agent_id, attempt } => {
+        RunFact::AgentStarted { agent_id, attempt } => {
             write_attempt_event(tell, "AGENT_STARTED", Some(agent_id), *attempt, None);
         }
-        Fact::AgentStreamDelta { attempt, offset, text, mark: _ } => {
+        RunFact::TextDelta { attempt, offset, text, mark: _ } => {
             let data = StreamDeltaPayload { attempt: *attempt, offset: *offset, text: text.reveal() };
             write_raw_fact(tell, entry, asked, data);
         }
-        Fact::AgentInvokeDone { agent_id, attempt } => {
+        RunFact::AgentDone { agent_id, attempt } => {
             write_raw_fact(tell, entry, asked, AttemptPayload { agent_id, attempt: *attempt });
         }
-        Fact::RunState { scope, state, detail, mark: _ } => {
+        RunFact::State { scope, state, detail, mark: _ } => {
             let body = StatePayload { scope: *scope, state, detail: detail.as_ref() };
             tell.write_final_message("state", &None, 320, body);
         }
-        Fact::RunSuspended { attempt, reason } => {
+        RunFact::Suspended { attempt, reason } => {
             write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, Some(reason))
         }
-        Fact::RunCancelling { reason, deadline_ms, request_id } => {
+        RunFact::Cancelling { reason, deadline_ms, request_id } => {
             let reason = Some(&**reason);
             let deadline_ts = Some(*deadline_ms);
             let body = EventPayload { name: "CANCEL_SENT", reason, deadline_ts, ..EventPayload::default() };
             tell.write_final_message("event", request_id, 320, body);
         }
-        Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => write_run_end(tell, &entry.fact),
+        RunFact::Done { .. } | RunFact::Failed { .. } | RunFact::Cancelled { .. } => write_run_end(tell, &entry.fact),
     }
 }
 
 fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
-    if let Fact::UserMessage { message_id, request_id, user, message, agent_id, .. } = &entry.fact {
+    if let Fact::Input(InputFact::UserMessage { message_id, request_id, user, message, agent_id, .. }) = &entry.fact {
         let content = &message.content;
         let agent_id = agent_id.as_ref();
         let body = UserMessagePayload { role: "user", message, content, message_id, user_id: user, agent_id };
@@ -349,7 +317,7 @@ fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
 
 /// Writes the admission of an input, or the agent's answer to a steered input.
 fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
-    if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id, replaces } = fact {
+    if let Fact::Input(InputFact::Admitted { agent_id, strategy, position, host_run_id, replaces }) = fact {
         let agent_id = Some(agent_id);
         let strategy = Some(*strategy);
         let position = *position;
@@ -366,7 +334,7 @@ fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
             ..EventPayload::default()
         });
     }
-    if let Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } = fact {
+    if let Fact::Input(InputFact::SteerAcked { agent_id, host_run_id, attempt, outcome }) = fact {
         let agent_id = Some(agent_id);
         let host_run_id = Some(host_run_id);
         let name = "STEER_ACK";
@@ -398,12 +366,14 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         usage: None,
         host_run_id: None,
     };
-    if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
+    if let Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ }) = fact {
         let usage = usage.as_ref();
         let host_run_id = host_run_id.as_ref();
         tell.write_done(DonePayload { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
     }
-    if let Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes } = fact {
+    if let Fact::Run(RunFact::Failed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes }) =
+        fact
+    {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
         let stop = if late { StopReason::Timeout } else { StopReason::Error };
         let agent_code = agent_code.as_deref();
@@ -412,7 +382,7 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         tell.write_error(*code, message, true, (*retry_after_ms, detail));
         tell.write_done(done("failed", stop, text_bytes, attempt));
     }
-    if let Fact::RunCancelled { attempt, reason, forced, text_bytes } = fact {
+    if let Fact::Run(RunFact::Cancelled { attempt, reason, forced, text_bytes }) = fact {
         if *forced {
             let message = "the agent did not acknowledge the cancel in time";
             tell.write_error(Code::CancelTimeout, message, false, (None, ErrorDetailPayload::default()));

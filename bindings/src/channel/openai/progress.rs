@@ -3,7 +3,7 @@ use super::ChatError;
 use crate::channel::notification::Notification;
 use turnway_core::id::RunId;
 use turnway_core::protocol::agent::{StopReason, TextKind};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::Code;
 
@@ -102,22 +102,22 @@ impl Progress {
     }
 
     fn handle_fact<'n>(&mut self, fact: &'n Fact, to: &mut dyn FnMut(ChatEvent<'n>)) {
-        if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact
+        if let Fact::Run(RunFact::Started { attempt, .. } | RunFact::Restarted { attempt, .. }) = fact
             && *attempt >= self.attempt
         {
             self.begin_attempt(*attempt, to);
         }
-        if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, .. } = fact {
+        if let Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, usage, .. }) = fact {
             if (*attempt, *text_bytes) != (self.attempt, self.offset) {
                 return self.fail(ChatError::new(Code::InternalError, TEXT_GAP_MESSAGE).not_retryable(), to);
             }
             self.ended = true;
             to(ChatEvent::Done(*stop_reason, usage.as_ref()));
         }
-        if let Fact::RunFailed { code, message, agent_code, retry_after_ms, .. } = fact {
+        if let Fact::Run(RunFact::Failed { code, message, agent_code, retry_after_ms, .. }) = fact {
             self.fail(ChatError::turn_failed(*code, message, agent_code.as_deref(), *retry_after_ms), to);
         }
-        if let Fact::RunCancelled { reason, .. } = fact {
+        if let Fact::Run(RunFact::Cancelled { reason, .. }) = fact {
             self.fail(ChatError::turn_cancelled(reason), to);
         }
     }

@@ -26,7 +26,7 @@ fn agent() -> AgentId {
 }
 
 fn asked() -> Fact {
-    Fact::UserMessage {
+    Fact::Input(InputFact::UserMessage {
         message_id: MessageId::parse("m1").expect("a name"),
         request_id: None,
         user: UserId::parse("ann").expect("a name"),
@@ -35,7 +35,7 @@ fn asked() -> Fact {
         agent_id: None,
         strategy: Strategy::Enqueue,
         metadata: None,
-    }
+    })
 }
 
 fn after(facts: Vec<Fact>) -> Value {
@@ -43,7 +43,7 @@ fn after(facts: Vec<Fact>) -> Value {
     for (n, fact) in (1..).zip(facts) {
         run.apply(Seq(n), &entry(n * 10, fact));
         let mut other =
-            entry(1, Fact::RunCancelled { attempt: 9, reason: String::new(), forced: false, text_bytes: 9 });
+            entry(1, Fact::Run(RunFact::Cancelled { attempt: 9, reason: String::new(), forced: false, text_bytes: 9 }));
         other.run_id = RunId::parse(&format!("s1.{}", "b".repeat(26))).ok();
         run.apply(Seq(n + 100), &other);
     }
@@ -60,22 +60,22 @@ fn run_view_is_derived_from_its_facts() {
     let begun = || {
         vec![
             asked(),
-            Fact::TurnAdmitted {
+            Fact::Input(InputFact::Admitted {
                 agent_id: agent(),
                 strategy: Admission::Run,
                 position: None,
                 host_run_id: None,
                 replaces: None,
-            },
-            Fact::RunStarted {
+            }),
+            Fact::Run(RunFact::Started {
                 agent_id: agent(),
                 attempt: 1,
                 request_id: None,
                 deadline_ms: Millis(9),
                 resumable: false,
-            },
-            Fact::AgentInvokeStarted { agent_id: agent(), attempt: 1 },
-            Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("hö".to_owned()), mark: None },
+            }),
+            Fact::Run(RunFact::AgentStarted { agent_id: agent(), attempt: 1 }),
+            Fact::Run(RunFact::TextDelta { attempt: 1, offset: 0, text: Private("hö".to_owned()), mark: None }),
         ]
     };
     let status = |facts: Vec<Fact>| after(facts)["status"].clone();
@@ -86,21 +86,29 @@ fn run_view_is_derived_from_its_facts() {
         "agent_id": "a", "attempt": 1, "text_bytes": 3, "created_ts": 10, "started_ts": 30, "seq": 5});
     assert_eq!(running, expected);
     let with = |fact: Fact| after([begun(), vec![fact]].concat());
-    let restarted = with(Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: reason(), resumable: false });
+    let restarted =
+        with(Fact::Run(RunFact::Restarted { agent_id: agent(), attempt: 2, reason: reason(), resumable: false }));
     assert_eq!((&restarted["status"], &restarted["text_bytes"]), (&"ROUTING".into(), &0.into()));
-    let cancelling = Fact::RunCancelling { reason: reason(), deadline_ms: Millis(9), request_id: None };
+    let cancelling = Fact::Run(RunFact::Cancelling { reason: reason(), deadline_ms: Millis(9), request_id: None });
     assert_eq!(with(cancelling)["status"], "CANCELLING");
     let usage = Some(Json(json!({"tokens": 1})));
     let stop_reason = StopReason::EndTurn;
     let text_sha256 = String::new();
-    let done = with(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 3, text_sha256, usage, host_run_id: None });
+    let done = with(Fact::Run(RunFact::Done {
+        attempt: 1,
+        stop_reason,
+        text_bytes: 3,
+        text_sha256,
+        usage,
+        host_run_id: None,
+    }));
     assert_eq!(
         (&done["status"], &done["usage"]["tokens"], &done["ended_ts"]),
         (&"completed".into(), &1.into(), &60.into())
     );
     let code = Code::AgentTimeout;
     let message = "late".to_owned();
-    let failed = with(Fact::RunFailed {
+    let failed = with(Fact::Run(RunFact::Failed {
         attempt: 1,
         code,
         message,
@@ -108,9 +116,9 @@ fn run_view_is_derived_from_its_facts() {
         retry_after_ms: None,
         agent_body: None,
         text_bytes: 3,
-    });
+    }));
     assert_eq!(failed["error"], json!({"code": "agent_timeout", "message": "late", "retryable": true}));
-    let cancelled = with(Fact::RunCancelled { attempt: 1, reason: reason(), forced: true, text_bytes: 2 });
+    let cancelled = with(Fact::Run(RunFact::Cancelled { attempt: 1, reason: reason(), forced: true, text_bytes: 2 }));
     assert_eq!((&cancelled["status"], &cancelled["text_bytes"]), (&"cancelled".into(), &2.into()));
 }
 
@@ -118,12 +126,8 @@ fn run_view_is_derived_from_its_facts() {
 #[test]
 fn steered_input_names_its_host_run() {
     let host = || RunId::parse(&format!("s1.{}", "h".repeat(26))).ok();
-    let admitted = |strategy, host_run_id| Fact::TurnAdmitted {
-        agent_id: agent(),
-        strategy,
-        position: None,
-        host_run_id,
-        replaces: None,
+    let admitted = |strategy, host_run_id| {
+        Fact::Input(InputFact::Admitted { agent_id: agent(), strategy, position: None, host_run_id, replaces: None })
     };
     let handed = || vec![asked(), admitted(Admission::Steered, host())];
     assert_eq!(after(handed())["host_run_id"], json!(host()));
@@ -131,7 +135,14 @@ fn steered_input_names_its_host_run() {
     assert_eq!(after(back).get("host_run_id"), None);
     let stop_reason = StopReason::Steered;
     let text_sha256 = String::new();
-    let end = Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id: host() };
+    let end = Fact::Run(RunFact::Done {
+        attempt: 0,
+        stop_reason,
+        text_bytes: 0,
+        text_sha256,
+        usage: None,
+        host_run_id: host(),
+    });
     let ended = after([handed(), vec![end]].concat());
     assert_eq!((&ended["status"], &ended["host_run_id"]), (&json!("completed"), &json!(host())));
 }

@@ -89,7 +89,7 @@ mod tests {
     use std::sync::Arc;
     use turnway_core::id::{EventId, SessionId};
     use turnway_core::protocol::agent::StopReason;
-    use turnway_core::protocol::entry::{Entry, Fact};
+    use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 
     fn session() -> SessionId {
         SessionId::parse("s1").expect("a name")
@@ -116,11 +116,11 @@ mod tests {
     fn done() -> Fact {
         let stop_reason = StopReason::EndTurn;
         let text_sha256 = String::new();
-        Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id: None }
+        Fact::Run(RunFact::Done { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id: None })
     }
 
     fn suspended() -> Fact {
-        Fact::RunSuspended { attempt: 1, reason: String::new() }
+        Fact::Run(RunFact::Suspended { attempt: 1, reason: String::new() })
     }
 
     fn ids(types: &str, run_id: Option<RunId>) -> (Vec<String>, bool) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use turnway_core::id::RunId;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::time::Millis;
 
 /// One reader of one turn.
@@ -58,7 +58,7 @@ impl TurnStream {
                 if self.resumed_at.covers(*seq, *epoch) && !self.is_over {
                     return;
                 }
-                if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = &entry.fact {
+                if let Fact::Run(RunFact::Started { attempt, .. } | RunFact::Restarted { attempt, .. }) = &entry.fact {
                     (self.position.attempt, self.position.offset) = (*attempt, 0);
                 }
                 (self.position.seq, self.position.epoch) = (*seq, *epoch);

@@ -31,7 +31,7 @@ fn asked(letter: &str) -> Arc<Entry> {
     let content = Content::Text(format!("{letter}?"));
     entry(
         letter,
-        Fact::UserMessage {
+        Fact::Input(InputFact::UserMessage {
             message_id: MessageId::parse(letter).expect("a name"),
             request_id: None,
             user: UserId::parse("ann").expect("a name"),
@@ -40,20 +40,20 @@ fn asked(letter: &str) -> Arc<Entry> {
             agent_id: None,
             strategy: Strategy::Enqueue,
             metadata: None,
-        },
+        }),
     )
 }
 
 fn admitted(letter: &str) -> Arc<Entry> {
     entry(
         letter,
-        Fact::TurnAdmitted {
+        Fact::Input(InputFact::Admitted {
             agent_id: agent("a"),
             strategy: Admission::Run,
             position: None,
             host_run_id: None,
             replaces: None,
-        },
+        }),
     )
 }
 
@@ -61,20 +61,29 @@ fn started(letter: &str, attempt: u32) -> Arc<Entry> {
     let agent_id = agent("a");
     let reason = String::new();
     let fact = match attempt {
-        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false },
-        _ => Fact::RunRestarted { agent_id, attempt, reason, resumable: false },
+        1 => Fact::Run(RunFact::Started {
+            agent_id,
+            attempt,
+            request_id: None,
+            deadline_ms: Millis(9),
+            resumable: false,
+        }),
+        _ => Fact::Run(RunFact::Restarted { agent_id, attempt, reason, resumable: false }),
     };
     entry(letter, fact)
 }
 
 fn text(letter: &str, attempt: u32, offset: u64, text: &str) -> Arc<Entry> {
-    entry(letter, Fact::AgentStreamDelta { attempt, offset, text: Private(text.to_owned()), mark: None })
+    entry(letter, Fact::Run(RunFact::TextDelta { attempt, offset, text: Private(text.to_owned()), mark: None }))
 }
 
 fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
     let stop_reason = StopReason::EndTurn;
     let text_sha256 = String::new();
-    entry(letter, Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None })
+    entry(
+        letter,
+        Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None }),
+    )
 }
 
 fn cancelled(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
@@ -82,14 +91,17 @@ fn cancelled(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
 }
 
 fn cancelled_by(reason: &str, letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
-    entry(letter, Fact::RunCancelled { attempt, reason: reason.to_owned(), forced: false, text_bytes })
+    entry(letter, Fact::Run(RunFact::Cancelled { attempt, reason: reason.to_owned(), forced: false, text_bytes }))
 }
 
 fn taken_in(letter: &str, host: &str) -> Arc<Entry> {
     let stop_reason = StopReason::Steered;
     let text_sha256 = String::new();
     let host_run_id = Some(run(host));
-    entry(letter, Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id })
+    entry(
+        letter,
+        Fact::Run(RunFact::Done { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id }),
+    )
 }
 
 /// Returns three turns: one with a restart and more text than counts, one that waits and never starts, and one that

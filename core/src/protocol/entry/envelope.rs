@@ -1,7 +1,6 @@
 //! The metadata of a fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
-use super::{Fact, parse};
+use super::{Fact, RunFact, parse};
 use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
-use crate::protocol::json::json_bytes;
 use crate::time::Millis;
 use serde::Serialize;
 use std::sync::Arc;
@@ -60,59 +59,17 @@ impl Entry {
     }
     /// Returns the fact as everyone but operators may see it: without the body of an agent's error.
     pub fn for_users(self: &Arc<Self>) -> Arc<Self> {
-        if !matches!(&self.fact, Fact::RunFailed { agent_body: Some(_), .. }) {
+        if !matches!(&self.fact, Fact::Run(RunFact::Failed { agent_body: Some(_), .. })) {
             return Arc::clone(self);
         }
         let mut entry = Self::clone(self);
-        if let Fact::RunFailed { agent_body, .. } = &mut entry.fact {
+        if let Fact::Run(RunFact::Failed { agent_body, .. }) = &mut entry.fact {
             *agent_body = None;
         }
         Arc::new(entry)
     }
     /// Returns an estimate, in bytes, of the fact's size in a queue, a read or a frame; the same on every node.
     pub fn weight(&self) -> usize {
-        let content = match &self.fact {
-            Fact::UserMessage { message, .. } => match &message.content {
-                crate::protocol::input::Content::Text(text) => text.len(),
-                crate::protocol::input::Content::Parts(parts) => parts.len() * 512,
-            },
-            Fact::AgentStreamDelta { text, .. } => text.reveal().len(),
-            Fact::HandoverRequested(asked) => asked.reason.reveal().len() + asked.summary.reveal().len(),
-            Fact::AgentAction(asked) => asked.what.weight(),
-            Fact::ToolInvoke(invoked) => json_bytes(&invoked.args),
-            Fact::ToolResult(ended) => json_bytes(&(&ended.result, &ended.error)),
-            Fact::ProcessSpawned(told)
-            | Fact::ProcessProgress(told)
-            | Fact::ProcessExited(told)
-            | Fact::ProcessCanceled(told) => json_bytes(&told.data),
-            Fact::SystemEvent(told) => json_bytes(&told.data),
-            Fact::RunFailed { agent_body, .. } => agent_body.as_ref().map_or(0, |body| body.reveal().len()),
-            Fact::SessionOpened { .. }
-            | Fact::SessionClosing { .. }
-            | Fact::SessionClosed { .. }
-            | Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. }
-            | Fact::AgentAdding(_)
-            | Fact::AgentAdded(_)
-            | Fact::AgentAddFailed(_)
-            | Fact::AgentRemoving(_)
-            | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_)
-            | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_)
-            | Fact::TurnAdmitted { .. }
-            | Fact::AgentSteerAcked { .. }
-            | Fact::RunStarted { .. }
-            | Fact::RunRestarted { .. }
-            | Fact::RunResumed { .. }
-            | Fact::AgentInvokeStarted { .. }
-            | Fact::AgentInvokeDone { .. }
-            | Fact::RunState { .. }
-            | Fact::RunSuspended { .. }
-            | Fact::RunCancelling { .. }
-            | Fact::RunDone { .. }
-            | Fact::RunCancelled { .. } => 0,
-        };
-        content + 512
+        self.fact.content_bytes() + 512
     }
 }

@@ -1,67 +1,78 @@
-//! Classification of facts by their type.
-use super::{Fact, REPLACED, ROLLED_BACK, Scope};
+//! The properties of facts, from the tables of the families.
+use super::{ActionFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact};
+use crate::protocol::json::json_bytes;
 
 impl Fact {
-    /// Returns the fact's `type` on the wire.
-    pub fn name(&self) -> &'static str {
+    /// Returns the rows of all tables, family by family.
+    pub fn kinds() -> impl Iterator<Item = &'static FactKind> {
+        [
+            SessionFact::KINDS,
+            MemberFact::KINDS,
+            HandoverFact::KINDS,
+            ActionFact::KINDS,
+            InputFact::KINDS,
+            RunFact::KINDS,
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Returns the fact's row in the table of its family; `None` for a fact of a newer release.
+    fn kind(&self) -> Option<&'static FactKind> {
         match self {
-            Self::SessionOpened { .. } => "session.opened",
-            Self::SessionClosing { .. } => "session.closing",
-            Self::SessionClosed { .. } => "session.closed",
-            Self::SessionNotice { .. } => "session.notice",
-            Self::AgentSwitched { .. } => "agent.switched",
-            Self::AgentAdding(_) => "agent.adding",
-            Self::AgentAdded(_) => "agent.added",
-            Self::AgentAddFailed(_) => "agent.add_failed",
-            Self::AgentRemoving(_) => "agent.removing",
-            Self::AgentRemoved(_) => "agent.removed",
-            Self::AgentRemoveFailed(_) => "agent.remove_failed",
-            Self::HandoverRequested(_) => "handover.requested",
-            Self::HandoverConfirmed(_) => "handover.confirmed",
-            Self::HandoverRejected(_) => "handover.rejected",
-            Self::AgentAction(_) => "agent.action",
-            Self::ToolInvoke(_) => "tool.invoke",
-            Self::ToolResult(_) => "tool.result",
-            Self::ProcessSpawned(_) => "process.spawned",
-            Self::ProcessProgress(_) => "process.progress",
-            Self::ProcessExited(_) => "process.exited",
-            Self::ProcessCanceled(_) => "process.canceled",
-            Self::SystemEvent(_) => "system.event",
-            Self::UserMessage { .. } => "user.message",
-            Self::TurnAdmitted { .. } => "turn.admitted",
-            Self::AgentSteerAcked { .. } => "agent.steer.acked",
-            Self::RunStarted { .. } => "run.started",
-            Self::RunRestarted { .. } => "run.restarted",
-            Self::RunResumed { .. } => "run.resumed",
-            Self::AgentInvokeStarted { .. } => "agent.invoke.started",
-            Self::AgentStreamDelta { .. } => "agent.stream.delta",
-            Self::AgentInvokeDone { .. } => "agent.invoke.done",
-            Self::RunState { .. } => "run.state",
-            Self::RunSuspended { .. } => "run.suspended",
-            Self::RunCancelling { .. } => "run.cancelling",
-            Self::RunDone { .. } => "run.done",
-            Self::RunFailed { .. } => "run.failed",
-            Self::RunCancelled { .. } => "run.cancelled",
+            Self::Session(fact) => Some(fact.kind()),
+            Self::Member(fact) => Some(fact.kind()),
+            Self::Handover(fact) => Some(fact.kind()),
+            Self::Action(fact) => Some(fact.kind()),
+            Self::Input(fact) => Some(fact.kind()),
+            Self::Run(fact) => Some(fact.kind()),
+            Self::Unknown(_) => None,
         }
     }
+
+    /// Returns the fact's `type` on the wire.
+    pub fn name(&self) -> &str {
+        if let Self::Unknown(fact) = self {
+            return &fact.name;
+        }
+        self.kind().map_or("", |kind| kind.name)
+    }
+
+    /// Returns whether subscribers get the fact only if their `types` name it.
+    pub fn is_on_request(&self) -> bool {
+        self.kind().is_none_or(|kind| kind.messages.is_empty())
+    }
+
     /// Returns whether the fact ends a turn that is to be treated as never asked.
     pub fn retracts_turn(&self) -> bool {
-        matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
+        matches!(self, Self::Run(fact) if fact.retracts_turn())
     }
+
     /// Returns whether a transaction begins with the fact; the fact's id then names the transaction.
     pub fn starts_transaction(&self) -> bool {
-        matches!(
-            self,
-            Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_)
-        )
+        self.kind().is_some_and(|kind| kind.starts_transaction)
     }
+
     /// Returns whether the fact may wait and be written with the next fact, because it only records that an attempt
     /// goes well. Effects that depend on such a fact, such as steering a started run, wait for it in the outbox.
     pub fn is_deferrable(&self) -> bool {
-        matches!(self, Self::AgentInvokeStarted { .. } | Self::RunState { scope: Scope::Run, .. })
+        matches!(self, Self::Run(fact) if fact.is_deferrable())
     }
+
     /// Returns whether the fact ends a turn.
     pub fn is_terminal(&self) -> bool {
-        matches!(self, Self::RunDone { .. } | Self::RunFailed { .. } | Self::RunCancelled { .. })
+        self.kind().is_some_and(|kind| kind.ends_turn)
+    }
+
+    /// Returns the bytes of content, in addition to the fixed weight of a fact.
+    pub(super) fn content_bytes(&self) -> usize {
+        match self {
+            Self::Session(_) | Self::Member(_) => 0,
+            Self::Handover(fact) => fact.content_bytes(),
+            Self::Action(fact) => fact.content_bytes(),
+            Self::Input(fact) => fact.content_bytes(),
+            Self::Run(fact) => fact.content_bytes(),
+            Self::Unknown(fact) => fact.name.len() + json_bytes(&fact.data),
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Parsing of stored envelopes without intermediate copies: with flattened fields serde would buffer everything
 //! twice, and a node that takes over thousands of sessions reads all of their facts.
-use super::{Entry, Envelope, Fact};
+use super::{
+    ActionFact, Entry, Envelope, Fact, HandoverFact, InputFact, MemberFact, RunFact, SessionFact, UnknownFact,
+};
 use crate::id::{Epoch, EventId, RunId, Seq};
+use crate::protocol::json::Json;
 use crate::time::Millis;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
@@ -86,10 +89,30 @@ fn parse_flat(json: &str) -> Result<FlatEnvelope<'_>, Error> {
 }
 
 fn into_entry(flat: FlatEnvelope<'_>) -> Result<Entry, Error> {
-    let parts = FactParts { kind: Some(&flat.kind), data: flat.data };
-    let fact = Fact::deserialize(MapAccessDeserializer::new(parts))?;
+    let fact = parse_fact(&flat.kind, flat.data)?;
     let FlatEnvelope { id, time, source, correlation_id, causation_id, traceparent, run_id, .. } = flat;
     Ok(Entry { id, time, source, correlation_id, causation_id, traceparent, run_id, fact })
+}
+
+/// Parses a fact by its type; a type of a newer release is kept as it is.
+fn parse_fact(name: &str, data: Option<&RawValue>) -> Result<Fact, Error> {
+    let parts = MapAccessDeserializer::new(FactParts { kind: Some(name), data });
+    if RunFact::has(name) {
+        RunFact::deserialize(parts).map(Fact::Run)
+    } else if InputFact::has(name) {
+        InputFact::deserialize(parts).map(Fact::Input)
+    } else if SessionFact::has(name) {
+        SessionFact::deserialize(parts).map(Fact::Session)
+    } else if MemberFact::has(name) {
+        MemberFact::deserialize(parts).map(Fact::Member)
+    } else if HandoverFact::has(name) {
+        HandoverFact::deserialize(parts).map(Fact::Handover)
+    } else if ActionFact::has(name) {
+        ActionFact::deserialize(parts).map(Fact::Action)
+    } else {
+        let data = data.map(Json::deserialize).transpose()?;
+        Ok(Fact::Unknown(Box::new(UnknownFact { name: name.to_owned(), data })))
+    }
 }
 
 /// Reads a fact without a position, as sent by other nodes. It must be read from JSON text, since a fact may have

@@ -2,7 +2,7 @@
 use super::*;
 use crate::id::EventId;
 use crate::private::Private;
-use crate::protocol::entry::Fact;
+use crate::protocol::entry::{Fact, RunFact};
 
 /// Returns a fact of this weight.
 fn fact(weight: usize) -> Arc<Entry> {
@@ -14,7 +14,7 @@ fn fact(weight: usize) -> Arc<Entry> {
         causation_id: None,
         traceparent: None,
         run_id: None,
-        fact: Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("x".repeat(bytes)), mark: None },
+        fact: Fact::Run(RunFact::TextDelta { attempt: 1, offset: 0, text: Private("x".repeat(bytes)), mark: None }),
     };
     Arc::new(with_text(weight - with_text(0).weight()))
 }

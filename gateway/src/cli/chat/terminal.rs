@@ -116,6 +116,8 @@ impl Terminal {
         let printer = editor.create_external_printer()?;
         let shared = Arc::clone(&self.shared);
         let printing = Arc::clone(&self.shared);
+        // Before the threads, because the printing thread ends with the editor's.
+        self.shared.enter(EditorPhase::Starting);
         std::thread::spawn(move || run_printer(&printing, printer));
         std::thread::spawn(move || run_editor(&shared, editor, sender));
         Ok(typed)

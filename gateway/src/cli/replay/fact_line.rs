@@ -147,7 +147,7 @@ fn data_text(body: &Map<String, Value>, chars_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnway_bindings::channel::json::render::FACT_MESSAGES;
+    use turnway_core::protocol::entry::Fact;
 
     fn object(value: Value) -> Map<String, Value> {
         let Value::Object(body) = value else { panic!("an object") };
@@ -178,7 +178,9 @@ mod tests {
 
     #[test]
     fn message_is_labelled_with_its_fact() {
-        for (fact, shown) in FACT_MESSAGES {
+        for kind in Fact::kinds() {
+            let fact = kind.name;
+            let shown = kind.messages;
             let last = shown.split(", ").last().unwrap_or_default();
             let body = match last.split_once(' ').unwrap_or((last, "")) {
                 ("", _) => json!({"type": "event", "name": fact}),
@@ -195,7 +197,7 @@ mod tests {
             };
             let body = object(body);
             let place = Place { seq: 1, epoch: None, ts: None };
-            assert_eq!(FactLine { place, body: &body, done: None }.fact_type(), *fact, "{shown}");
+            assert_eq!(FactLine { place, body: &body, done: None }.fact_type(), fact, "{shown}");
         }
     }
 }

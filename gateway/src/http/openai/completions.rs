@@ -168,7 +168,8 @@ async fn read_call(long_calls: &LongRequestSlots, headers: &HeaderMap, body: Bod
 /// Returns a new id, for a call that did not name itself.
 fn new_event_id(now: Millis) -> Result<EventId, OpenAiError> {
     let mut chance = [0; 16];
-    getrandom::fill(&mut chance).map_err(|_| ChatError::new(Code::InternalError, "the system provides no randomness"))?;
+    getrandom::fill(&mut chance)
+        .map_err(|_| ChatError::new(Code::InternalError, "the system provides no randomness"))?;
     Ok(EventId::new(now, u128::from_be_bytes(chance)))
 }
 

@@ -4,7 +4,7 @@ use crate::sim::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentEventId, EventId, RunId};
 use turnway_core::protocol::action::{ActionSpec, ToolExecution};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{ActionFact, Entry, Fact, SessionFact};
 
 /// Actions of one session so far.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl ActionHistory {
         let name = entry.fact.name();
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is part of an action")]
         match &entry.fact {
-            Fact::AgentAction(asked) => {
+            Fact::Action(ActionFact::Requested(asked)) => {
                 assert_eq!(asked.action_id, entry.id, "EV-C3: an action has the name of its first fact");
                 if let (Some(run_id), Some(name)) = (&entry.run_id, &asked.name) {
                     let first = self.names.insert((run_id.clone(), name.clone()));
@@ -51,16 +51,18 @@ impl ActionHistory {
                     self.open.insert(asked.action_id, Step::Asked);
                 }
             }
-            Fact::ToolInvoke(told) => self.goes_on(told.action_id, &[Step::Asked], Step::Begun, name),
-            Fact::ProcessSpawned(told) => self.goes_on(told.action_id, &[Step::Begun], Step::Spawned, name),
-            Fact::ProcessProgress(told) => {
+            Fact::Action(ActionFact::Invoked(told)) => self.goes_on(told.action_id, &[Step::Asked], Step::Begun, name),
+            Fact::Action(ActionFact::ProcessSpawned(told)) => {
+                self.goes_on(told.action_id, &[Step::Begun], Step::Spawned, name)
+            }
+            Fact::Action(ActionFact::ProcessProgress(told)) => {
                 let step = self.open.get(&told.action_id).copied().unwrap_or(Step::Asked);
                 self.goes_on(told.action_id, &[Step::Begun, Step::Spawned], step, name);
             }
-            Fact::ProcessExited(told) | Fact::ProcessCanceled(told) => {
+            Fact::Action(ActionFact::ProcessExited(told) | ActionFact::ProcessCanceled(told)) => {
                 self.goes_on(told.action_id, &[Step::Spawned], Step::Exited, name);
             }
-            Fact::ToolResult(told) => {
+            Fact::Action(ActionFact::Ended(told)) => {
                 let step = self.open.remove(&told.action_id);
                 let step = step.unwrap_or_else(|| panic!("EV-E5: what ends was open: {}", told.action_id));
                 assert_ne!(step, Step::Spawned, "EV-E6: its process ends first: {}", told.action_id);
@@ -68,7 +70,7 @@ impl ActionHistory {
                 let begun = step != Step::Asked;
                 assert!(begun || !told.ok, "EV-E4: what was done was begun: {}", told.action_id);
             }
-            Fact::SessionClosed { .. } => {
+            Fact::Session(SessionFact::Closed { .. }) => {
                 assert!(self.open.is_empty(), "SR-H2: nothing is under way in a closed session");
             }
             _ => {}
@@ -82,7 +84,7 @@ impl StoreRecord {
         let log = self.chronicles.get(&execute.key).map_or(&[][..], |chronicle| &chronicle.log);
         let asked = log
             .iter()
-            .any(|(_, entry)| matches!(&entry.fact, Fact::AgentAction(asked) if asked.action_id == execute.action_id));
+            .any(|(_, entry)| matches!(&entry.fact, Fact::Action(ActionFact::Requested(asked)) if asked.action_id == execute.action_id));
         assert!(asked || self.rewinds, "G4: no runner hears of what is not durable: {}", execute.action_id);
     }
 
@@ -98,7 +100,7 @@ impl World {
     pub(super) fn check_actions(&self) {
         let logs = self.ledger.chronicles.values().flat_map(|chronicle| &chronicle.log);
         for (_, entry) in logs {
-            let Fact::ToolResult(ended) = &entry.fact else { continue };
+            let Fact::Action(ActionFact::Ended(ended)) = &entry.fact else { continue };
             let id = ended.action_id;
             let code = ended.error.as_ref().map(|error| error.code.as_str());
             let given = self.ledger.executed.contains(&id);

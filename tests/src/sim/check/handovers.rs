@@ -4,7 +4,7 @@ use super::ledger::StoreRecord;
 use std::collections::BTreeSet;
 use turnway_core::id::{AgentId, EventId, RunId};
 use turnway_core::protocol::agent::Invoke;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, HandoverFact, InputFact, MemberFact, RunFact, SessionFact};
 use turnway_core::time::Millis;
 
 /// Handovers of one session so far.
@@ -43,30 +43,30 @@ impl HandoverHistory {
     pub(super) fn take(&mut self, entry: &Entry, rewinds: bool) {
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is part of a handover")]
         match &entry.fact {
-            Fact::SessionOpened { active_agent, .. } => self.active = Some(active_agent.clone()),
-            Fact::SessionClosed { .. } => {
+            Fact::Session(SessionFact::Opened { active_agent, .. }) => self.active = Some(active_agent.clone()),
+            Fact::Session(SessionFact::Closed { .. }) => {
                 assert!(self.open.is_none(), "SR-H2: nothing is undecided in a closed session");
                 (self.given, self.due) = (None, None);
             }
-            Fact::HandoverRequested(asked) => {
+            Fact::Handover(HandoverFact::Requested(asked)) => {
                 assert_eq!(asked.handover_id, entry.id, "SR-T13: a handover has the name of its first fact");
                 assert!(self.open.is_none(), "SR-T12: one handover at a time");
                 let from = asked.from.clone();
                 let to = asked.to.clone();
                 self.open = Some((asked.handover_id, from, to, asked.deadline_ms));
             }
-            Fact::HandoverConfirmed(done) => {
+            Fact::Handover(HandoverFact::Confirmed(done)) => {
                 let (id, from, to, _) = self.ends(done.handover_id);
                 assert_eq!((&from, &to), (&done.from, &done.to), "SR-T12: who asked, and for whom: {id}");
                 assert!(rewinds || self.agreed.contains(&id), "SR-F3: nothing is confirmed unasked: {id}");
                 self.due = (self.active.as_ref() != Some(&to)).then(|| (id, to.clone()));
                 self.given = Some((id, to, None));
             }
-            Fact::HandoverRejected(ended) => {
+            Fact::Handover(HandoverFact::Rejected(ended)) => {
                 let (_, from, to, _) = self.ends(ended.handover_id);
                 assert_eq!((&from, &to), (&ended.from, &ended.to), "SR-T12: who asked, and for whom");
             }
-            Fact::AgentSwitched { to, trigger, .. } => {
+            Fact::Member(MemberFact::Switched { to, trigger, .. }) => {
                 let due = self.due.take().filter(|_| trigger == "handover");
                 assert_eq!(
                     due.as_ref().map(|(_, to)| to),
@@ -75,21 +75,21 @@ impl HandoverHistory {
                 );
                 self.active = Some(to.clone());
             }
-            Fact::TurnAdmitted { .. } => {
+            Fact::Input(InputFact::Admitted { .. }) => {
                 assert!(self.due.is_none(), "SR-F7: the switch is the next thing after the consent");
             }
-            Fact::AgentRemoved(done) => drop(self.given.take_if(|(_, to, _)| *to == done.agent_id)),
-            Fact::RunStarted { agent_id, .. } => {
+            Fact::Member(MemberFact::Removed(done)) => drop(self.given.take_if(|(_, to, _)| *to == done.agent_id)),
+            Fact::Run(RunFact::Started { agent_id, .. }) => {
                 if let Some((_, to, told)) = &mut self.given
                     && to == agent_id
                 {
                     *told = entry.run_id.clone();
                 }
             }
-            Fact::RunDone { .. } => {
+            Fact::Run(RunFact::Done { .. }) => {
                 drop(self.given.take_if(|(_, _, told)| told.is_some() && *told == entry.run_id));
             }
-            Fact::RunFailed { .. } | Fact::RunCancelled { .. } => {
+            Fact::Run(RunFact::Failed { .. } | RunFact::Cancelled { .. }) => {
                 if let Some((_, _, told)) = &mut self.given
                     && *told == entry.run_id
                 {

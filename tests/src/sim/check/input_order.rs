@@ -3,13 +3,13 @@
 use super::ledger::SessionRecord;
 use super::turn::TurnRecord;
 use turnway_core::id::{InboxPosition, RunId};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, InputFact};
 use turnway_core::store::StoredSession;
 
 impl SessionRecord {
     /// Applies a fact that may move an input to the position of another.
     pub(super) fn take_of_place(&mut self, run_id: &RunId, entry: &Entry, slot: Option<&StoredSession>) {
-        let Fact::TurnAdmitted { replaces: Some(old), .. } = &entry.fact else { return };
+        let Fact::Input(InputFact::Admitted { replaces: Some(old), .. }) = &entry.fact else { return };
         let place = self.replaced(run_id, old, slot);
         if let Some(story) = self.stories.get_mut(run_id) {
             story.place = place;

@@ -215,16 +215,16 @@ impl StoreRecord {
 
     /// Returns the agent's text in the attempt that the fact is about.
     fn text_of(&mut self, key: &SessionKey, entry: &Entry) -> Option<Arc<str>> {
-        use turnway_core::protocol::entry::Fact;
+        use turnway_core::protocol::entry::{Fact, InputFact, RunFact};
         let run_id = entry.run_id.as_ref()?;
-        if let Fact::UserMessage { message, .. } = &entry.fact {
+        if let Fact::Input(InputFact::UserMessage { message, .. }) = &entry.fact {
             let story = TurnRecord::new(fixtures::number(message));
             let chronicle = self.chronicles.entry(key.clone()).or_default();
             let first = chronicle.stories.insert(run_id.clone(), story).is_none();
             assert!(first, "G2: a message opens one turn: {run_id}");
             return None;
         }
-        let (Fact::AgentStreamDelta { attempt, .. } | Fact::RunDone { attempt, .. }) = &entry.fact else {
+        let Fact::Run(RunFact::TextDelta { attempt, .. } | RunFact::Done { attempt, .. }) = &entry.fact else {
             return None;
         };
         let n = self.chronicles.get(key)?.stories.get(run_id)?.n;

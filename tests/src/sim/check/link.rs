@@ -8,7 +8,7 @@ use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
 use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Epoch, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::{OnOwnerLoss, TextKind};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
 use turnway_core::store::ModelStore;
 
 /// Context for checking a message to a link.
@@ -181,18 +181,26 @@ impl LinkHistory {
             assert!(same, "G6: what a link is shown is in the log: {} {seq:?} on {:?}", view.key, view.line);
         }
         let Some(run_id) = &entry.run_id else { return };
-        if let Fact::UserMessage { .. } = &entry.fact {
+        if let Fact::Input(InputFact::UserMessage { .. }) = &entry.fact {
             self.after_acceptance(run_id, view);
         }
         let fact = &entry.fact;
-        if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact {
+        if let Fact::Run(RunFact::Started { attempt, .. } | RunFact::Restarted { attempt, .. }) = fact {
             self.heard.insert(run_id.clone(), TextProgress { attempt: *attempt, ..TextProgress::default() });
         }
-        if let Fact::RunDone { attempt, text_bytes, .. }
-        | Fact::RunFailed { attempt, text_bytes, .. }
-        | Fact::RunCancelled { attempt, text_bytes, .. } = fact
+        if let Fact::Run(
+            RunFact::Done { attempt, text_bytes, .. }
+            | RunFact::Failed { attempt, text_bytes, .. }
+            | RunFact::Cancelled { attempt, text_bytes, .. },
+        ) = fact
         {
-            self.ends(run_id, *attempt, *text_bytes, matches!(fact, Fact::RunDone { host_run_id: None, .. }), view);
+            self.ends(
+                run_id,
+                *attempt,
+                *text_bytes,
+                matches!(fact, Fact::Run(RunFact::Done { host_run_id: None, .. })),
+                view,
+            );
         }
     }
 
@@ -201,7 +209,7 @@ impl LinkHistory {
         assert!(seq >= next || view.rewinds, "G5: no fact is shown twice: {} {seq:?} on {:?}", view.key, view.line);
         let log = view.chronicle().map_or(&[][..], |chronicle| &chronicle.log);
         let between = log.iter().take(seq.0 as usize - 1).skip(next.0 as usize - 1);
-        let silent = |fact: &Fact| matches!(fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
+        let silent = |fact: &Fact| matches!(fact, Fact::Run(RunFact::TextDelta { .. } | RunFact::AgentDone { .. }));
         let passed = between.filter(|(_, entry)| self.asked_all || !silent(&entry.fact)).count();
         assert!(
             passed == 0 || view.rewinds,
@@ -213,7 +221,7 @@ impl LinkHistory {
 
     /// Checks that a link without a subscription begins directly before a turn that it requested.
     fn begins(&self, entry: &Entry, view: &View<'_>) {
-        let first = matches!(entry.fact, Fact::UserMessage { .. });
+        let first = matches!(entry.fact, Fact::Input(InputFact::UserMessage { .. }));
         let asked = entry.run_id.as_ref().is_some_and(|run_id| self.accepted.contains(run_id));
         assert!(
             (first && asked) || view.rewinds,

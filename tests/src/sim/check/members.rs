@@ -1,7 +1,7 @@
 //! Checks G3 and SR-T11: in the log, each next change of a session's members must be valid.
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentId, EventId};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, MemberFact};
 use turnway_core::time::Millis;
 
 /// Member changes of one session so far.
@@ -32,8 +32,8 @@ impl MemberHistory {
     pub(super) fn take(&mut self, entry: &Entry, speaks: Option<&AgentId>) {
         #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is no change of members")]
         match &entry.fact {
-            Fact::AgentAdding(asked) | Fact::AgentRemoving(asked) => {
-                let comes = matches!(entry.fact, Fact::AgentAdding(_));
+            Fact::Member(MemberFact::Adding(asked) | MemberFact::Removing(asked)) => {
+                let comes = matches!(entry.fact, Fact::Member(MemberFact::Adding(_)));
                 assert_eq!(asked.tx_id, entry.id, "SR-T13: a change has the name of its first fact");
                 assert!(!self.ended.contains(&asked.tx_id), "G3: a change begins once");
                 let other = self.open.values().find(|(agent, _)| *agent == asked.agent_id);
@@ -41,14 +41,14 @@ impl MemberHistory {
                 self.open.insert(asked.tx_id, (asked.agent_id.clone(), comes));
                 self.deadlines.insert(asked.tx_id, asked.deadline_ms);
             }
-            Fact::AgentAdded(done) => {
+            Fact::Member(MemberFact::Added(done)) => {
                 if let Some((agent, comes)) = self.open.remove(&done.tx_id) {
                     assert!(comes && agent == done.agent_id, "G3: who comes is who was to come: {agent}");
                 }
                 self.in_time(done.tx_id, entry.time);
                 self.ends(done.tx_id);
             }
-            Fact::AgentRemoved(done) => {
+            Fact::Member(MemberFact::Removed(done)) => {
                 let open = self.open.remove(&done.tx_id);
                 let (agent, comes) = open.expect("SR-D12: nobody leaves who was not to leave");
                 assert!(!comes && agent == done.agent_id, "G3: who leaves is who was to leave: {agent}");
@@ -56,7 +56,7 @@ impl MemberHistory {
                 self.in_time(done.tx_id, entry.time);
                 self.ends(done.tx_id);
             }
-            Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
+            Fact::Member(MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed)) => {
                 self.open.remove(&failed.tx_id);
                 self.ends(failed.tx_id);
             }

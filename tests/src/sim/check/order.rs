@@ -2,7 +2,7 @@
 use super::ledger::{Ordered, StoreRecord};
 use turnway_core::id::{AgentId, NodeId, RunId, Seq};
 use turnway_core::protocol::agent::{AgentPolicy, Invoke, Order};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::{Mono, Now};
 
@@ -61,9 +61,9 @@ impl StoreRecord {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
         let goes_on = invoke.resume.is_some();
         let begun = |fact: &Fact, id: Option<&RunId>| {
-            let begun = if let Fact::RunResumed { attempt, .. } = fact {
+            let begun = if let Fact::Run(RunFact::Resumed { attempt, .. }) = fact {
                 goes_on.then_some(attempt)
-            } else if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact {
+            } else if let Fact::Run(RunFact::Started { attempt, .. } | RunFact::Restarted { attempt, .. }) = fact {
                 (!goes_on).then_some(attempt)
             } else {
                 None

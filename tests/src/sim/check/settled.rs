@@ -4,7 +4,7 @@ use crate::sim::world::{Node, World};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{RunId, Seq, SessionKey};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::store::StoredSession;
 
 /// Limit of store operations in one scenario: about four times the number of the busiest.
@@ -83,7 +83,7 @@ impl World {
         };
         let log = self.ledger.chronicles.get(&client.key).map_or(&[][..], |chronicle| &chronicle.log);
         let shown = |(_, entry): &(_, Arc<Entry>)| {
-            !matches!(entry.fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. })
+            !matches!(entry.fact, Fact::Run(RunFact::TextDelta { .. } | RunFact::AgentDone { .. }))
         };
         let end = log.iter().rposition(shown).map_or(0, |at| at as u64 + 1);
         let behind = upto.0 < end && !self.rewinds;

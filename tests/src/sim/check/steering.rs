@@ -2,7 +2,7 @@
 use super::ledger::{SessionRecord, StoreRecord};
 use std::collections::BTreeSet;
 use turnway_core::id::{NodeId, RunId, SessionKey};
-use turnway_core::protocol::entry::{Admission, Entry, Fact};
+use turnway_core::protocol::entry::{Admission, Entry, Fact, InputFact, RunFact};
 use turnway_core::protocol::steer::Steer;
 
 /// Steering messages that agents have accepted by their own account: input, run and attempt.
@@ -58,26 +58,26 @@ impl SessionRecord {
         let mut next = guest.clone();
         #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is of turns, whoever takes them")]
         match &entry.fact {
-            Fact::TurnAdmitted { strategy: Admission::Steered, host_run_id, .. } => {
+            Fact::Input(InputFact::Admitted { strategy: Admission::Steered, host_run_id, .. }) => {
                 let host = host_run_id.as_ref();
                 assert!(host.is_some() && host == self.active.as_ref(), "ST-7: who takes it runs: {run_id}");
                 assert!(guest.host.is_none() && guest.returned.is_none(), "ST-9: it is handed over once: {run_id}");
                 next.host = host.cloned();
             }
-            Fact::TurnAdmitted { .. } => {
+            Fact::Input(InputFact::Admitted { .. }) => {
                 if let Some(host) = next.host.take() {
                     next.returned = Some(host.clone());
                     let twice = self.has_taken(&host, run_id, true) && !self.rewinds;
                     assert!(!twice, "ST-9: what was taken is not asked again: {run_id} of {host}");
                 }
             }
-            Fact::AgentSteerAcked { host_run_id, .. } => {
+            Fact::Input(InputFact::SteerAcked { host_run_id, .. }) => {
                 assert_eq!(guest.host.as_ref(), Some(host_run_id), "ST-8: a receipt of what is there: {run_id}");
             }
-            Fact::RunStarted { .. } => {
+            Fact::Run(RunFact::Started { .. }) => {
                 assert!(guest.host.is_none(), "ST-9: what a run holds is no turn of its own: {run_id}");
             }
-            Fact::RunDone { host_run_id: Some(host), .. } => {
+            Fact::Run(RunFact::Done { host_run_id: Some(host), .. }) => {
                 assert_eq!(guest.host.as_ref(), Some(host), "ST-9: it ends with the run that has it: {run_id}");
                 let taken = self.has_taken(host, run_id, false) || self.rewinds;
                 assert!(taken, "ST-9: what ends with a run was taken by its last attempt: {run_id} of {host}");

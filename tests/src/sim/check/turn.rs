@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentId, InboxPosition, RunId};
 use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentDirectory, OnOwnerLoss};
-use turnway_core::protocol::entry::{Admission, Entry, Fact, Scope};
+use turnway_core::protocol::entry::{Admission, Entry, Fact, InputFact, RunFact, Scope, SessionFact};
 use turnway_core::store::StoredSession;
 
 /// Final state of a turn.
@@ -151,51 +151,23 @@ impl SessionRecord {
         self.handed.take(entry, self.rewinds);
         self.acted.take(entry);
         match &entry.fact {
-            Fact::SessionOpened { user, .. } => {
+            Fact::Session(SessionFact::Opened { user, .. }) => {
                 self.closing = false;
                 let owner = slot.and_then(|slot| slot.user.as_ref());
                 assert!(owner.is_none_or(|owner| owner == user), "G7: a session is its first user's");
             }
-            Fact::SessionClosing { .. } => self.closing = true,
-            Fact::SessionClosed { .. } => {
+            Fact::Session(SessionFact::Closing { .. }) => self.closing = true,
+            Fact::Session(SessionFact::Closed { .. }) => {
                 assert!(self.closing && self.active.is_none(), "G3: nothing speaks in a closed session");
                 let open = self.stories.values().any(|story| story.ended.is_none());
                 assert!(!open, "G3: every turn that was begun or waits ends before its session closes");
             }
-            Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. }
-            | Fact::AgentAdding(_)
-            | Fact::AgentAdded(_)
-            | Fact::AgentAddFailed(_)
-            | Fact::AgentRemoving(_)
-            | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_)
-            | Fact::HandoverRequested(_)
-            | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_)
-            | Fact::AgentAction(_)
-            | Fact::ToolInvoke(_)
-            | Fact::ToolResult(_)
-            | Fact::ProcessSpawned(_)
-            | Fact::ProcessProgress(_)
-            | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_)
-            | Fact::SystemEvent(_) => {}
-            Fact::UserMessage { .. }
-            | Fact::TurnAdmitted { .. }
-            | Fact::AgentSteerAcked { .. }
-            | Fact::RunStarted { .. }
-            | Fact::RunRestarted { .. }
-            | Fact::RunResumed { .. }
-            | Fact::AgentInvokeStarted { .. }
-            | Fact::AgentStreamDelta { .. }
-            | Fact::AgentInvokeDone { .. }
-            | Fact::RunState { .. }
-            | Fact::RunSuspended { .. }
-            | Fact::RunCancelling { .. }
-            | Fact::RunDone { .. }
-            | Fact::RunFailed { .. }
-            | Fact::RunCancelled { .. } => {
+            Fact::Session(SessionFact::Notice { .. })
+            | Fact::Member(_)
+            | Fact::Handover(_)
+            | Fact::Action(_)
+            | Fact::Unknown(_) => {}
+            Fact::Input(_) | Fact::Run(_) => {
                 let run_id = entry.run_id.as_ref().expect("a fact of a turn names it");
                 self.take_of_run(run_id, entry, answer, slot, directory);
             }
@@ -210,7 +182,7 @@ impl SessionRecord {
         slot: Option<&StoredSession>,
         directory: &AgentDirectory,
     ) {
-        if let Fact::RunStarted { .. } = &entry.fact {
+        if let Fact::Run(RunFact::Started { .. }) = &entry.fact {
             self.begins_in_order(run_id, slot);
         }
         self.take_of_guest(run_id, entry);
@@ -221,46 +193,46 @@ impl SessionRecord {
         assert!(story.ended.is_none(), "G3: nothing follows the end of a turn: {run_id} {name}");
         #[expect(clippy::wildcard_enum_match_arm, reason = "what a turn's story is made of is above")]
         match &entry.fact {
-            Fact::TurnAdmitted { agent_id, strategy, .. } => {
+            Fact::Input(InputFact::Admitted { agent_id, strategy, .. }) => {
                 story.agent = Some(agent_id.clone());
                 // Admitted again if another agent is to answer, which changes nothing else.
                 story.admitted.get_or_insert(*strategy);
             }
-            Fact::RunStarted { attempt, agent_id, .. } => {
+            Fact::Run(RunFact::Started { attempt, agent_id, .. }) => {
                 self.company.asks(agent_id);
                 story.begins(run_id, *attempt, directory, self.rewinds);
                 self.active = Some(run_id.clone());
             }
-            Fact::RunRestarted { attempt, .. } => {
+            Fact::Run(RunFact::Restarted { attempt, .. }) => {
                 assert!(active && !story.cancelling, "G3: only what was begun begins again: {run_id}");
                 story.begins(run_id, *attempt, directory, self.rewinds);
             }
-            Fact::RunResumed { attempt, .. } => {
+            Fact::Run(RunFact::Resumed { attempt, .. }) => {
                 assert!(active && !story.cancelling, "G3: only what was begun goes on: {run_id}");
                 story.goes_on(run_id, *attempt, directory);
             }
-            Fact::RunState { scope: Scope::Agent, state, .. } => story.state(run_id, state),
-            Fact::AgentStreamDelta { attempt, offset, text, .. } => {
+            Fact::Run(RunFact::State { scope: Scope::Agent, state, .. }) => story.state(run_id, state),
+            Fact::Run(RunFact::TextDelta { attempt, offset, text, .. }) => {
                 assert!(active, "G6: text of the turn that speaks: {run_id}");
                 story.text(run_id, *attempt, *offset, text.reveal(), answer);
             }
-            Fact::RunSuspended { .. } => story.suspended += 1,
-            Fact::RunCancelling { .. } => story.cancelling = true,
-            Fact::RunDone { host_run_id: Some(_), .. } => {
+            Fact::Run(RunFact::Suspended { .. }) => story.suspended += 1,
+            Fact::Run(RunFact::Cancelling { .. }) => story.cancelling = true,
+            Fact::Run(RunFact::Done { host_run_id: Some(_), .. }) => {
                 story.ends(run_id, End { attempt: 0, text_bytes: 0, done: false });
             }
-            Fact::RunDone { attempt, text_bytes, text_sha256, .. } => {
+            Fact::Run(RunFact::Done { attempt, text_bytes, text_sha256, .. }) => {
                 assert!(!story.cancelling, "G3: late output does not complete a cancelled turn: {run_id}");
                 assert!(active, "G3: only what was begun is completed: {run_id}");
                 whole(run_id, *text_bytes, text_sha256, answer);
                 story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: true });
             }
-            Fact::RunFailed { attempt, text_bytes, .. } | Fact::RunCancelled { attempt, text_bytes, .. } => {
-                let cancels = story.cancelling && matches!(entry.fact, Fact::RunFailed { .. });
+            Fact::Run(RunFact::Failed { attempt, text_bytes, .. } | RunFact::Cancelled { attempt, text_bytes, .. }) => {
+                let cancels = story.cancelling && matches!(entry.fact, Fact::Run(RunFact::Failed { .. }));
                 assert!(!cancels, "G3: a turn that is being cancelled ends cancelled: {run_id}");
                 story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
             }
-            Fact::AgentInvokeStarted { attempt, .. } | Fact::AgentInvokeDone { attempt, .. } => {
+            Fact::Run(RunFact::AgentStarted { attempt, .. } | RunFact::AgentDone { attempt, .. }) => {
                 assert_eq!(*attempt, story.attempt, "G3: an agent is heard in its attempt: {run_id}");
             }
             // The user message, and facts of no turn, which are handled before.

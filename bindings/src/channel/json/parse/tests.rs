@@ -2,7 +2,7 @@
 use super::*;
 use std::sync::Arc;
 use turnway_core::id::{EventId, SessionKey, TenantId};
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, InputFact};
 use turnway_core::protocol::input::Content;
 use turnway_core::rng::Rng;
 use turnway_core::time::Millis;
@@ -301,7 +301,7 @@ fn accepted_input_can_be_stored_and_read_back() {
         let text =
             format!(r#"{{"type":"agent_invoke","metadata":{{"m":{inner}}},"message":{{"content":[{{"type":"x"}}]}}}}"#);
         let InvokeCommand { message, metadata, .. } = invoked(&text);
-        let fact = Fact::UserMessage {
+        let fact = Fact::Input(InputFact::UserMessage {
             message_id: MessageId::parse("m1").expect("a name"),
             request_id: None,
             user: UserId::parse("ann").expect("a name"),
@@ -310,7 +310,7 @@ fn accepted_input_can_be_stored_and_read_back() {
             agent_id: None,
             strategy: Strategy::Enqueue,
             metadata,
-        };
+        });
         let id = EventId::default();
         let time = Millis(1);
         let source = Arc::from("user:ann");

@@ -2,7 +2,7 @@
 use super::{FactWriter, reply_frame};
 use crate::channel::json::frame::{EventPayload, HandoverPayload, HandoverPromptPayload, MessageFrame};
 use crate::channel::notification::HandoverReply;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, HandoverFact};
 use turnway_core::session::HandoverStatus;
 use turnway_core::time::Millis;
 
@@ -20,7 +20,7 @@ pub(super) fn render_decision_reply(ts: Millis, decided: &HandoverReply) -> Stri
 
 /// Writes a requested handover or its outcome.
 pub(super) fn write_handover<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
-    if let Fact::HandoverRequested(asked) = fact {
+    if let Fact::Handover(HandoverFact::Requested(asked)) = fact {
         let handover_id = asked.handover_id;
         let from = &asked.from;
         let to = &asked.to;
@@ -31,14 +31,14 @@ pub(super) fn write_handover<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) 
         let body = HandoverPromptPayload { handover_id, from, to, reason, summary, deadline_ts };
         tell.write_final_message("handover_prompt", &None, room, body);
     }
-    if let Fact::HandoverConfirmed(done) = fact {
+    if let Fact::Handover(HandoverFact::Confirmed(done)) = fact {
         let handover_id = Some(done.handover_id);
         let from = Some(&done.from);
         let to = Some(&done.to);
         let body = EventPayload { name: "HANDOVER_CONFIRMED", handover_id, from, to, ..EventPayload::default() };
         tell.write_final_message("event", &done.request_id, 320, body);
     }
-    if let Fact::HandoverRejected(ended) = fact {
+    if let Fact::Handover(HandoverFact::Rejected(ended)) = fact {
         let handover_id = Some(ended.handover_id);
         let from = Some(&ended.from);
         let to = Some(&ended.to);

@@ -3,7 +3,7 @@ use super::{FactWriter, reply_frame};
 use crate::channel::json::frame::{ErrorDetailPayload, ErrorPayload, EventPayload, MembersPayload, MessageFrame};
 use crate::channel::notification::MembersReply;
 use turnway_core::id::RequestId;
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, MemberFact};
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
@@ -39,7 +39,7 @@ fn write_failed_request<'a>(
 
 /// Writes a member change: joining, leaving or switching.
 pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
-    if let Fact::AgentSwitched { from, to, reason, trigger, request_id } = fact {
+    if let Fact::Member(MemberFact::Switched { from, to, reason, trigger, request_id }) = fact {
         let from = Some(from);
         let to = Some(to);
         let reason = Some(&**reason);
@@ -52,8 +52,8 @@ pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a F
             EventPayload { name, from, to, reason, trigger, ..EventPayload::default() },
         );
     }
-    if let Fact::AgentAdding(asked) | Fact::AgentRemoving(asked) = fact {
-        let name = if matches!(fact, Fact::AgentAdding(_)) { "ADDING_AGENT" } else { "AGENT_REMOVING" };
+    if let Fact::Member(MemberFact::Adding(asked) | MemberFact::Removing(asked)) = fact {
+        let name = if matches!(fact, Fact::Member(MemberFact::Adding(_))) { "ADDING_AGENT" } else { "AGENT_REMOVING" };
         let agent_id = Some(&asked.agent_id);
         let reason = asked.reason.as_deref();
         let tx_id = Some(asked.tx_id);
@@ -61,8 +61,8 @@ pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a F
         let body = EventPayload { name, agent_id, reason, tx_id, deadline_ts, ..EventPayload::default() };
         tell.write_final_message("event", &asked.request_id, 320, body);
     }
-    if let Fact::AgentAdded(done) | Fact::AgentRemoved(done) = fact {
-        let name = if matches!(fact, Fact::AgentAdded(_)) { "AGENT_ADDED" } else { "AGENT_REMOVED" };
+    if let Fact::Member(MemberFact::Added(done) | MemberFact::Removed(done)) = fact {
+        let name = if matches!(fact, Fact::Member(MemberFact::Added(_))) { "AGENT_ADDED" } else { "AGENT_REMOVED" };
         let agent_id = Some(&done.agent_id);
         let reason = done.reason.as_deref();
         let tx_id = Some(done.tx_id);
@@ -70,7 +70,7 @@ pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a F
         let body = EventPayload { name, agent_id, reason, tx_id, restored, ..EventPayload::default() };
         tell.write_final_message("event", &done.request_id, 320, body);
     }
-    if let Fact::AgentAddFailed(told) | Fact::AgentRemoveFailed(told) = fact {
+    if let Fact::Member(MemberFact::AddFailed(told) | MemberFact::RemoveFailed(told)) = fact {
         let agent_id = Some(&told.agent_id);
         let tx_id = Some(told.tx_id);
         let detail = Some(ErrorDetailPayload { agent_id, tx_id, ..ErrorDetailPayload::default() });

@@ -2,7 +2,7 @@
 use super::*;
 use crate::channel::openai::stream::tests::{delta, done, fact, head, run, started, thought};
 use serde_json::{Value, json};
-use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::refusal::Code;
 
 fn answer(notes: &[Notification]) -> Result<Value, ChatError> {
@@ -49,7 +49,7 @@ fn restart_before_sending_discards_earlier_text() {
 fn error_is_returned_and_reasoning_is_bounded() {
     let code = Code::AgentTimeout;
     let message = "the agent timed out: no event within its silence limit".to_owned();
-    let failed = fact(Fact::RunFailed {
+    let failed = fact(Fact::Run(RunFact::Failed {
         attempt: 1,
         code,
         message,
@@ -57,7 +57,7 @@ fn error_is_returned_and_reasoning_is_bounded() {
         retry_after_ms: None,
         agent_body: None,
         text_bytes: 2,
-    });
+    }));
     let trouble = answer(&[started(1), delta(1, 0, "he"), failed]).expect_err("it failed");
     assert_eq!((trouble.status, trouble.retryable), (504, false));
     let long = "é".repeat(REASONING_BYTES_MAX);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use turnway_core::id::{AgentId, Epoch, EventId, Seq, SessionId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 
@@ -60,8 +60,16 @@ pub(crate) fn thought(text: &str) -> Notification {
 pub(crate) fn started(attempt: u32) -> Notification {
     let agent_id = AgentId::parse("echo").expect("a name");
     fact(match attempt {
-        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false },
-        attempt => Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable: false },
+        1 => Fact::Run(RunFact::Started {
+            agent_id,
+            attempt,
+            request_id: None,
+            deadline_ms: Millis(9),
+            resumable: false,
+        }),
+        attempt => {
+            Fact::Run(RunFact::Restarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable: false })
+        }
     })
 }
 
@@ -69,7 +77,7 @@ pub(crate) fn done(attempt: u32, text_bytes: u64, usage: Option<Value>) -> Notif
     let stop_reason = StopReason::EndTurn;
     let usage = usage.map(Json);
     let text_sha256 = String::new();
-    fact(Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id: None })
+    fact(Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id: None }))
 }
 
 pub(crate) fn reset(runs: Vec<RunSnapshot>) -> Notification {
@@ -133,7 +141,10 @@ fn answer_is_streamed_as_chunks_and_done() {
             started(1),
             thought("hm"),
             delta(1, 0, "he"),
-            fact_of(other(), Fact::RunCancelled { attempt: 1, reason: "x".into(), forced: false, text_bytes: 0 }),
+            fact_of(
+                other(),
+                Fact::Run(RunFact::Cancelled { attempt: 1, reason: "x".into(), forced: false, text_bytes: 0 }),
+            ),
             // A repeated piece, and a piece that overlaps it.
             delta(1, 0, "he"),
             delta(1, 1, "ello"),
@@ -183,7 +194,14 @@ fn each_end_maps_to_a_finish_reason() {
     for (stop_reason, word) in all {
         let text_sha256 = String::new();
         let usage = None;
-        let end = fact(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage, host_run_id: None });
+        let end = fact(Fact::Run(RunFact::Done {
+            attempt: 1,
+            stop_reason,
+            text_bytes: 0,
+            text_sha256,
+            usage,
+            host_run_id: None,
+        }));
         let told = tell(&mut chunks(), &[started(1), end]);
         assert_eq!(told[1..], [format!("{{}} \"{word}\""), "[DONE]".to_owned()]);
     }
@@ -213,7 +231,7 @@ fn repeated_call_starts_with_the_current_attempt() {
     assert_eq!(tell(&mut ChatStream::new(head(), run(), 2, false), &all), whole);
     assert_eq!(tell(&mut chunks().hold_until_end(), &all), whole);
     let failed = |code| {
-        fact(Fact::RunFailed {
+        fact(Fact::Run(RunFact::Failed {
             attempt: 1,
             code,
             message: "x".into(),
@@ -221,7 +239,7 @@ fn repeated_call_starts_with_the_current_attempt() {
             retry_after_ms: None,
             agent_body: None,
             text_bytes: 2,
-        })
+        }))
     };
     let mut held = chunks().hold_until_end();
     assert!(tell(&mut held, &[started(1), delta(1, 0, "he"), failed(Code::OwnerLost)]).is_empty());
@@ -234,7 +252,7 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
     let failed = || {
         let message = "away".to_owned();
         let agent_code = None;
-        fact(Fact::RunFailed {
+        fact(Fact::Run(RunFact::Failed {
             attempt: 1,
             code: Code::AgentUnavailable,
             message,
@@ -242,9 +260,10 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
             retry_after_ms: None,
             agent_body: None,
             text_bytes: 0,
-        })
+        }))
     };
-    let cancelled = || fact(Fact::RunCancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 });
+    let cancelled =
+        || fact(Fact::Run(RunFact::Cancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 }));
     let refused =
         || Notification::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
     for (note, status, code) in [

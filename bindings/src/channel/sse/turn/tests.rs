@@ -40,13 +40,19 @@ fn fact(seq: u64, epoch: u64, run_id: &RunId, fact: Fact) -> Notification {
 }
 
 fn started(attempt: u32) -> Fact {
-    Fact::RunStarted { agent_id: agent(), attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
+    Fact::Run(RunFact::Started {
+        agent_id: agent(),
+        attempt,
+        request_id: None,
+        deadline_ms: Millis(9),
+        resumable: false,
+    })
 }
 
 fn done(attempt: u32, text_bytes: u64) -> Fact {
     let stop_reason = StopReason::EndTurn;
     let text_sha256 = String::new();
-    Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None }
+    Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None })
 }
 
 fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Notification {
@@ -79,7 +85,8 @@ fn begin(run_id: &RunId, resume: Option<&str>) -> (TurnStream, String) {
 fn story() -> Vec<Notification> {
     let mine = run("a");
     let other = run("b");
-    let restarted = Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
+    let restarted =
+        Fact::Run(RunFact::Restarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false });
     vec![
         fact(3, 1, &other, started(1)),
         delta(&other, 1, 0, "not mine"),
@@ -185,7 +192,8 @@ fn cursor_of_another_turn_is_ignored() {
 fn facts_of_a_later_epoch_are_sent_again() {
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-5-aaaaaaaa"));
     turn.push(Millis(5), &fact(5, 1, &run("a"), started(1)), &mut text);
-    let restarted = Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
+    let restarted =
+        Fact::Run(RunFact::Restarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false });
     turn.push(Millis(5), &fact(6, 3, &run("a"), restarted), &mut text);
     turn.push(Millis(5), &delta(&run("a"), 2, 0, "anew"), &mut text);
     let events = events(&text);

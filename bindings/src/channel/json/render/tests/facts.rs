@@ -4,6 +4,7 @@ mod actions;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
+use turnway_core::protocol::entry::{HandoverFact, MemberFact};
 use turnway_core::protocol::handover::{HandoverConfirmed, HandoverRejected, HandoverRejection, HandoverRequested};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
@@ -32,7 +33,7 @@ fn told(fact: Fact, asked: bool) -> Notification {
 }
 
 fn said(content: Content) -> Fact {
-    Fact::UserMessage {
+    Fact::Input(InputFact::UserMessage {
         message_id: MessageId::parse("m1").expect("a name"),
         request_id: request(),
         user: UserId::parse("ann").expect("a name"),
@@ -41,17 +42,25 @@ fn said(content: Content) -> Fact {
         agent_id: Some(agent("a")),
         strategy: Strategy::Enqueue,
         metadata: Some(Json(json!({"k": 1}))),
-    }
+    })
 }
 
 fn failed(code: Code, agent_code: Option<&str>) -> Fact {
     let message = "why".to_owned();
     let agent_code = agent_code.map(str::to_owned);
-    Fact::RunFailed { attempt: 2, code, message, agent_code, retry_after_ms: None, agent_body: None, text_bytes: 3 }
+    Fact::Run(RunFact::Failed {
+        attempt: 2,
+        code,
+        message,
+        agent_code,
+        retry_after_ms: None,
+        agent_body: None,
+        text_bytes: 3,
+    })
 }
 
 fn cancelled(forced: bool) -> Fact {
-    Fact::RunCancelled { attempt: 2, reason: "user".to_owned(), forced, text_bytes: 3 }
+    Fact::Run(RunFact::Cancelled { attempt: 2, reason: "user".to_owned(), forced, text_bytes: 3 })
 }
 
 /// Returns facts of a session with their expected messages.
@@ -59,31 +68,31 @@ fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
     let why = || "why".to_owned();
     vec![
         (
-            Fact::SessionOpened {
+            Fact::Session(SessionFact::Opened {
                 user: UserId::parse("ann").expect("a name"),
                 agents: vec![agent("a"), agent("b")],
                 active_agent: agent("b"),
                 request_id: request(),
-            },
+            }),
             vec![of_session("session_opened", json!({"agents": ["a", "b"], "active_agent": "b", "request_id": "r1"}))],
         ),
         (
-            Fact::SessionClosing { request_id: request() },
+            Fact::Session(SessionFact::Closing { request_id: request() }),
             vec![of_session("event", json!({"name": "SESSION_CLOSING", "request_id": "r1"}))],
         ),
-        (Fact::SessionClosed { request_id: None }, vec![of_session("session_closed", json!({}))]),
+        (Fact::Session(SessionFact::Closed { request_id: None }), vec![of_session("session_closed", json!({}))]),
         (
-            Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: request() },
+            Fact::Session(SessionFact::Notice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: request() }),
             vec![of_session("event", json!({"name": "NO_ACTIVE_SPEAKING", "request_id": "r1"}))],
         ),
         (
-            Fact::AgentSwitched {
+            Fact::Member(MemberFact::Switched {
                 from: agent("a"),
                 to: agent("b"),
                 reason: why(),
                 trigger: "mention".to_owned(),
                 request_id: request(),
-            },
+            }),
             vec![of_session(
                 "event",
                 json!({"name": "ACTIVE_AGENT_CHANGED", "from": "a", "to": "b", "reason": "why", "trigger": "mention", "request_id": "r1"}),
@@ -137,16 +146,19 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
         vec![of_session("error", body)]
     };
     vec![
-        (Fact::AgentAdding(asked.clone()), asks("ADDING_AGENT")),
-        (Fact::AgentAdded(done.clone()), change(json!({"name": "AGENT_ADDED", "restored": true}))),
+        (Fact::Member(MemberFact::Adding(asked.clone())), asks("ADDING_AGENT")),
+        (Fact::Member(MemberFact::Added(done.clone())), change(json!({"name": "AGENT_ADDED", "restored": true}))),
         (
-            Fact::AgentAddFailed(failed(Code::AddAgentFailed)),
+            Fact::Member(MemberFact::AddFailed(failed(Code::AddAgentFailed))),
             error("ADD_AGENT_FAILED", Code::AddAgentFailed.retryable()),
         ),
-        (Fact::AgentRemoving(asked), asks("AGENT_REMOVING")),
-        (Fact::AgentRemoved(MemberChanged { restored: false, ..done }), change(json!({"name": "AGENT_REMOVED"}))),
+        (Fact::Member(MemberFact::Removing(asked)), asks("AGENT_REMOVING")),
         (
-            Fact::AgentRemoveFailed(failed(Code::RemoveAgentFailed)),
+            Fact::Member(MemberFact::Removed(MemberChanged { restored: false, ..done })),
+            change(json!({"name": "AGENT_REMOVED"})),
+        ),
+        (
+            Fact::Member(MemberFact::RemoveFailed(failed(Code::RemoveAgentFailed))),
             error("REMOVE_AGENT_FAILED", Code::RemoveAgentFailed.retryable()),
         ),
     ]
@@ -177,19 +189,19 @@ fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
     let rejected = HandoverRejected { handover_id, from, to, why: HandoverRejection::Refused, request_id: request() };
     let no = json!({"name": "HANDOVER_REJECTED", "reason": "refused", "request_id": "r1"});
     vec![
-        (Fact::HandoverRequested(asked), vec![placed("handover_prompt", prompt)]),
+        (Fact::Handover(HandoverFact::Requested(asked)), vec![placed("handover_prompt", prompt)]),
         (
-            Fact::HandoverConfirmed(confirmed),
+            Fact::Handover(HandoverFact::Confirmed(confirmed)),
             vec![of_session("event", told(json!({"name": "HANDOVER_CONFIRMED", "request_id": "r1"})))],
         ),
-        (Fact::HandoverRejected(rejected), vec![of_session("event", told(no))]),
+        (Fact::Handover(HandoverFact::Rejected(rejected)), vec![of_session("event", told(no))]),
     ]
 }
 
 /// Covers: SR-M6: a notice named after an error code is rendered as an error to every subscriber.
 #[test]
 fn failed_request_is_rendered_as_an_error() {
-    let notice = Fact::SessionNotice { name: "agent_not_in_session".to_owned(), request_id: request() };
+    let notice = Fact::Session(SessionFact::Notice { name: "agent_not_in_session".to_owned(), request_id: request() });
     let [told] = &shown(notice, false)[..] else { panic!("one message") };
     assert_eq!((&told["type"], &told["code"]), (&"error".into(), &"agent_not_in_session".into()));
     assert_eq!((&told["request_id"], told["seq"].is_u64()), (&"r1".into(), true));
@@ -207,45 +219,45 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
             )],
         ),
         (
-            Fact::TurnAdmitted {
+            Fact::Input(InputFact::Admitted {
                 agent_id: agent("a"),
                 strategy: Admission::Queued,
                 position: Some(2),
                 host_run_id: None,
                 replaces: None,
-            },
+            }),
             vec![placed(
                 "event",
                 json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "queued", "position": 2}),
             )],
         ),
         (
-            Fact::RunStarted {
+            Fact::Run(RunFact::Started {
                 agent_id: agent("a"),
                 attempt: 1,
                 request_id: request(),
                 deadline_ms: Millis(9),
                 resumable: false,
-            },
+            }),
             vec![placed("run_started", json!({"agent_id": "a", "attempt": 1, "request_id": "r1"}))],
         ),
         (
-            Fact::AgentInvokeStarted { agent_id: agent("a"), attempt: 1 },
+            Fact::Run(RunFact::AgentStarted { agent_id: agent("a"), attempt: 1 }),
             vec![placed("event", json!({"name": "AGENT_STARTED", "agent_id": "a", "attempt": 1}))],
         ),
-        (Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None }, vec![]),
-        (Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 }, vec![]),
+        (Fact::Run(RunFact::TextDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None }), vec![]),
+        (Fact::Run(RunFact::AgentDone { agent_id: agent("a"), attempt: 1 }), vec![]),
         (
-            Fact::RunState {
+            Fact::Run(RunFact::State {
                 scope: Scope::Agent,
                 state: "THINKING".to_owned(),
                 detail: Some(Json(json!([1]))),
                 mark: None,
-            },
+            }),
             vec![placed("state", json!({"scope": "agent", "state": "THINKING", "detail": [1]}))],
         ),
         (
-            Fact::RunCancelling { reason: "user".to_owned(), deadline_ms: Millis(7), request_id: request() },
+            Fact::Run(RunFact::Cancelling { reason: "user".to_owned(), deadline_ms: Millis(7), request_id: request() }),
             vec![placed(
                 "event",
                 json!({"name": "CANCEL_SENT", "reason": "user", "deadline_ts": 7, "request_id": "r1"}),
@@ -266,28 +278,33 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
         "host_run_id": host});
     vec![
         (
-            Fact::TurnAdmitted {
+            Fact::Input(InputFact::Admitted {
                 agent_id: agent_id.clone(),
                 strategy,
                 position: None,
                 host_run_id: Some(host.clone()),
                 replaces: None,
-            },
+            }),
             vec![placed("event", admitted)],
         ),
         (
-            Fact::AgentSteerAcked { agent_id, host_run_id: host.clone(), attempt: 2, outcome: SteerOutcome::Accepted },
+            Fact::Input(InputFact::SteerAcked {
+                agent_id,
+                host_run_id: host.clone(),
+                attempt: 2,
+                outcome: SteerOutcome::Accepted,
+            }),
             vec![placed("event", acked)],
         ),
         (
-            Fact::RunDone {
+            Fact::Run(RunFact::Done {
                 attempt: 0,
                 stop_reason: StopReason::Steered,
                 text_bytes: 0,
                 text_sha256: "x".to_owned(),
                 usage: None,
                 host_run_id: Some(host),
-            },
+            }),
             vec![placed("done", done)],
         ),
     ]
@@ -301,12 +318,12 @@ fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
     let again = |name: &str| placed("event", json!({"name": name, "agent_id": "a", "attempt": 2, "reason": "why"}));
     vec![
         (
-            Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why(), resumable: false },
+            Fact::Run(RunFact::Restarted { agent_id: agent("a"), attempt: 2, reason: why(), resumable: false }),
             vec![again(restarted)],
         ),
-        (Fact::RunResumed { agent_id: agent("a"), attempt: 2, reason: why() }, vec![again(resumed)]),
+        (Fact::Run(RunFact::Resumed { agent_id: agent("a"), attempt: 2, reason: why() }), vec![again(resumed)]),
         (
-            Fact::RunSuspended { attempt: 1, reason: why() },
+            Fact::Run(RunFact::Suspended { attempt: 1, reason: why() }),
             vec![placed("event", json!({"name": "RUN_SUSPENDED", "attempt": 1, "reason": "why"}))],
         ),
     ]
@@ -318,14 +335,14 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
         |status, stop| placed("done", json!({"status": status, "stop_reason": stop, "text_bytes": 3, "attempt": 2}));
     vec![
         (
-            Fact::RunDone {
+            Fact::Run(RunFact::Done {
                 attempt: 2,
                 stop_reason: StopReason::MaxTokens,
                 text_bytes: 3,
                 text_sha256: "x".to_owned(),
                 usage: Some(Json(json!({"tokens": 123}))),
                 host_run_id: None,
-            },
+            }),
             vec![placed(
                 "done",
                 json!({"status": "completed", "stop_reason": "max_tokens", "text_bytes": 3, "attempt": 2,
@@ -371,7 +388,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
         of_the_end(),
     ]
     .concat();
-    samples.sort_by_key(|(fact, _)| FACT_MESSAGES.iter().position(|(name, _)| *name == fact.name()));
+    samples.sort_by_key(|(fact, _)| Fact::kinds().position(|kind| kind.name == fact.name()));
     samples
 }
 
@@ -391,9 +408,9 @@ fn the_table_names_every_fact_and_its_messages() {
     let mut names: Vec<&str> = samples.iter().map(|(fact, _)| fact.name()).collect();
     // Some facts have several samples.
     names.dedup();
-    assert_eq!(names, FACT_MESSAGES.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    assert_eq!(names, Fact::kinds().map(|kind| kind.name).collect::<Vec<_>>());
     for (fact, messages) in &samples {
-        let (_, row) = FACT_MESSAGES.iter().find(|(name, _)| *name == fact.name()).expect("its row");
+        let row = Fact::kinds().find(|kind| kind.name == fact.name()).expect("its row").messages;
         let name = |message: &Value| match message["name"].as_str() {
             Some("NO_ACTIVE_SPEAKING") => " <its name>".to_owned(),
             Some(name) => format!(" {name}"),
@@ -408,10 +425,10 @@ fn the_table_names_every_fact_and_its_messages() {
 /// Covers: ST-39, EV-R1, LN-EV3: a fact without messages is sent as an event to a link that requests its type.
 #[test]
 fn hidden_facts_are_rendered_on_request() {
-    let delta = Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
+    let delta = Fact::Run(RunFact::TextDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None });
     let data = json!({"attempt": 1, "offset": 3, "text": "höh"});
     assert_eq!(shown(delta, true), [placed("event", json!({"name": "agent.stream.delta", "data": data}))]);
-    let over = Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 };
+    let over = Fact::Run(RunFact::AgentDone { agent_id: agent("a"), attempt: 1 });
     let data = json!({"agent_id": "a", "attempt": 1});
     assert_eq!(shown(over, true), [placed("event", json!({"name": "agent.invoke.done", "data": data}))]);
     // A request changes nothing for a fact that has a message of its own.
@@ -450,7 +467,7 @@ fn content_parts_are_rendered_unchanged() {
 #[test]
 fn fact_is_rendered_with_its_own_time() {
     let mut shown = Vec::new();
-    let note = told(Fact::SessionClosed { request_id: None }, false);
+    let note = told(Fact::Session(SessionFact::Closed { request_id: None }), false);
     render(Millis(99), "fsync", &note, &mut |text| shown.push(text));
     assert!(shown.iter().all(|text| text.contains(r#""ts":5"#)), "{shown:?}");
 }
@@ -458,7 +475,7 @@ fn fact_is_rendered_with_its_own_time() {
 /// Covers: LN-EV1, MP-T9, LN-SR4.
 #[test]
 fn each_fact_round_trips_through_its_envelope() {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for (fact, _) in samples() {
         let Notification::Fact { session, seq, epoch, entry, .. } = told(fact, true) else { panic!("a fact") };
         let text = crate::channel::json::envelope::envelope(&session, Cursor { seq, epoch }, &entry);
@@ -477,9 +494,9 @@ fn each_fact_round_trips_through_its_envelope() {
         }
         assert!(value["id"].is_string() && value["data"].is_object(), "{text}");
         assert_eq!(Entry::from_json(&text).expect("an envelope").entry, *entry);
-        names.push(entry.fact.name());
+        names.push(entry.fact.name().to_owned());
     }
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), FACT_MESSAGES.len(), "{names:?}");
+    assert_eq!(names.len(), Fact::kinds().count(), "{names:?}");
 }

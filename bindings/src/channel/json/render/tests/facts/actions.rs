@@ -31,23 +31,23 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let system = SystemReported { action_id, runner_id, name, data: None };
     let event = |name: &str, data: Value| vec![placed("tool_event", json!({"name": name, "data": data}))];
     vec![
-        (Fact::AgentAction(asked), vec![]),
+        (Fact::Action(ActionFact::Requested(asked)), vec![]),
         (
-            Fact::ToolInvoke(invoked),
+            Fact::Action(ActionFact::Invoked(invoked)),
             event("tool.invoke", json!({"action_id": ID, "tool": "t", "args": {"x": 1}, "runner_id": "r1"})),
         ),
         (
-            Fact::ToolResult(ended),
+            Fact::Action(ActionFact::Ended(ended)),
             event(
                 "tool.result",
                 json!({"action_id": ID, "name": "n1", "tool": "t", "ok": false,
                     "error": {"code": "boom", "message": "why"}}),
             ),
         ),
-        (Fact::ProcessSpawned(told.clone()), vec![]),
-        (Fact::ProcessProgress(told.clone()), vec![]),
-        (Fact::ProcessExited(told.clone()), vec![]),
-        (Fact::ProcessCanceled(told), vec![]),
-        (Fact::SystemEvent(system), vec![]),
+        (Fact::Action(ActionFact::ProcessSpawned(told.clone())), vec![]),
+        (Fact::Action(ActionFact::ProcessProgress(told.clone())), vec![]),
+        (Fact::Action(ActionFact::ProcessExited(told.clone())), vec![]),
+        (Fact::Action(ActionFact::ProcessCanceled(told)), vec![]),
+        (Fact::Action(ActionFact::SystemEvent(system)), vec![]),
     ]
 }

@@ -1,0 +1,73 @@
+//! The tables of facts: each family is defined in one table, and all properties of a fact follow from its row.
+
+/// The properties of one type of fact: its row in the table of its family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FactKind {
+    /// The `type` on the wire.
+    pub name: &'static str,
+    /// The messages that links get, in order. A message in parentheses is conditional; `event` is followed by its name.
+    /// A notice named after an error code is an `error`: a request failed. A fact without messages is sent as an `event`
+    /// of its own type to a link whose `types` match it.
+    pub messages: &'static str,
+    /// The fact ends a turn.
+    pub ends_turn: bool,
+    /// A transaction begins with the fact; the fact's id then names the transaction.
+    pub starts_transaction: bool,
+}
+
+impl FactKind {
+    pub(super) const fn new(name: &'static str, messages: &'static str) -> Self {
+        Self { name, messages, ends_turn: false, starts_transaction: false }
+    }
+
+    pub(super) const fn ends_turn(self) -> Self {
+        Self { ends_turn: true, ..self }
+    }
+
+    pub(super) const fn starts_transaction(self) -> Self {
+        Self { starts_transaction: true, ..self }
+    }
+}
+
+/// Defines a family of facts by a table: `"type on the wire" -> "messages" [properties] => Variant { data }`.
+macro_rules! fact_family {
+    (
+        $(#[$meta:meta])*
+        pub enum $family:ident {
+            $(
+                $(#[$doc:meta])*
+                $wire:literal -> $messages:literal $([$($property:ident),+])? =>
+                $variant:ident $({ $($fields:tt)* })? $(( $($payload:tt)* ))?
+            ),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(tag = "type", content = "data")]
+        pub enum $family {
+            $(
+                $(#[$doc])*
+                #[serde(rename = $wire)]
+                $variant $({ $($fields)* })? $(( $($payload)* ))?,
+            )+
+        }
+
+        impl $family {
+            /// The table of the family.
+            pub const KINDS: &'static [FactKind] = &[$(FactKind::new($wire, $messages)$($(.$property())+)?),+];
+
+            /// Returns the fact's row in the table.
+            pub(super) fn kind(&self) -> &'static FactKind {
+                match self {
+                    $(Self::$variant { .. } => const { &FactKind::new($wire, $messages)$($(.$property())+)? },)+
+                }
+            }
+
+            /// Returns whether the family has a fact of this type.
+            pub(super) fn has(name: &str) -> bool {
+                matches!(name, $($wire)|+)
+            }
+        }
+    };
+}
+pub(super) use fact_family;
