@@ -6,7 +6,7 @@ arm that is gone. N of them are drawn; each is made in a copy of the sources, bu
 - the tests of the changed crate itself: `cargo test -p CRATE`, without those in its documentation;
 - then the files of tests/tests that FILES names for the changed source file: for core/, bindings/, pipeline/ and sdk/
   built with the changed crate (the simulator, the model of the store, the clients), for gateway/ run against the changed
-  node.
+  node; those that LINKED names call its library, and are built with it.
 
 A mutant is caught if a test fails, missed if none does, unviable if it does not compile, and has timed out if tests
 took TIMES as long as without it. The kill ratio is caught / (caught + missed). What only other files of tests/tests see
@@ -60,7 +60,7 @@ FILES = [
     ("bindings", ["simulation", "order", "link"]),
     ("pipeline", ["plugins"]),
     ("sdk/rust", ["client", "commands", "chat"]),
-    ("gateway/src/store/embedded", ["embedded_store", "store_damage", "store_copies", "restore"]),
+    ("gateway/src/store/embedded", ["embedded_store", "store_damage", "store_copies", "differential", "restore"]),
     ("gateway/src/store/redis", ["redis_line", "redis_store"]),
     ("gateway/src/redis", ["redis_line", "redis_store"]),
     ("gateway/src/bus", ["bus", "redis_line"]),
@@ -81,6 +81,8 @@ FILES = [
     ("gateway/src/config", ["commands", "deploy"]),
     ("gateway", ["restore", "resume", "blast_radius"]),
 ]
+# Files of tests/tests that call the gateway's library: they are built anew with each mutant of gateway/ that they judge.
+LINKED = {"bus", "differential", "embedded_store", "metrics", "redis_line", "redis_store", "store_copies", "store_damage"}
 # A test binary may take so many times as long as without a mutant, and at least so many seconds.
 TIMES, SECONDS_MIN = 5, 60
 NODE = ["cargo", "build", "--locked", "-p", "turnway", "-p", "turnway-example-node", "--bins"]
@@ -254,7 +256,7 @@ def judges(mutant):
 
 
 def is_node(mutant):
-    """Whether the tests of tests/tests can stay as they are, and only the node is built anew."""
+    """Whether most files of tests/tests can stay as they are, and only the node is built anew."""
     return mutant["package"] == "turnway"
 
 
@@ -335,12 +337,11 @@ class Suite:
         known = self.held(tests, log)
         if known != MISSED:
             return known
-        names = judges(mutant)
-        if is_node(mutant):
-            return self.held([self.node_tests[name] for name in names], log)
         # One file after the other: what the first sees needs no build of the next.
-        for name in names:
-            files, late = self.files([name], log, min(self.left(), BUILD_SECONDS_MAX))
+        for name in judges(mutant):
+            files, late = [self.node_tests[name]], False
+            if not is_node(mutant) or name in LINKED:
+                files, late = self.files([name], log, min(self.left(), BUILD_SECONDS_MAX))
             if files is None:
                 return None if self.left() < 1 else ("timeout" if late else "unviable", "build")
             known = self.held(files, log)

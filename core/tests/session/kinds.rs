@@ -77,3 +77,16 @@ fn facts_have_correlation_and_causation_ids() {
     ];
     assert_eq!(chain, wanted);
 }
+
+/// Forgets the results of actions when the session closes: its next turns are not told of them.
+///
+/// Covers: EV-R3.
+#[test]
+fn closed_session_forgets_the_results_of_actions() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    // The action outlives its run, so its result waits for the agent's next run.
+    let waiting = after(&mut world, "say m1; ack; act t; done; tool begun; tool ok");
+    assert_eq!(waiting.actions.ended.len(), 1);
+    let closed = after(&mut world, "close");
+    assert_eq!((closed.phase, closed.actions.ended.len()), (SessionPhase::Closed, 0));
+}

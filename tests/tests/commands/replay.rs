@@ -124,6 +124,8 @@ async fn foreign_session_is_not_found() {
         let told = replay(&node, args).await;
         assert_eq!((told.code, told.out.as_str()), (Some(1), ""), "{args:?}");
         assert_eq!(told.error()["code"], "not_found");
+        let message = format!("no session {}", args[0]);
+        assert_eq!(told.error()["message"], message.as_str(), "{args:?}");
     }
     assert_eq!(replay(&node, &["s1", "--user", "ann", "--json"]).await.lines().len(), 8);
 }
