@@ -270,9 +270,9 @@ class Runs(unittest.TestCase):
     def run_check(self, text, **more):
         with tempfile.TemporaryDirectory() as scratch:
             place = pathlib.Path(scratch)
-            (place / "page.md").write_text(text)
+            (place / "benchmarks.md").write_text(text)
             (place / "turnway").touch()
-            args = argparse.Namespace(page=place / "page.md", binaries=place, scratch=place, peers=place, quick=True,
+            args = argparse.Namespace(page=place / "benchmarks.md", binaries=place, scratch=place, peers=place, quick=True,
                                       write=False, before=None, commit=None, against=None, only=["echo"], rounds=3)
             vars(args).update(more)
             out = io.StringIO()
@@ -329,7 +329,7 @@ class Whole(unittest.TestCase):
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
         self.place = pathlib.Path(place.name)
-        self.page = self.place / "page.md"
+        self.page = self.place / "benchmarks.md"
         self.page.write_text("before\n<!-- figures: check -->\n<!-- end of check -->\nafter\n")
         for program in "turnway", "turnway-bench":
             (self.place / program).write_text(PROGRAM)

@@ -76,7 +76,7 @@ async fn comparison_of_a_build_with_itself_has_every_figure() {
 
 /// Runs `check` for one figure at its smallest size; returns its exit code and its report.
 async fn check(scratch: &Path, more: &[&str]) -> (Option<i32>, String) {
-    let page = scratch.join("page.md").display().to_string();
+    let page = scratch.join("benchmarks.md").display().to_string();
     let here = scratch.display().to_string();
     let binaries = binary().parent().expect("a directory").display().to_string();
     let args = ["check", "--quick", "--only", "echo", "--page", &page, "--binaries", &binaries, "--scratch", &here];
@@ -104,7 +104,7 @@ async fn check_with_bad_arguments_exits_with_64() {
 #[tokio::test]
 async fn check_compares_this_build_with_ratios_of_the_page() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let path = scratch.path().join("page.md");
+    let path = scratch.path().join("benchmarks.md");
     std::fs::write(&path, "<!-- figures: check -->\n<!-- end of check -->\n").expect("a page");
     let (code, told) = check(scratch.path(), &[]).await;
     assert_eq!(code, Some(2), "the page has no ratio yet: {told}");
