@@ -85,7 +85,8 @@ FILES = [
 LINKED = {"bus", "differential", "embedded_store", "metrics", "redis_line", "redis_store", "store_copies", "store_damage"}
 # A test binary may take so many times as long as without a mutant, and at least so many seconds.
 TIMES, SECONDS_MIN = 5, 60
-NODE = ["cargo", "build", "--locked", "-p", "turnway", "-p", "turnway-example-node", "--bins"]
+PROFILE = "mutants"
+NODE = ["cargo", "build", "--locked", "--profile", PROFILE, "-p", "turnway", "-p", "turnway-example-node", "--bins"]
 # Sizes of the long tests, as `./test quick` has them.
 SIZES = {
     "SIM_FROM": "1795312778000", "SIM_SECONDS": "20", "TORN_HISTORIES": "100", "DIFFERENTIAL_SEQUENCES": "100",
@@ -201,10 +202,8 @@ def environment():
     changed = {
         "CARGO_TARGET_DIR": str(BUILD),
         "CARGO_INCREMENTAL": "1",
-        # The simulator is hopeless without optimisation.
-        "CARGO_PROFILE_DEV_OPT_LEVEL": "1",
         "CARGO_TERM_COLOR": "never",
-        "TURNWAY_BIN": str(BUILD / "debug" / "turnway"),
+        "TURNWAY_BIN": str(BUILD / PROFILE / "turnway"),
         "TEST_LOGS": str(LOGS / "nodes"),
         "RUST_BACKTRACE": "0",
         "TURNWAY_PYTHON": str(ROOT / "target" / "venv" / "bin" / "python"),
@@ -236,7 +235,7 @@ def build(arguments, log, seconds):
     out = HOME / "built.jsonl"
     out.unlink(missing_ok=True)
     command = f'exec "$@" >{out}'
-    cargo = ["cargo", "test", "--locked", "--no-run", "--message-format", "json", *arguments]
+    cargo = ["cargo", "test", "--locked", "--profile", PROFILE, "--no-run", "--message-format", "json", *arguments]
     built = run(["bash", "-c", command, "build", *cargo], TREE, log, seconds)
     if not built:
         return None, built is None

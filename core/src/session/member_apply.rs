@@ -1,6 +1,6 @@
 //! State of a session's members: applies the facts of scenarios B, D and E.
 use crate::id::{AgentId, EventId, RequestId, RunId};
-use crate::protocol::entry::{Entry, Fact, MemberFact, RunFact};
+use crate::protocol::entry::{Fact, MemberFact, RunFact};
 use crate::protocol::member::{Member, MemberChangeRequested};
 use crate::session::state::State;
 use crate::shrink::Shrink;
@@ -101,34 +101,33 @@ impl State {
         }
     }
 
-    pub(super) fn apply_to_members(&mut self, entry: &Entry) {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has told them apart")]
-        match &entry.fact {
-            Fact::Member(MemberFact::Switched { to, trigger, .. }) => {
+    pub(super) fn apply_to_members(&mut self, fact: &MemberFact) {
+        match fact {
+            MemberFact::Switched { to, trigger, .. } => {
                 self.active = Some(to.clone());
                 if trigger != REMOVAL_TRIGGER {
                     self.clear_removed_active();
                 }
             }
-            Fact::Member(MemberFact::Adding(asked)) => {
+            MemberFact::Adding(asked) => {
                 let step = MemberStep::Adding { activate: asked.activate };
                 self.changes.insert(asked.agent_id.clone(), PendingMemberChange::new(asked, step));
             }
-            Fact::Member(MemberFact::Added(done)) => {
+            MemberFact::Added(done) => {
                 self.end_change(&done.agent_id, done.tx_id);
                 self.insert_member(self.agents.len(), &done.agent_id, done.member);
             }
-            Fact::Member(MemberFact::Removing(asked)) => {
+            MemberFact::Removing(asked) => {
                 let agent = &asked.agent_id;
                 let Some((place, member)) = self.remove_member(agent) else { return };
                 let active = self.active.as_ref() == Some(agent);
                 let step = MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
                 self.changes.insert(agent.clone(), PendingMemberChange::new(asked, step));
             }
-            Fact::Member(MemberFact::Removed(done)) => {
+            MemberFact::Removed(done) => {
                 self.end_change(&done.agent_id, done.tx_id);
             }
-            Fact::Member(MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed)) => {
+            MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed) => {
                 // The member stays, as if the removal was never requested (RX-9).
                 let step = self.end_change(&failed.agent_id, failed.tx_id);
                 if let Some(MemberStep::Removing { place, active, member }) = step {
@@ -139,7 +138,6 @@ impl State {
                     }
                 }
             }
-            _ => {}
         }
     }
 

@@ -180,7 +180,7 @@ impl State {
         self.time = self.time.max(entry.time);
         match &entry.fact {
             Fact::Session(fact) => self.apply_to_session(entry.time, fact),
-            Fact::Member(_) => self.apply_to_members(entry),
+            Fact::Member(fact) => self.apply_to_members(fact),
             Fact::Input(_) | Fact::Run(_) => {
                 if let Some(run_id) = &entry.run_id {
                     self.apply_to_run(run_id, entry);

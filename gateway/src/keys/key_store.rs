@@ -282,6 +282,6 @@ mod tests {
         assert_eq!(good.all().await, Ok([(kept.id.clone(), kept)].into()));
         assert_eq!(good.generation().await, Ok(generation));
         let text = String::from_utf8(lines.0.lock().expect("sound").clone()).expect("UTF-8");
-        assert_eq!(text.matches("the system gives no randomness").count(), 2, "{text}");
+        assert_eq!(text.matches("the system provides no randomness").count(), 2, "{text}");
     }
 }

@@ -131,10 +131,10 @@ mod tests {
             assert_eq!(Options::new(url).endpoint().as_deref(), Ok(endpoint));
         }
         for (url, why) in [
-            ("ftp://h", "begins"),
+            ("ftp://h", "begin with"),
             ("quic://h/a", "paths"),
             ("quic://h:x", "port"),
-            ("h:80", "begins"),
+            ("h:80", "begin with"),
             ("wss:///x", "host"),
         ] {
             let error = Options::new(url).endpoint().expect_err("a bad address").to_string();

@@ -228,11 +228,10 @@ impl<'a> FactWriter<'a, '_> {
 fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) {
     match &entry.fact {
         Fact::Session(fact) => write_session_fact(tell, fact),
-        Fact::Member(_) => members::write_member_change(tell, &entry.fact),
-        Fact::Handover(_) => handover::write_handover(tell, &entry.fact),
+        Fact::Member(fact) => members::write_member_change(tell, fact),
+        Fact::Handover(fact) => handover::write_handover(tell, fact),
         Fact::Action(fact) => write_action_fact(tell, entry, asked, fact),
-        Fact::Input(InputFact::UserMessage { .. }) => write_user_message(tell, entry),
-        Fact::Input(InputFact::Admitted { .. } | InputFact::SteerAcked { .. }) => write_admission(tell, &entry.fact),
+        Fact::Input(fact) => write_input_fact(tell, entry, fact),
         Fact::Run(fact) => write_run_fact(tell, entry, asked, fact),
         Fact::Unknown(fact) => write_raw_fact(tell, entry, asked, &fact.data),
     }
@@ -302,45 +301,40 @@ fn write_run_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bo
             let body = EventPayload { name: "CANCEL_SENT", reason, deadline_ts, ..EventPayload::default() };
             tell.write_final_message("event", request_id, 320, body);
         }
-        RunFact::Done { .. } | RunFact::Failed { .. } | RunFact::Cancelled { .. } => write_run_end(tell, &entry.fact),
+        RunFact::Done { .. } | RunFact::Failed { .. } | RunFact::Cancelled { .. } => write_run_end(tell, fact),
     }
 }
 
-fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
-    if let Fact::Input(InputFact::UserMessage { message_id, request_id, user, message, agent_id, .. }) = &entry.fact {
-        let content = &message.content;
-        let agent_id = agent_id.as_ref();
-        let body = UserMessagePayload { role: "user", message, content, message_id, user_id: user, agent_id };
-        tell.write_final_message("message", request_id, 2 * entry.weight(), body);
-    }
-}
-
-/// Writes the admission of an input, or the agent's answer to a steered input.
-fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
-    if let Fact::Input(InputFact::Admitted { agent_id, strategy, position, host_run_id, replaces }) = fact {
-        let agent_id = Some(agent_id);
-        let strategy = Some(*strategy);
-        let position = *position;
-        let name = "TURN_ADMITTED";
-        let host_run_id = host_run_id.as_ref();
-        let replaces = replaces.as_ref();
-        tell.write_event(EventPayload {
-            name,
-            agent_id,
-            strategy,
-            position,
-            host_run_id,
-            replaces,
-            ..EventPayload::default()
-        });
-    }
-    if let Fact::Input(InputFact::SteerAcked { agent_id, host_run_id, attempt, outcome }) = fact {
-        let agent_id = Some(agent_id);
-        let host_run_id = Some(host_run_id);
-        let name = "STEER_ACK";
-        let attempt = Some(*attempt);
-        let outcome = Some(*outcome);
-        tell.write_event(EventPayload { name, agent_id, host_run_id, attempt, outcome, ..EventPayload::default() });
+/// Writes an input, its admission, or the agent's answer to a steered input.
+fn write_input_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, fact: &'a InputFact) {
+    match fact {
+        InputFact::UserMessage { message_id, request_id, user, message, agent_id, .. } => {
+            let content = &message.content;
+            let agent_id = agent_id.as_ref();
+            let body = UserMessagePayload { role: "user", message, content, message_id, user_id: user, agent_id };
+            tell.write_final_message("message", request_id, 2 * entry.weight(), body);
+        }
+        InputFact::Admitted { agent_id, strategy, position, host_run_id, replaces } => {
+            tell.write_event(EventPayload {
+                name: "TURN_ADMITTED",
+                agent_id: Some(agent_id),
+                strategy: Some(*strategy),
+                position: *position,
+                host_run_id: host_run_id.as_ref(),
+                replaces: replaces.as_ref(),
+                ..EventPayload::default()
+            });
+        }
+        InputFact::SteerAcked { agent_id, host_run_id, attempt, outcome } => {
+            tell.write_event(EventPayload {
+                name: "STEER_ACK",
+                agent_id: Some(agent_id),
+                host_run_id: Some(host_run_id),
+                attempt: Some(*attempt),
+                outcome: Some(*outcome),
+                ..EventPayload::default()
+            });
+        }
     }
 }
 
@@ -357,7 +351,7 @@ fn write_attempt_event<'a>(
 }
 
 /// Writes the end of a run: exactly one `done`.
-fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
+fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a RunFact) {
     let done = |status, stop_reason, text_bytes: &u64, attempt: &u32| DonePayload {
         status,
         stop_reason,
@@ -366,14 +360,12 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         usage: None,
         host_run_id: None,
     };
-    if let Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ }) = fact {
+    if let RunFact::Done { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
         let usage = usage.as_ref();
         let host_run_id = host_run_id.as_ref();
         tell.write_done(DonePayload { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
     }
-    if let Fact::Run(RunFact::Failed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes }) =
-        fact
-    {
+    if let RunFact::Failed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes } = fact {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
         let stop = if late { StopReason::Timeout } else { StopReason::Error };
         let agent_code = agent_code.as_deref();
@@ -382,7 +374,7 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         tell.write_error(*code, message, true, (*retry_after_ms, detail));
         tell.write_done(done("failed", stop, text_bytes, attempt));
     }
-    if let Fact::Run(RunFact::Cancelled { attempt, reason, forced, text_bytes }) = fact {
+    if let RunFact::Cancelled { attempt, reason, forced, text_bytes } = fact {
         if *forced {
             let message = "the agent did not acknowledge the cancel in time";
             tell.write_error(Code::CancelTimeout, message, false, (None, ErrorDetailPayload::default()));

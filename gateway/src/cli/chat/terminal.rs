@@ -241,8 +241,11 @@ impl SharedEditor {
             self.changed.notify_all();
         } else if state.phase == EditorPhase::Stopping {
             state.phase = EditorPhase::Stopped;
+            let mut out = END_EDITING.to_owned();
             let unshown = std::mem::take(&mut state.pending_output);
-            let out = format!("{END_EDITING}{}", state.tail.render_append(&unshown, columns()));
+            if !unshown.is_empty() {
+                out.push_str(&state.tail.render_append(&unshown, columns()));
+            }
             // Writing fails if the user has closed the terminal, which is no error here.
             let _ = write_stdout(&out);
             set_mode_between_lines();

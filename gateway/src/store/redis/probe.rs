@@ -316,9 +316,9 @@ mod tests {
         assert_eq!(said(found(sound, &[("appendfsync", "no")], 0), Durability::Os), "");
         let refused = said(found(sound, &nothing, 0), Durability::Fsync);
         assert!(refused.contains("appendonly yes") && refused.contains("appendfsync always"), "{refused}");
-        assert!(refused.contains("not fsync but mem"), "{refused}");
+        assert!(refused.contains("durability mem, not fsync"), "{refused}");
         let refused = said(found(sound, &everysec, 0), Durability::Fsync);
-        assert!(!refused.contains("appendonly") && refused.contains("not fsync but os"), "{refused}");
+        assert!(!refused.contains("appendonly") && refused.contains("durability os, not fsync"), "{refused}");
         assert!(said(found(sound, &[], 0), Durability::FsyncReplica).contains("connect a replica"));
         assert_eq!(said(found("7.4.3", &[("min-replicas-to-write", "1")], 1), Durability::FsyncReplica), "");
         assert!(said(found("6.2.14", &[], 0), Durability::Mem).contains("6.2.14"));

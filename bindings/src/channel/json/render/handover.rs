@@ -2,7 +2,7 @@
 use super::{FactWriter, reply_frame};
 use crate::channel::json::frame::{EventPayload, HandoverPayload, HandoverPromptPayload, MessageFrame};
 use crate::channel::notification::HandoverReply;
-use turnway_core::protocol::entry::{Fact, HandoverFact};
+use turnway_core::protocol::entry::HandoverFact;
 use turnway_core::session::HandoverStatus;
 use turnway_core::time::Millis;
 
@@ -19,32 +19,34 @@ pub(super) fn render_decision_reply(ts: Millis, decided: &HandoverReply) -> Stri
 }
 
 /// Writes a requested handover or its outcome.
-pub(super) fn write_handover<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
-    if let Fact::Handover(HandoverFact::Requested(asked)) = fact {
-        let handover_id = asked.handover_id;
-        let from = &asked.from;
-        let to = &asked.to;
-        let reason = asked.reason.reveal();
-        let summary = asked.summary.reveal();
-        let room = 512 + reason.len() + summary.len();
-        let deadline_ts = asked.deadline_ms;
-        let body = HandoverPromptPayload { handover_id, from, to, reason, summary, deadline_ts };
-        tell.write_final_message("handover_prompt", &None, room, body);
-    }
-    if let Fact::Handover(HandoverFact::Confirmed(done)) = fact {
-        let handover_id = Some(done.handover_id);
-        let from = Some(&done.from);
-        let to = Some(&done.to);
-        let body = EventPayload { name: "HANDOVER_CONFIRMED", handover_id, from, to, ..EventPayload::default() };
-        tell.write_final_message("event", &done.request_id, 320, body);
-    }
-    if let Fact::Handover(HandoverFact::Rejected(ended)) = fact {
-        let handover_id = Some(ended.handover_id);
-        let from = Some(&ended.from);
-        let to = Some(&ended.to);
-        let name = "HANDOVER_REJECTED";
-        let reason = Some(ended.why.as_str());
-        let body = EventPayload { name, handover_id, from, to, reason, ..EventPayload::default() };
-        tell.write_final_message("event", &ended.request_id, 320, body);
+pub(super) fn write_handover<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a HandoverFact) {
+    match fact {
+        HandoverFact::Requested(requested) => {
+            let handover_id = requested.handover_id;
+            let from = &requested.from;
+            let to = &requested.to;
+            let reason = requested.reason.reveal();
+            let summary = requested.summary.reveal();
+            let room = 512 + reason.len() + summary.len();
+            let deadline_ts = requested.deadline_ms;
+            let body = HandoverPromptPayload { handover_id, from, to, reason, summary, deadline_ts };
+            tell.write_final_message("handover_prompt", &None, room, body);
+        }
+        HandoverFact::Confirmed(confirmed) => {
+            let handover_id = Some(confirmed.handover_id);
+            let from = Some(&confirmed.from);
+            let to = Some(&confirmed.to);
+            let body = EventPayload { name: "HANDOVER_CONFIRMED", handover_id, from, to, ..EventPayload::default() };
+            tell.write_final_message("event", &confirmed.request_id, 320, body);
+        }
+        HandoverFact::Rejected(rejected) => {
+            let handover_id = Some(rejected.handover_id);
+            let from = Some(&rejected.from);
+            let to = Some(&rejected.to);
+            let name = "HANDOVER_REJECTED";
+            let reason = Some(rejected.why.as_str());
+            let body = EventPayload { name, handover_id, from, to, reason, ..EventPayload::default() };
+            tell.write_final_message("event", &rejected.request_id, 320, body);
+        }
     }
 }

@@ -3,7 +3,8 @@ use super::{FactWriter, reply_frame};
 use crate::channel::json::frame::{ErrorDetailPayload, ErrorPayload, EventPayload, MembersPayload, MessageFrame};
 use crate::channel::notification::MembersReply;
 use turnway_core::id::RequestId;
-use turnway_core::protocol::entry::{Fact, MemberFact};
+use turnway_core::protocol::entry::MemberFact;
+use turnway_core::protocol::member::{MemberChangeRequested, MemberChanged};
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
@@ -38,42 +39,44 @@ fn write_failed_request<'a>(
 }
 
 /// Writes a member change: joining, leaving or switching.
-pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
-    if let Fact::Member(MemberFact::Switched { from, to, reason, trigger, request_id }) = fact {
-        let from = Some(from);
-        let to = Some(to);
-        let reason = Some(&**reason);
-        let trigger = Some(&**trigger);
-        let name = "ACTIVE_AGENT_CHANGED";
-        tell.write_final_message(
-            "event",
-            request_id,
-            320,
-            EventPayload { name, from, to, reason, trigger, ..EventPayload::default() },
-        );
+pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a MemberFact) {
+    match fact {
+        MemberFact::Switched { from, to, reason, trigger, request_id } => {
+            let from = Some(from);
+            let to = Some(to);
+            let reason = Some(&**reason);
+            let trigger = Some(&**trigger);
+            let name = "ACTIVE_AGENT_CHANGED";
+            let body = EventPayload { name, from, to, reason, trigger, ..EventPayload::default() };
+            tell.write_final_message("event", request_id, 320, body);
+        }
+        MemberFact::Adding(requested) => write_change_request(tell, "ADDING_AGENT", requested),
+        MemberFact::Removing(requested) => write_change_request(tell, "AGENT_REMOVING", requested),
+        MemberFact::Added(changed) => write_changed(tell, "AGENT_ADDED", changed),
+        MemberFact::Removed(changed) => write_changed(tell, "AGENT_REMOVED", changed),
+        MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed) => {
+            let agent_id = Some(&failed.agent_id);
+            let tx_id = Some(failed.tx_id);
+            let detail = Some(ErrorDetailPayload { agent_id, tx_id, ..ErrorDetailPayload::default() });
+            write_failed_request(tell, failed.code, &failed.message, detail, &failed.request_id);
+        }
     }
-    if let Fact::Member(MemberFact::Adding(asked) | MemberFact::Removing(asked)) = fact {
-        let name = if matches!(fact, Fact::Member(MemberFact::Adding(_))) { "ADDING_AGENT" } else { "AGENT_REMOVING" };
-        let agent_id = Some(&asked.agent_id);
-        let reason = asked.reason.as_deref();
-        let tx_id = Some(asked.tx_id);
-        let deadline_ts = Some(asked.deadline_ms);
-        let body = EventPayload { name, agent_id, reason, tx_id, deadline_ts, ..EventPayload::default() };
-        tell.write_final_message("event", &asked.request_id, 320, body);
-    }
-    if let Fact::Member(MemberFact::Added(done) | MemberFact::Removed(done)) = fact {
-        let name = if matches!(fact, Fact::Member(MemberFact::Added(_))) { "AGENT_ADDED" } else { "AGENT_REMOVED" };
-        let agent_id = Some(&done.agent_id);
-        let reason = done.reason.as_deref();
-        let tx_id = Some(done.tx_id);
-        let restored = done.restored.then_some(true);
-        let body = EventPayload { name, agent_id, reason, tx_id, restored, ..EventPayload::default() };
-        tell.write_final_message("event", &done.request_id, 320, body);
-    }
-    if let Fact::Member(MemberFact::AddFailed(told) | MemberFact::RemoveFailed(told)) = fact {
-        let agent_id = Some(&told.agent_id);
-        let tx_id = Some(told.tx_id);
-        let detail = Some(ErrorDetailPayload { agent_id, tx_id, ..ErrorDetailPayload::default() });
-        write_failed_request(tell, told.code, &told.message, detail, &told.request_id);
-    }
+}
+
+fn write_change_request<'a>(tell: &mut FactWriter<'a, '_>, name: &'a str, requested: &'a MemberChangeRequested) {
+    let agent_id = Some(&requested.agent_id);
+    let reason = requested.reason.as_deref();
+    let tx_id = Some(requested.tx_id);
+    let deadline_ts = Some(requested.deadline_ms);
+    let body = EventPayload { name, agent_id, reason, tx_id, deadline_ts, ..EventPayload::default() };
+    tell.write_final_message("event", &requested.request_id, 320, body);
+}
+
+fn write_changed<'a>(tell: &mut FactWriter<'a, '_>, name: &'a str, changed: &'a MemberChanged) {
+    let agent_id = Some(&changed.agent_id);
+    let reason = changed.reason.as_deref();
+    let tx_id = Some(changed.tx_id);
+    let restored = changed.restored.then_some(true);
+    let body = EventPayload { name, agent_id, reason, tx_id, restored, ..EventPayload::default() };
+    tell.write_final_message("event", &changed.request_id, 320, body);
 }
