@@ -8,12 +8,12 @@ pub use meter::{UsageReport, UsageSender};
 use crate::config::RateSettings;
 use crate::metrics::{Metrics, RateScope};
 use dashmap::DashMap;
-use meter::{RateClass, RateMeter};
+use meter::RateMeter;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
+use turnway_bindings::channel::command::{CommandTarget, LinkCommand, RateClass};
 use turnway_bindings::channel::notification::Notification;
-use turnway_core::id::{RunId, SessionId, TenantId};
+use turnway_core::id::TenantId;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -118,7 +118,7 @@ impl RateLimiter {
     /// Returns the refusal of a request that comes too early; `None` if the request may proceed. A refused request has
     /// still been counted in every bucket that had space.
     pub fn check_command(&self, command: &LinkCommand, now: Mono) -> Option<Notification> {
-        let (whose, wait) = self.take(RateClass::of(command), now)?;
+        let (whose, wait) = self.take(rate_class(command), now)?;
         let why = match whose {
             RateScope::Connection => "too many requests on this connection",
             RateScope::Key => "too many requests with this credential",
@@ -127,36 +127,27 @@ impl RateLimiter {
         // Rounded up to whole milliseconds.
         let more = if planted(Planted::RateWaitRoundedDown) { 0 } else { 999_999 };
         let wait = wait + Duration::from_nanos(more);
-        let (session, run_id) = command_target(command);
+        let (session, run_id) = match command.target() {
+            CommandTarget::Session(session) => (Some(session.clone()), None),
+            CommandTarget::Run(run_id) => (None, Some(run_id.clone())),
+            CommandTarget::None => (None, None),
+        };
         let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
         Some(Notification::Refused { request_id: command.request_id().cloned(), session, run_id, refusal })
     }
 }
 
-/// Returns the session or the run that a request names.
-fn command_target(command: &LinkCommand) -> (Option<SessionId>, Option<RunId>) {
-    match command {
-        LinkCommand::Open { session, .. } => (session.clone(), None),
-        LinkCommand::Invoke(invoke) => (invoke.session.clone(), None),
-        LinkCommand::Subscribe(subscribe) => (Some(subscribe.session.clone()), None),
-        LinkCommand::Close { session, .. }
-        | LinkCommand::Delete { session }
-        | LinkCommand::ChangeMembers { session, .. }
-        | LinkCommand::DecideHandover { session, .. }
-        | LinkCommand::Unsubscribe { session, .. }
-        | LinkCommand::GetSnapshot { session, .. }
-        | LinkCommand::Cancel { target: CancelTarget::Session(session), .. } => (Some(session.clone()), None),
-        LinkCommand::Cancel { target: CancelTarget::Run(run_id), .. } | LinkCommand::FindRun { run_id } => {
-            (None, Some(run_id.clone()))
-        }
-        LinkCommand::List { .. } => (None, None),
-    }
+/// Returns the bucket that a request is counted in.
+fn rate_class(command: &LinkCommand) -> RateClass {
+    if planted(Planted::CancelTakesWork) { RateClass::Work } else { command.kind().rate }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use prometheus::{Registry, TextEncoder};
+    use turnway_bindings::channel::command::CancelTarget;
+    use turnway_core::id::SessionId;
 
     const NOW: Mono = Mono(Duration::from_secs(1));
 

@@ -1,5 +1,7 @@
 //! Client commands after parsing; every field has been checked for form.
-use crate::channel::authority::ClientOperation;
+mod kind;
+
+pub use kind::{CommandKind, CommandTarget, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlRequest, Message, Strategy};
@@ -76,59 +78,6 @@ pub enum LinkCommand {
         /// session.
         wants_receipt: bool,
     },
-}
-
-impl LinkCommand {
-    /// Returns the operation that must be permitted. With [`LinkCommand::request_id`] this is the table of operations.
-    pub fn action(&self) -> ClientOperation {
-        match self {
-            Self::Open { .. } => ClientOperation::Open,
-            Self::Close { .. } | Self::Delete { .. } => ClientOperation::Close,
-            Self::Invoke(_) => ClientOperation::Invoke,
-            Self::Cancel { .. } => ClientOperation::Cancel,
-            Self::ChangeMembers { .. } => ClientOperation::Members,
-            Self::DecideHandover { .. } => ClientOperation::Decide,
-            Self::Subscribe(_)
-            | Self::Unsubscribe { .. }
-            | Self::GetSnapshot { .. }
-            | Self::List { .. }
-            | Self::FindRun { .. } => ClientOperation::Read,
-        }
-    }
-
-    /// Returns whether the command counts towards a link's limit of requests in flight.
-    pub fn counts_as_request(&self) -> bool {
-        match self {
-            Self::Open { .. }
-            | Self::Close { .. }
-            | Self::Invoke(_)
-            | Self::ChangeMembers { .. }
-            | Self::DecideHandover { .. }
-            | Self::Cancel { .. } => true,
-            Self::Subscribe(_)
-            | Self::Unsubscribe { .. }
-            | Self::GetSnapshot { .. }
-            | Self::List { .. }
-            | Self::Delete { .. }
-            | Self::FindRun { .. } => false,
-        }
-    }
-
-    /// Returns the request id that the answer echoes.
-    pub fn request_id(&self) -> Option<&RequestId> {
-        match self {
-            Self::Open { request_id, .. }
-            | Self::Close { request_id, .. }
-            | Self::Unsubscribe { request_id, .. }
-            | Self::GetSnapshot { request_id, .. }
-            | Self::ChangeMembers { request_id, .. }
-            | Self::DecideHandover { request_id, .. }
-            | Self::Cancel { request_id, .. } => request_id.as_ref(),
-            Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
-            Self::Invoke(invoke) => invoke.request_id.as_ref(),
-            Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
-        }
-    }
 }
 
 /// A request to change a session's members (protocol.md §1.2).

@@ -1,5 +1,5 @@
 //! Keeps answers in order: requests of one connection about one session are answered in the order of arrival.
-use crate::channel::command::LinkCommand;
+use crate::channel::command::{CommandTarget, LinkCommand, OrderedKind};
 use crate::channel::notification::Notification;
 use std::collections::VecDeque;
 use turnway_core::id::{RequestId, SessionId};
@@ -46,18 +46,6 @@ struct QueuedRequest {
     bytes: usize,
 }
 
-/// Kinds of requests that are kept in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OrderedKind {
-    Open,
-    Close,
-    Subscribe,
-    Members,
-    Invoke,
-    /// Has no answer.
-    Unsubscribe,
-}
-
 /// Notifications and requests that are ready.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ReadyItems {
@@ -75,23 +63,12 @@ pub(super) struct TooManyQueued {
 
 /// Returns a request's session and kind if the request is kept in order.
 fn ordered_kind(command: &LinkCommand) -> Option<(&SessionId, OrderedKind)> {
-    match command {
-        LinkCommand::Open { session, .. } => Some((session.as_ref()?, OrderedKind::Open)),
-        LinkCommand::Invoke(invoke) => Some((invoke.session.as_ref()?, OrderedKind::Invoke)),
-        LinkCommand::Close { session, .. } => Some((session, OrderedKind::Close)),
-        LinkCommand::ChangeMembers { session, .. } => Some((session, OrderedKind::Members)),
-        LinkCommand::Subscribe(subscribe) => Some((&subscribe.session, OrderedKind::Subscribe)),
-        LinkCommand::Unsubscribe { session, .. } => Some((session, OrderedKind::Unsubscribe)),
-        LinkCommand::Cancel { .. }
-        | LinkCommand::DecideHandover { .. }
-        | LinkCommand::GetSnapshot { .. }
-        | LinkCommand::List { .. }
-        | LinkCommand::Delete { .. }
-        | LinkCommand::FindRun { .. } => None,
-    }
+    let order = command.kind().order?;
+    let CommandTarget::Session(session) = command.target() else { return None };
+    Some((session, order))
 }
 
-// === impl Order ===
+// === impl AnswerOrder ===
 
 impl AnswerOrder {
     /// Returns whether no request is unanswered or waiting.

@@ -103,10 +103,10 @@ impl Switchboard {
             let asker = RequestWaiter::new(now, link, request_id);
             board.put_control(now, within(session), principal.clone(), asker, what);
         };
-        if let Err(refusal) = authority::check_access(&principal, command.action()) {
+        if let Err(refusal) = authority::check_access(&principal, command.kind().operation) {
             return self.refuse(link, command.request_id().cloned(), None, None, refusal);
         }
-        if busy && command.counts_as_request() {
+        if busy && command.kind().counts_as_request {
             return self.refuse_busy(link, command.request_id().cloned());
         }
         match command {

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_core::planted::{Planted, planted};
+use turnway_bindings::channel::command::RateClass;
 use turnway_core::rate::Rate;
 use turnway_core::rate::shared::SharedRate;
 use turnway_core::time::Mono;
@@ -32,18 +31,6 @@ enum Bucket {
     Own(AtomicU64),
     /// Shared by all nodes of a fleet.
     Shared(Mutex<SharedRate>),
-}
-
-/// A kind of message with a bucket of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RateClass {
-    Work,
-    /// Starts, continues or ends a subscription.
-    Reading,
-    /// Ends work. Each node counts it separately, because a cancel must not wait for what happens on other nodes.
-    Stopping,
-    /// Answered by the link alone: pings, and messages of unknown types.
-    Control,
 }
 
 /// A report of a shared bucket's usage that is due.
@@ -155,26 +142,6 @@ impl UsageReport {
         match self.meter.bucket(self.class) {
             Bucket::Own(_) => None,
             Bucket::Shared(share) => Some(act(&mut locked(share))),
-        }
-    }
-}
-
-// === impl RateClass ===
-
-impl RateClass {
-    pub(super) fn of(command: &LinkCommand) -> Self {
-        match command {
-            _ if planted(Planted::CancelTakesWork) => Self::Work,
-            LinkCommand::Cancel { .. } | LinkCommand::Close { .. } => Self::Stopping,
-            LinkCommand::Subscribe(_) | LinkCommand::Unsubscribe { .. } => Self::Reading,
-            LinkCommand::Open { .. }
-            | LinkCommand::Invoke(_)
-            | LinkCommand::ChangeMembers { .. }
-            | LinkCommand::DecideHandover { .. }
-            | LinkCommand::GetSnapshot { .. }
-            | LinkCommand::Delete { .. }
-            | LinkCommand::List { .. }
-            | LinkCommand::FindRun { .. } => Self::Work,
         }
     }
 }

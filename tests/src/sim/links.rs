@@ -95,7 +95,7 @@ impl World {
     /// Sends a command on a client's connection.
     pub(crate) fn say_on(&mut self, line: LineId, command: LinkCommand) {
         let Some(open) = self.lines.get_mut(&line) else { return };
-        if let Some(id) = request_id(&command) {
+        if let Some(id) = command.request_id() {
             let key = &self.clients[open.client].key;
             if self.shelf.session(key).is_none_or(|slot| slot.user.is_none()) {
                 open.early.insert(id.clone());
@@ -238,21 +238,6 @@ impl Connection {
         if let Some(id) = id {
             self.asks.remove(id);
         }
-    }
-}
-
-pub(crate) fn request_id(command: &LinkCommand) -> Option<&RequestId> {
-    match command {
-        LinkCommand::Open { request_id, .. }
-        | LinkCommand::Close { request_id, .. }
-        | LinkCommand::Unsubscribe { request_id, .. }
-        | LinkCommand::GetSnapshot { request_id, .. }
-        | LinkCommand::ChangeMembers { request_id, .. }
-        | LinkCommand::DecideHandover { request_id, .. }
-        | LinkCommand::Cancel { request_id, .. } => request_id.as_ref(),
-        LinkCommand::Subscribe(ask) => ask.request_id.as_ref(),
-        LinkCommand::Invoke(ask) => ask.request_id.as_ref(),
-        LinkCommand::List { .. } | LinkCommand::FindRun { .. } | LinkCommand::Delete { .. } => None,
     }
 }
 

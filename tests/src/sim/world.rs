@@ -5,7 +5,7 @@ use super::clients::{Act, Client};
 use super::faults::Faults;
 use super::fixtures;
 use super::index;
-use super::links::{Connection, request_id};
+use super::links::Connection;
 use super::steering::Answer;
 use super::tool_runner::{Step, ToolRunner};
 use std::collections::BTreeMap;
@@ -328,7 +328,7 @@ impl World {
             node.wall.observe(ClockReading { time: *clock, after: *sent, before: mono });
         }
         if let Input::Command { link, command } = &input
-            && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.boot, *link)), request_id(command))
+            && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.boot, *link)), command.request_id())
         {
             line.noticed.insert(id.clone());
             if let LinkCommand::Unsubscribe { session, .. } = command {

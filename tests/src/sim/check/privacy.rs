@@ -1,5 +1,5 @@
 //! Checks G7: a session's facts reach only principals that may read it, and others do not learn that it exists.
-use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
+use turnway_bindings::channel::command::{CommandTarget, LinkCommand};
 use turnway_bindings::channel::notification::Notification;
 use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -13,20 +13,10 @@ pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &ModelStor
 }
 
 fn session_of(command: &LinkCommand) -> Option<SessionId> {
-    match command {
-        LinkCommand::Open { session, .. } => session.clone(),
-        LinkCommand::Close { session, .. }
-        | LinkCommand::Delete { session }
-        | LinkCommand::Unsubscribe { session, .. }
-        | LinkCommand::GetSnapshot { session, .. } => Some(session.clone()),
-        LinkCommand::FindRun { run_id } => Some(run_id.session()),
-        LinkCommand::List { .. } => None,
-        LinkCommand::Subscribe(ask) => Some(ask.session.clone()),
-        LinkCommand::Invoke(ask) => ask.session.clone(),
-        LinkCommand::Cancel { target: CancelTarget::Run(run_id), .. } => Some(run_id.session()),
-        LinkCommand::Cancel { target: CancelTarget::Session(session), .. }
-        | LinkCommand::ChangeMembers { session, .. }
-        | LinkCommand::DecideHandover { session, .. } => Some(session.clone()),
+    match command.target() {
+        CommandTarget::Session(session) => Some(session.clone()),
+        CommandTarget::Run(run_id) => Some(run_id.session()),
+        CommandTarget::None => None,
     }
 }
 

@@ -1,0 +1,127 @@
+//! The table of commands: everything that is decided by the kind of a command alone. The parser, the handlers and the
+//! rate limits take it from here.
+use super::{CancelTarget, LinkCommand};
+use crate::channel::authority::ClientOperation;
+use turnway_core::id::{RequestId, RunId, SessionId};
+
+/// The bucket that a message is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateClass {
+    Work,
+    /// Starts, continues or ends a subscription.
+    Reading,
+    /// Ends work. Each node counts it separately, because a cancel must not wait for what happens on other nodes.
+    Stopping,
+    /// Answered by the link alone: pings, and messages of unknown types.
+    Control,
+}
+
+/// Kinds of requests of a connection that are answered in the order of arrival, session by session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderedKind {
+    Open,
+    Close,
+    Subscribe,
+    Members,
+    Invoke,
+    /// Has no answer.
+    Unsubscribe,
+}
+
+/// The properties of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandKind {
+    /// The operation that must be permitted.
+    pub operation: ClientOperation,
+    /// The bucket that the command is counted in.
+    pub rate: RateClass,
+    /// `None`: answered whenever the answer is ready.
+    pub order: Option<OrderedKind>,
+    /// The command counts towards a link's limit of requests in flight.
+    pub counts_as_request: bool,
+}
+
+impl CommandKind {
+    /// Creates the properties of a command that changes a session.
+    const fn request(operation: ClientOperation) -> Self {
+        Self { operation, rate: RateClass::Work, order: None, counts_as_request: true }
+    }
+
+    /// Creates the properties of a command that reads.
+    const fn read() -> Self {
+        Self { operation: ClientOperation::Read, rate: RateClass::Work, order: None, counts_as_request: false }
+    }
+
+    const fn ordered(self, order: OrderedKind) -> Self {
+        Self { order: Some(order), ..self }
+    }
+
+    const fn rated(self, rate: RateClass) -> Self {
+        Self { rate, ..self }
+    }
+}
+
+/// The session or run that a command names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandTarget<'a> {
+    Session(&'a SessionId),
+    Run(&'a RunId),
+    /// A new session, or no session at all.
+    None,
+}
+
+impl LinkCommand {
+    /// Returns the command's row in the table of commands.
+    pub fn kind(&self) -> CommandKind {
+        match self {
+            Self::Open { .. } => CommandKind::request(ClientOperation::Open).ordered(OrderedKind::Open),
+            Self::Close { .. } => {
+                CommandKind::request(ClientOperation::Close).ordered(OrderedKind::Close).rated(RateClass::Stopping)
+            }
+            Self::Delete { .. } => CommandKind { operation: ClientOperation::Close, ..CommandKind::read() },
+            Self::Subscribe(_) => CommandKind::read().ordered(OrderedKind::Subscribe).rated(RateClass::Reading),
+            Self::Unsubscribe { .. } => CommandKind::read().ordered(OrderedKind::Unsubscribe).rated(RateClass::Reading),
+            Self::Invoke(_) => CommandKind::request(ClientOperation::Invoke).ordered(OrderedKind::Invoke),
+            Self::ChangeMembers { .. } => CommandKind::request(ClientOperation::Members).ordered(OrderedKind::Members),
+            Self::DecideHandover { .. } => CommandKind::request(ClientOperation::Decide),
+            Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
+            Self::GetSnapshot { .. } | Self::List { .. } | Self::FindRun { .. } => CommandKind::read(),
+        }
+    }
+
+    /// Returns the request id that the answer echoes.
+    pub fn request_id(&self) -> Option<&RequestId> {
+        match self {
+            Self::Open { request_id, .. }
+            | Self::Close { request_id, .. }
+            | Self::Unsubscribe { request_id, .. }
+            | Self::GetSnapshot { request_id, .. }
+            | Self::ChangeMembers { request_id, .. }
+            | Self::DecideHandover { request_id, .. }
+            | Self::Cancel { request_id, .. } => request_id.as_ref(),
+            Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
+            Self::Invoke(invoke) => invoke.request_id.as_ref(),
+            Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
+        }
+    }
+
+    /// Returns the session or run that the command names.
+    pub fn target(&self) -> CommandTarget<'_> {
+        match self {
+            Self::Open { session, .. } => session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
+            Self::Invoke(invoke) => invoke.session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
+            Self::Subscribe(subscribe) => CommandTarget::Session(&subscribe.session),
+            Self::Close { session, .. }
+            | Self::Delete { session }
+            | Self::ChangeMembers { session, .. }
+            | Self::DecideHandover { session, .. }
+            | Self::Unsubscribe { session, .. }
+            | Self::GetSnapshot { session, .. }
+            | Self::Cancel { target: CancelTarget::Session(session), .. } => CommandTarget::Session(session),
+            Self::Cancel { target: CancelTarget::Run(run_id), .. } | Self::FindRun { run_id } => {
+                CommandTarget::Run(run_id)
+            }
+            Self::List { .. } => CommandTarget::None,
+        }
+    }
+}
