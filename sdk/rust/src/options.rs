@@ -132,7 +132,7 @@ mod tests {
         }
         for (url, why) in [
             ("ftp://h", "begin with"),
-            ("quic://h/a", "paths"),
+            ("quic://h/a", "no path"),
             ("quic://h:x", "port"),
             ("h:80", "begin with"),
             ("wss:///x", "host"),
