@@ -136,7 +136,7 @@ pub struct Common {
     pub outputs: Outputs,
 }
 
-/// Arguments of [`SubscriptionMode::Turns`].
+/// Arguments of [`Mode::Turns`].
 #[derive(Clone, Debug, Args)]
 pub struct Turns {
     /// Target, load and outputs.
@@ -173,7 +173,7 @@ pub struct Streaming {
     pub stamped: bool,
 }
 
-/// Arguments of [`SubscriptionMode::Stream`].
+/// Arguments of [`Mode::Stream`].
 #[derive(Clone, Debug, Args)]
 pub struct Stream {
     /// Target, load and outputs.
@@ -187,7 +187,7 @@ pub struct Stream {
     pub streaming: Streaming,
 }
 
-/// Arguments of [`SubscriptionMode::Reconnect`].
+/// Arguments of [`Mode::Reconnect`].
 #[derive(Clone, Debug, Args)]
 pub struct Reconnect {
     /// Target, load and outputs.
@@ -204,7 +204,7 @@ pub struct Reconnect {
     pub rounds: u32,
 }
 
-/// Arguments of [`SubscriptionMode::Fanout`].
+/// Arguments of [`Mode::Fanout`].
 #[derive(Clone, Debug, Args)]
 pub struct Fanout {
     /// Target, load and outputs.
@@ -215,7 +215,7 @@ pub struct Fanout {
     pub streaming: Streaming,
 }
 
-/// Arguments of [`SubscriptionMode::FirstDelta`].
+/// Arguments of [`Mode::FirstDelta`].
 #[derive(Clone, Debug, Args)]
 pub struct FirstDelta {
     /// Target, load and outputs.
@@ -235,7 +235,7 @@ pub struct FirstDelta {
     pub size: usize,
 }
 
-/// Arguments of [`SubscriptionMode::Echo`].
+/// Arguments of [`Mode::Echo`].
 #[derive(Clone, Debug, Args)]
 pub struct Echo {
     /// Target, load and outputs.
@@ -246,7 +246,7 @@ pub struct Echo {
     pub size: usize,
 }
 
-/// Arguments of [`SubscriptionMode::History`].
+/// Arguments of [`Mode::History`].
 #[derive(Clone, Debug, Args)]
 pub struct History {
     /// Target, load and outputs.
@@ -263,7 +263,7 @@ pub struct History {
     pub agent: String,
 }
 
-/// Arguments of [`SubscriptionMode::TakeUp`].
+/// Arguments of [`Mode::TakeUp`].
 #[derive(Clone, Debug, Args)]
 pub struct TakeUp {
     /// Target, load and outputs.
@@ -277,7 +277,7 @@ pub struct TakeUp {
     pub agent: String,
 }
 
-/// Arguments of [`SubscriptionMode::Agent`].
+/// Arguments of [`Mode::Agent`].
 #[derive(Clone, Debug, Args)]
 pub struct Agent {
     /// Address to listen on
@@ -294,7 +294,7 @@ pub struct Agent {
     pub stamps: bool,
 }
 
-/// Arguments of [`SubscriptionMode::Commit`].
+/// Arguments of [`Mode::Commit`].
 #[derive(Clone, Debug, Args)]
 pub struct Commit {
     /// Files and formats of the results.

@@ -88,9 +88,9 @@ impl ServerConnection {
         line.queue(wire::hello(user, run.api_key(), resume)).await?;
         line.flush().await?;
         let text = line.next_in_time().await?;
-        let heard = ServerMessage::parse(&text).unwrap_or_default();
-        let limits = heard.limits.filter(|_| heard.kind == "welcome");
-        let limits = limits.ok_or_else(|| ConnectionFailure::Denied(heard.error_text()))?;
+        let message = ServerMessage::parse(&text).unwrap_or_default();
+        let limits = message.limits.filter(|_| message.kind == "welcome");
+        let limits = limits.ok_or_else(|| ConnectionFailure::Denied(message.error_text()))?;
         run.record_duration(Measure::Connect, since.elapsed());
         Ok((line, limits))
     }

@@ -56,7 +56,7 @@ pub struct ReportData<'a> {
 }
 
 /// Prints a run's figures and writes its files. Returns whether all went well.
-pub fn finish(run: &Run, story: &ModeFigures) -> Result<CliExit, BenchError> {
+pub fn finish(run: &Run, figures: &ModeFigures) -> Result<CliExit, BenchError> {
     run.progress().clear();
     let record = run.record().borrow();
     let sheet = ReportData {
@@ -65,7 +65,7 @@ pub fn finish(run: &Run, story: &ModeFigures) -> Result<CliExit, BenchError> {
         load: Some(run.load()),
         duration: run.duration(),
         record: &record,
-        mode_figures: story,
+        mode_figures: figures,
         server: run.server(),
         own: run.own(),
     };

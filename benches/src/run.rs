@@ -252,15 +252,15 @@ impl Run {
         let bells = self.due_queues.borrow().clone();
         match self.common.load.rate {
             None => {
-                bells.iter().for_each(|bell| self.make_due(bell, Instant::now()));
+                bells.iter().for_each(|due_queue| self.make_due(due_queue, Instant::now()));
                 self.wait_for_end().await;
             }
             Some(rate) => {
                 let schedule = Schedule::new(self.started_at.get(), rate, self.common.load.duration);
                 let mut turn = bells.iter().cycle();
                 let ringing = schedule.run(|due| {
-                    if let Some(bell) = turn.next() {
-                        self.make_due(bell, due.at);
+                    if let Some(due_queue) = turn.next() {
+                        self.make_due(due_queue, due.at);
                     }
                 });
                 tokio::select! {
@@ -309,29 +309,29 @@ impl Run {
         self.tick();
         self.record.borrow_mut().end_load();
         self.stage.set(LoadStage::Draining);
-        self.due_queues.borrow().iter().for_each(|bell| bell.wake());
+        self.due_queues.borrow().iter().for_each(|due_queue| due_queue.wake());
     }
 
     /// Makes a request due on a connection.
-    pub fn make_due(&self, bell: &DueQueue, at: Instant) {
+    pub fn make_due(&self, due_queue: &DueQueue, at: Instant) {
         self.count(Count::Asked, 1);
-        bell.push(at);
+        due_queue.push(at);
     }
 
     /// Makes the next request due in a closed loop; after a refusal only after a pause of 100 ms.
-    pub fn make_due_again(self: &Rc<Self>, bell: &Rc<DueQueue>, was_refused: bool) {
+    pub fn make_due_again(self: &Rc<Self>, due_queue: &Rc<DueQueue>, was_refused: bool) {
         if !self.is_running() || self.is_open_loop() {
             return;
         }
         if !was_refused {
-            return self.make_due(bell, Instant::now());
+            return self.make_due(due_queue, Instant::now());
         }
         let run = Rc::clone(self);
-        let bell = Rc::clone(bell);
+        let due_queue = Rc::clone(due_queue);
         tokio::task::spawn_local(async move {
             sleep_until((Instant::now() + REFUSAL_PAUSE).into()).await;
             if run.is_running() {
-                run.make_due(&bell, Instant::now());
+                run.make_due(&due_queue, Instant::now());
             }
         });
     }

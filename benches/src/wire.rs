@@ -194,9 +194,9 @@ mod tests {
     fn a_message_is_read_as_far_as_it_matters() {
         let text = r#"{"type":"delta","ts":1,"run_id":"s.abcdefghijklmnopqrstuvwxyz","attempt":1,"offset":3,
             "text":"a\"b","more":{"x":[1,2]}}"#;
-        let heard = ServerMessage::parse(text).expect("a message");
-        assert!(heard.is_text() && heard.run().is_some());
-        assert_eq!((heard.offset, heard.text.as_deref()), (Some(3), Some("a\"b")));
+        let message = ServerMessage::parse(text).expect("a message");
+        assert!(message.is_text() && message.run().is_some());
+        assert_eq!((message.offset, message.text.as_deref()), (Some(3), Some("a\"b")));
         let error = ServerMessage::parse(r#"{"type":"error","code":"busy","message":"wait"}"#).expect("a message");
         assert_eq!(error.error_text(), "busy: wait");
         let fact = r#"{"type":"message","message":{"role":"user","content":"x"},"seq":2}"#;

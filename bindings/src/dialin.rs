@@ -55,7 +55,7 @@ pub enum Input {
     Order(Box<Order>),
     /// The node is leaving: the agent should connect to another node and finish its open attempts here.
     Draining,
-    /// Authentication has answered [`ProcessOutputPayload::Refresh`].
+    /// Authentication has answered [`Output::Refresh`].
     Refreshed { request_id: Option<RequestId>, renewal: RefreshOutcome },
     /// The transport has written every text drained so far.
     Flushed,
@@ -122,10 +122,10 @@ impl fmt::Debug for Input {
             Self::Text(text) => write!(f, "Text(<{} bytes>)", text.len()),
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
-            Self::SignOfLife => f.write_str("Alive"),
-            Self::PartialMessage => f.write_str("Part"),
+            Self::SignOfLife => f.write_str("SignOfLife"),
+            Self::PartialMessage => f.write_str("PartialMessage"),
             Self::Order(order) => write!(f, "Order({order:?})"),
-            Self::Draining => f.write_str("Leaving"),
+            Self::Draining => f.write_str("Draining"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Flushed => f.write_str("Flushed"),
         }
@@ -136,10 +136,10 @@ impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
-            Self::AttemptEvent { run_id, attempt, event: word } => {
-                write!(f, "Word({run_id}, {attempt}, last: {})", word.is_last())
+            Self::AttemptEvent { run_id, attempt, event } => {
+                write!(f, "AttemptEvent({run_id}, {attempt}, last: {})", event.is_last())
             }
-            Self::AttemptAlive { run_id, attempt } => write!(f, "Alive({run_id}, {attempt})"),
+            Self::AttemptAlive { run_id, attempt } => write!(f, "AttemptAlive({run_id}, {attempt})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Ping => f.write_str("Ping"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),

@@ -1,6 +1,6 @@
 //! Wire messages and state machines of one node, driven by `gateway`: no IO, clock, randomness, locks or `async`.
-//! Modules depend downwards only: [`switchboard`], [`remote_attempts`], [`tool_executor`]; [`peer`]; [`dialin`], [`runner`];
-//! [`link`]; [`channel`].
+//! Modules depend downwards only: [`switchboard`], [`remote_attempts`], [`tool_executor`]; [`peer`]; [`dialin`],
+//! [`runner`]; [`link`]; [`channel`].
 pub mod channel;
 pub mod dialin;
 pub mod link;

@@ -28,15 +28,15 @@ pub enum Input {
     TooLarge,
     /// Other activity of the peer: a pong, a ping, or part of a message.
     SignOfLife,
-    /// Authentication has accepted [`ProcessOutputPayload::HelloRequest`].
+    /// Authentication has accepted [`Output::Hello`].
     Admitted {
         principal: Principal,
         /// The expiry of the credential, if it must be refreshed.
         expires: Option<Millis>,
     },
-    /// Authentication has answered [`ProcessOutputPayload::Refresh`].
+    /// Authentication has answered [`Output::Refresh`].
     Refreshed { request_id: Option<RequestId>, renewal: RefreshOutcome },
-    /// Authentication has refused [`ProcessOutputPayload::HelloRequest`] (4401).
+    /// Authentication has refused [`Output::Hello`] (4401).
     Denied,
     /// The credential is valid, but the connection may not serve the named agent or tools.
     NotServing(ServiceRefusal),
@@ -143,14 +143,14 @@ impl fmt::Debug for Input {
             Self::Text(text) => write!(f, "Text(<{} bytes>)", text.len()),
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
-            Self::SignOfLife => f.write_str("Alive"),
+            Self::SignOfLife => f.write_str("SignOfLife"),
             Self::Admitted { principal, expires } => write!(f, "Admitted({principal:?}, {expires:?})"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Denied => f.write_str("Denied"),
             Self::NotServing(why) => write!(f, "NotServing({why:?})"),
             Self::Note(note) => write!(f, "Note({note:?})"),
             Self::Flushed => f.write_str("Flushed"),
-            Self::SideStreamProgress(beside) => write!(f, "{beside:?}"),
+            Self::SideStreamProgress(progress) => write!(f, "{progress:?}"),
         }
     }
 }
@@ -161,12 +161,12 @@ impl fmt::Debug for Output {
             Self::Hello(hello) => write!(f, "Hello({hello:?})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Command(command) => write!(f, "Command({command:?})"),
-            Self::CommandDeferred => f.write_str("Waits"),
+            Self::CommandDeferred => f.write_str("CommandDeferred"),
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
-            Self::WriteSideStream(aside) => {
-                write!(f, "Aside({}, <{} bytes>)", aside.attempt, aside.text.len())
+            Self::WriteSideStream(text) => {
+                write!(f, "WriteSideStream({}, <{} bytes>)", text.attempt, text.text.len())
             }
-            Self::EndSideStreams { .. } => f.write_str("NoMoreAside"),
+            Self::EndSideStreams { .. } => f.write_str("EndSideStreams"),
             Self::Ping => f.write_str("Ping"),
             Self::Written(weight) => write!(f, "Written({weight})"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),

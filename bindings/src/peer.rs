@@ -122,7 +122,7 @@ impl PeerMessage {
             Self::Chunk { chunk, .. } => chunk.text.reveal().len(),
             Self::ProcessOutput { printed, .. } => printed.data.reveal().len(),
             Self::TailDigest { logs } | Self::Ack { logs } => logs.len() * 160,
-            Self::RemoteAttempt(words) => words.weight(),
+            Self::RemoteAttempt(message) => message.weight(),
             Self::Offer { item: OfferedEntry::Control { .. }, .. }
             | Self::InputAccepted { .. }
             | Self::ControlAnswered { .. }

@@ -87,21 +87,21 @@ pub enum Output {
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Capacity(agent, serving) => write!(f, "Serving({agent}, {serving:?})"),
-            Self::Draining => f.write_str("Leaving"),
+            Self::Capacity(agent, capacity) => write!(f, "Capacity({agent}, {capacity:?})"),
+            Self::Draining => f.write_str("Draining"),
             Self::Begin { call, to, invoke } => write!(f, "Begin({call}, {to}, {invoke:?})"),
             Self::Order(call, order) => write!(f, "Order({call}, {order:?})"),
-            Self::EventDelivered(call) => write!(f, "Passed({call})"),
-            Self::Abandon(call) => write!(f, "Hang({call})"),
-            Self::Assigned(call, capabilities) => write!(f, "Place({call:?}, {capabilities:?})"),
-            Self::NoCapacity(call) => write!(f, "Refuse({call:?})"),
-            Self::Event(call, word) => write!(f, "Say({call:?}, last: {})", word.is_last()),
-            Self::ConnectionLost(call) => write!(f, "Lose({call:?})"),
-            Self::Stop(agent, order) => write!(f, "Halt({agent}, {order:?})"),
-            Self::AgentWanted => f.write_str("Wanted"),
-            Self::Peer(from, words) => write!(f, "Peer({from}, {words:?})"),
-            Self::NodeUnreachable(node) => write!(f, "Unheard({node})"),
-            Self::MessagesMissed => f.write_str("Gap"),
+            Self::EventDelivered(call) => write!(f, "EventDelivered({call})"),
+            Self::Abandon(call) => write!(f, "Abandon({call})"),
+            Self::Assigned(call, capabilities) => write!(f, "Assigned({call:?}, {capabilities:?})"),
+            Self::NoCapacity(call) => write!(f, "NoCapacity({call:?})"),
+            Self::Event(call, event) => write!(f, "Event({call:?}, last: {})", event.is_last()),
+            Self::ConnectionLost(call) => write!(f, "ConnectionLost({call:?})"),
+            Self::Stop(agent, order) => write!(f, "Stop({agent}, {order:?})"),
+            Self::AgentWanted => f.write_str("AgentWanted"),
+            Self::Peer(from, message) => write!(f, "Peer({from}, {message:?})"),
+            Self::NodeUnreachable(node) => write!(f, "NodeUnreachable({node})"),
+            Self::MessagesMissed => f.write_str("MessagesMissed"),
         }
     }
 }
@@ -109,17 +109,17 @@ impl fmt::Debug for Input {
 impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Publish { to, message: words } => write!(f, "Publish({to}, {words:?})"),
-            Self::Assigned(call, capabilities) => write!(f, "Placed({call}, {capabilities:?})"),
-            Self::NoCapacity(call) => write!(f, "Refused({call})"),
-            Self::Event(call, word) => write!(f, "Word({call}, last: {})", word.is_last()),
-            Self::ConnectionLost(call) => write!(f, "Lost({call})"),
-            Self::FindConnection(call, invoke) => write!(f, "Ring({call:?}, {invoke:?})"),
+            Self::Publish { to, message } => write!(f, "Publish({to}, {message:?})"),
+            Self::Assigned(call, capabilities) => write!(f, "Assigned({call}, {capabilities:?})"),
+            Self::NoCapacity(call) => write!(f, "NoCapacity({call})"),
+            Self::Event(call, event) => write!(f, "Event({call}, last: {})", event.is_last()),
+            Self::ConnectionLost(call) => write!(f, "ConnectionLost({call})"),
+            Self::FindConnection(call, invoke) => write!(f, "FindConnection({call:?}, {invoke:?})"),
             Self::Order(call, order) => write!(f, "Order({call:?}, {order:?})"),
-            Self::Credit(call, words) => write!(f, "Room({call:?}, {words})"),
-            Self::Abandoned(call) => write!(f, "Hung({call:?})"),
-            Self::Stop(order) => write!(f, "Halt({order:?})"),
-            Self::AgentAvailable(agent) => write!(f, "Came({agent})"),
+            Self::Credit(call, events) => write!(f, "Credit({call:?}, {events})"),
+            Self::Abandoned(call) => write!(f, "Abandoned({call:?})"),
+            Self::Stop(order) => write!(f, "Stop({order:?})"),
+            Self::AgentAvailable(agent) => write!(f, "AgentAvailable({agent})"),
         }
     }
 }

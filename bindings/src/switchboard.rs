@@ -49,7 +49,7 @@ use turnway_core::id::{EventId, LinkId, ListenStamp, NodeId, OwnershipSnapshot, 
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
-use turnway_core::session::Input as Told;
+use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
@@ -216,19 +216,19 @@ impl Switchboard {
     }
 
     /// Sends a message to a node, which may be this one.
-    fn send_peer(&mut self, now: Now, to: NodeId, words: PeerMessage) {
+    fn send_peer(&mut self, now: Now, to: NodeId, message: PeerMessage) {
         if to == self.me {
-            self.handle_peer(now, to, words);
+            self.handle_peer(now, to, message);
         } else {
-            self.outbox.push_back(Output::Publish { to, message: words });
+            self.outbox.push_back(Output::Publish { to, message });
         }
     }
 
-    fn handle_peer(&mut self, now: Now, from: NodeId, words: PeerMessage) {
+    fn handle_peer(&mut self, now: Now, from: NodeId, message: PeerMessage) {
         if from != self.me {
             self.peers.insert(from);
         }
-        match words {
+        match message {
             PeerMessage::Offer { key, owner, item } => self.handle_offer(now, from, &key, owner, item),
             PeerMessage::InputAccepted { run_id, .. } => self.handle_input_accepted(&run_id),
             PeerMessage::ControlAnswered { control, shown, .. } => self.handle_control_answered(&control, shown),
@@ -386,17 +386,17 @@ impl Machine for Switchboard {
             Input::Command { link, command } => self.handle_command(now, link, command),
             Input::Written { link, weight } => self.handle_written(link, weight),
             Input::PauseSession { link, session, is_paused: is_held } => self.pause_session(link, session, is_held),
-            Input::Peer { from, message: words } => self.handle_peer(now, from, words),
+            Input::Peer { from, message } => self.handle_peer(now, from, message),
             Input::PublishFailed { to } => self.handle_publish_failed(now, to),
             Input::MessagesMissed => self.register_all_again(),
             Input::Stored { op, result } => self.handle_stored(now, op, result),
             Input::Agent { key, run_id, attempt, epoch, events } => {
-                let told = |event| Told::Agent { run_id: run_id.clone(), attempt, epoch, event };
-                self.handle_reports(now, &key, events.into_iter().map(told));
+                let to_input = |event| RuntimeInput::Agent { run_id: run_id.clone(), attempt, epoch, event };
+                self.handle_reports(now, &key, events.into_iter().map(to_input));
             }
             Input::Tool { key, action_id, report } => self.handle_tool_report(now, &key, action_id, report),
             Input::Drain => self.begin_drain(now),
-            Input::Successors(heirs) => self.hand_over_to_successors(now, heirs),
+            Input::Successors(successors) => self.hand_over_to_successors(now, successors),
         }
         self.start_permitted_turns(now);
         self.exit_if_drained();

@@ -180,7 +180,7 @@ impl WallClock {
     }
 }
 
-// === impl Reading ===
+// === impl ClockReading ===
 
 impl ClockReading {
     /// Returns the least and the greatest offset of wall time from monotonic time that fit the reading, whose time is

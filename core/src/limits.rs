@@ -221,8 +221,8 @@ pub const AGENT_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const ATTEMPTS_MAX: u64 = 8192;
 /// Content of the inputs whose turns run, of one node, in bytes: 8,192 turns of 32 KiB each.
 pub const RUNNING_CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Sessions that one node owns at a time. An idle session is given back after [`OWNED_SESSION_LINGER`], so these are sessions
-/// with running or waiting turns; at some 10 KB each they take 320 MB.
+/// Sessions that one node owns at a time. An idle session is given back after [`OWNED_SESSION_LINGER`], so these are
+/// sessions with running or waiting turns; at some 10 KB each they take 320 MB.
 pub const SESSIONS_OWNED_MAX: u64 = 32 * 1024;
 /// Subscriptions of all connections of one node, at about 1 KB each: two for each of the most QUIC connections.
 pub const SUBSCRIPTIONS_MAX: u64 = 200_000;
@@ -312,7 +312,7 @@ pub const TOOL_EXECUTOR_KILL_GRACE: Duration = Duration::from_secs(5);
 /// Size of one chunk of a process's output, in bytes.
 pub const OUTPUT_CHUNK_BYTES_MAX: usize = 16 * 1024;
 /// Size of one chunk as JSON, where control characters take six bytes each: a chunk fits a message of
-/// [`ERROR_MESSAGE_BYTES_MAX`].
+/// [`MESSAGE_BYTES_MAX`].
 pub const OUTPUT_CHUNK_JSON_BYTES_MAX: usize = 32 * 1024;
 /// Longest wait before collected output is sent, so that output in single letters does not make a message of each.
 pub const OUTPUT_CHUNK_WAIT: Duration = Duration::from_millis(50);
@@ -345,8 +345,8 @@ pub const DIALIN_WAIT: Duration = Duration::from_secs(3);
 pub const DIALIN_CONNECTIONS_MAX: usize = 64;
 /// Connections that serve only one tenant: three quarters, so that other tenants and the node itself find a slot.
 pub const DIALIN_CONNECTIONS_OF_TENANT_MAX: usize = DIALIN_CONNECTIONS_MAX / 4 * 3;
-/// Runs in progress on one connection. With [`DIALIN_RUN_EVENTS_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each they take
-/// 64 MiB if an agent sends as much as it can while its sessions take none of it.
+/// Runs in progress on one connection. With [`DIALIN_RUN_EVENTS_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each they
+/// take 64 MiB if an agent sends as much as it can while its sessions take none of it.
 pub const DIALIN_RUNS_MAX: usize = 128;
 /// Events of one run that were read and not yet taken; past it the connection is not read.
 pub const DIALIN_RUN_EVENTS_MAX: usize = 8;

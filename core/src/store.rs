@@ -1,5 +1,5 @@
-//! The operations of a store and their replies, as data; every op is one atomic step and safe to repeat. [`ModelStore`] is
-//! the deterministic model: the embedded store and Redis must answer as the model does, and the simulator uses it as
+//! The operations of a store and their replies, as data; every op is one atomic step and safe to repeat. [`ModelStore`]
+//! is the deterministic model: the embedded store and Redis must answer as the model does, and the simulator uses it as
 //! its store.
 mod meter;
 mod model_store;

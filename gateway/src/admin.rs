@@ -78,7 +78,7 @@ struct ReadinessBody {
     remaining: Option<u64>,
 }
 
-// === impl Route ===
+// === impl AdminRoute ===
 
 impl AdminRoute {
     fn matches_path(&self, path: &str) -> bool {
@@ -107,7 +107,7 @@ impl AdminRoute {
     }
 }
 
-// === impl Pages ===
+// === impl AdminPages ===
 
 impl AdminPages {
     /// Answers one request of an operator.
@@ -184,7 +184,7 @@ impl AdminPages {
     }
 }
 
-// === impl Readiness ===
+// === impl ReadinessBody ===
 
 impl ReadinessBody {
     fn of(life: &Lifecycle) -> Self {

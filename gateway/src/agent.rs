@@ -103,7 +103,7 @@ type AttemptKey = (RunId, u32);
 
 impl Agents {
     /// Builds the configured agents behind these plugins. Without `default`, the first agent is the default. Reports go
-    /// to `reports`, tasks run on the runtime of `lines`, and durations go to `metrics`.
+    /// to `reports`, tasks run on the runtime of `remote_calls`, and durations go to `metrics`.
     #[expect(clippy::too_many_arguments, reason = "each is a part of the node that agents are given")]
     pub fn new(
         specs: Vec<AgentSpec>,
@@ -111,7 +111,7 @@ impl Agents {
         plugins: Plugins,
         reports: Sender<AttemptReport>,
         attempts: u64,
-        lines: &RemoteCalls,
+        remote_calls: &RemoteCalls,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
@@ -122,7 +122,7 @@ impl Agents {
         let mut directory =
             AgentDirectory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
         let mut agents = BTreeMap::new();
-        let mut desks = BTreeMap::new();
+        let mut pools = BTreeMap::new();
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
@@ -141,10 +141,10 @@ impl Agents {
                     let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
                     let connected = metrics.agents.connection_gauge(spec.id.as_str());
                     let id = spec.id.clone();
-                    let beyond = lines.clone();
-                    let desk = Arc::new(AgentConnectionPool::new(id, served_by, resumes, connected, beyond));
-                    desks.insert(spec.id.clone(), Arc::clone(&desk));
-                    AgentBackend::DialIn(desk)
+                    let beyond = remote_calls.clone();
+                    let pool = Arc::new(AgentConnectionPool::new(id, served_by, resumes, connected, beyond));
+                    pools.insert(spec.id.clone(), Arc::clone(&pool));
+                    AgentBackend::DialIn(pool)
                 }
             };
             if agents.insert(spec.id.clone(), agent).is_some() {
@@ -163,14 +163,14 @@ impl Agents {
             agents,
             profiles,
             directory,
-            registry: AgentRegistry::new(desks, lines),
+            registry: AgentRegistry::new(pools, remote_calls),
             plugins,
             tokens: RunTokens::default(),
             running: DashMap::new(),
             slots: places,
             unknown_events: unknown,
             reports,
-            runtime: lines.runtime().clone(),
+            runtime: remote_calls.runtime().clone(),
             clock,
             metrics,
         })))
@@ -182,7 +182,7 @@ impl Agents {
             Order::Invoke(invoke) => self.invoke(invoke),
             Order::Cancel { tenant, run_id, attempt, epoch } => self.cancel(tenant, run_id, attempt, epoch),
             Order::Steer(steer) => self.steer(*steer),
-            Order::News(news) => self.news(*news),
+            Order::News(delivery) => self.news(*delivery),
             Order::Drop { run_id, attempt } => {
                 if let Some((_, running)) = self.0.running.remove(&(run_id, attempt)) {
                     running.task.abort();
@@ -224,7 +224,7 @@ impl Agents {
         match self.0.agents.get(agent) {
             Some(AgentBackend::Http(http)) => http.health.is_healthy(),
             Some(AgentBackend::Builtin(_)) => true,
-            Some(AgentBackend::DialIn(desk)) => desk.is_served(tenant),
+            Some(AgentBackend::DialIn(pool)) => pool.is_served(tenant),
             None => false,
         }
     }
@@ -232,7 +232,7 @@ impl Agents {
     /// Returns the nodes at which a dial-in agent is connected, this node first, and the number of its connections at
     /// each. `None` if the agent does not dial in.
     pub fn nodes(&self, agent: &AgentId) -> Option<Vec<(NodeId, usize)>> {
-        self.0.registry.pool(agent).map(|desk| desk.nodes())
+        self.0.registry.pool(agent).map(|pool| pool.nodes())
     }
 
     /// Returns the registry of dial-in agents.
@@ -281,7 +281,7 @@ impl Agents {
                 return self.report(AttemptReport { key, run_id, attempt, epoch, event });
             }
         };
-        let line = Arc::new(AttemptControl::new(invoke.resume.as_ref().map_or(0, |resume| resume.saved)));
+        let control = Arc::new(AttemptControl::new(invoke.resume.as_ref().map_or(0, |resume| resume.saved)));
         let silence = self.0.directory.policy(&invoke.agent_id).silence;
         let watch = AttemptTimer::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
         let epoch = invoke.epoch;
@@ -291,7 +291,7 @@ impl Agents {
         let event = AgentEvent::Failed(AgentFailure::Unavailable("the attempt's task panicked".to_owned()));
         let end = AttemptReport { key, run_id, attempt, epoch, event };
         let reports = self.0.reports.clone();
-        let attempt = AttemptTask::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
+        let attempt = AttemptTask::new(invoke, Arc::clone(&control), self.0.reports.clone(), watch);
         let agents = Arc::clone(&self.0);
         let run = async move {
             // Pinned inside the future: a future that is passed by value is copied, and is as large as everything that
@@ -303,7 +303,7 @@ impl Agents {
             }
         };
         let task = self.0.runtime.spawn(run).abort_handle();
-        entry.insert(RunningAttempt { epoch, control: line, task, token, _slot: place });
+        entry.insert(RunningAttempt { epoch, control, task, token, _slot: place });
     }
 
     fn prepare(
@@ -324,10 +324,10 @@ impl Agents {
             // Builtin agents run in this process and need no credential.
             Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
             // The connection has authenticated the agent.
-            Some(AgentBackend::DialIn(desk)) => {
+            Some(AgentBackend::DialIn(pool)) => {
                 let place =
                     Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
-                Ok((AttemptAgent::DialIn(Arc::clone(desk)), None, Some(place)))
+                Ok((AttemptAgent::DialIn(Arc::clone(pool)), None, Some(place)))
             }
             None => Err("the agent is not configured on this node"),
         }
@@ -384,10 +384,10 @@ impl Agents {
     fn stop(&self, agent: &AgentId, run: &QualifiedRun, attempt: u32, epoch: Epoch) {
         let agent = match self.0.agents.get(agent) {
             Some(AgentBackend::Http(http)) => http,
-            Some(AgentBackend::DialIn(desk)) => {
+            Some(AgentBackend::DialIn(pool)) => {
                 let QualifiedRun { tenant, run_id } = run.clone();
                 let agent_id = agent.clone();
-                return desk.stop(&Order::Stop { tenant, agent_id, run_id, attempt, epoch });
+                return pool.stop(&Order::Stop { tenant, agent_id, run_id, attempt, epoch });
             }
             Some(AgentBackend::Builtin(_)) | None => return,
         };

@@ -1,6 +1,7 @@
 //! Authentication: decides whether a client may connect, and as which principal. Credentials are API keys ([`key`],
-//! [`keyring`], [`pepper`]) or tokens of an identity provider ([`jwt`], [`token_verifier`], [`jwks`]); [`service_grants`] and
-//! [`service_scope`] say what a credential may serve; [`host_policy`] checks hosts and origins. Called by `listen` and `http`.
+//! [`keyring`], [`pepper`]) or tokens of an identity provider ([`jwt`], [`token_verifier`], [`jwks`]);
+//! [`service_grants`] and [`service_scope`] say what a credential may serve; [`host_policy`] checks hosts and origins.
+//! Called by `listen` and `http`.
 pub mod host_policy;
 pub mod jwks;
 pub mod jwt;
@@ -123,7 +124,7 @@ impl AuthError {
     }
 }
 
-// === impl Proof ===
+// === impl AuthProof ===
 
 impl AuthProof {
     /// Returns when the credential expires, if it expires by itself and can be renewed.

@@ -1,6 +1,6 @@
 //! The bus between nodes, for a single node ([`local`]) or over Redis ([`redis`]). It guarantees nothing: messages may
-//! be lost, duplicated and reordered. A node that may have missed messages gets [`BusEvent::MessagesMissed`], and reads its state
-//! from the store again.
+//! be lost, duplicated and reordered. A node that may have missed messages gets [`BusEvent::Gap`], and reads its
+//! state from the store again.
 pub mod local;
 pub mod redis;
 
@@ -23,7 +23,7 @@ pub type AddressedMessage = (NodeId, PeerMessage);
 pub trait Bus: Send + Sync + 'static {
     /// Takes all messages of one round of the driver, and empties the list. Never blocks: a message that does not fit
     /// is lost, and counted.
-    fn publish(&self, mail: &mut Vec<AddressedMessage>);
+    fn publish(&self, messages: &mut Vec<AddressedMessage>);
 }
 
 /// An event of the bus.
@@ -52,7 +52,7 @@ pub trait RemoteCallHandler: Send + Sync + 'static {
     /// Returns the id of this node.
     fn node(&self) -> NodeId;
     /// Handles a message of a node, possibly of this one.
-    fn handle_message(&self, from: NodeId, words: RemoteMessage);
+    fn handle_message(&self, from: NodeId, message: RemoteMessage);
     /// Handles the notice that a node received no message.
     fn handle_not_subscribed(&self, node: NodeId);
     /// Handles the notice that messages may have been missed.
@@ -64,8 +64,8 @@ pub type BusEventReceiver = mpsc::Receiver<BusEvent>;
 
 /// Creates the two ends of the driver's event queue.
 pub fn event_channel() -> (BusEventSender, BusEventReceiver) {
-    let (driver, ear) = mpsc::channel(EVENTS_MAX);
-    (BusEventSender { driver, remote_calls: None }, ear)
+    let (driver, events) = mpsc::channel(EVENTS_MAX);
+    (BusEventSender { driver, remote_calls: None }, events)
 }
 
 // === impl BusEventSender ===
@@ -79,40 +79,41 @@ impl BusEventSender {
 
     /// Passes an event on; waits while the driver is behind. A driver that is gone receives nothing more, but the
     /// remote calls may still have something to end.
-    pub async fn send(&self, heard: BusEvent) {
-        if let Some(heard) = self.split(heard) {
-            _ = self.driver.send(heard).await;
+    pub async fn send(&self, event: BusEvent) {
+        if let Some(event) = self.split(event) {
+            _ = self.driver.send(event).await;
         }
     }
 
     /// Passes an event on without waiting; the driver's part is lost if its queue is full.
-    pub fn try_send(&self, heard: BusEvent) {
-        if let Some(heard) = self.split(heard) {
-            _ = self.driver.try_send(heard);
+    pub fn try_send(&self, event: BusEvent) {
+        if let Some(event) = self.split(event) {
+            _ = self.driver.try_send(event);
         }
     }
 
     /// Hands the remote calls their part of an event, and returns the driver's part.
-    fn split(&self, heard: BusEvent) -> Option<BusEvent> {
-        match heard {
-            BusEvent::Frame(PeerFrame { from, messages: words }) => {
-                let mut rest = Vec::with_capacity(words.len());
-                for words in words {
-                    if let PeerMessage::RemoteAttempt(words) = words {
-                        self.remote_calls.iter().for_each(|lines| lines.handle_message(from, words.clone()));
+    fn split(&self, event: BusEvent) -> Option<BusEvent> {
+        match event {
+            BusEvent::Frame(PeerFrame { from, messages: message }) => {
+                let mut rest = Vec::with_capacity(message.len());
+                for message in message {
+                    if let PeerMessage::RemoteAttempt(message) = message {
+                        self.remote_calls.iter().for_each(|handler| handler.handle_message(from, message.clone()));
                     } else {
-                        rest.push(words);
+                        rest.push(message);
                     }
                 }
                 (!rest.is_empty()).then_some(BusEvent::Frame(PeerFrame { from, messages: rest }))
             }
             BusEvent::NotSubscribed(node) => {
-                self.remote_calls.iter().for_each(|lines| lines.handle_not_subscribed(node));
-                let is_own = node == ALL_NODES || self.remote_calls.as_ref().is_some_and(|lines| lines.node() == node);
+                self.remote_calls.iter().for_each(|handler| handler.handle_not_subscribed(node));
+                let is_own =
+                    node == ALL_NODES || self.remote_calls.as_ref().is_some_and(|handler| handler.node() == node);
                 (!is_own).then_some(BusEvent::NotSubscribed(node))
             }
             BusEvent::Gap => {
-                self.remote_calls.iter().for_each(|lines| lines.handle_gap());
+                self.remote_calls.iter().for_each(|handler| handler.handle_gap());
                 Some(BusEvent::Gap)
             }
             BusEvent::Successors(nodes) => Some(BusEvent::Successors(nodes)),

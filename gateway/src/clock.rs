@@ -98,10 +98,10 @@ impl Clock {
     /// Returns the time by both clocks. The monotonic time never goes back; the wall time goes back only if the clock
     /// it follows has gone back far and for long.
     pub fn now(&self) -> Now {
-        let line = self.0.line.read().unwrap_or_else(PoisonError::into_inner);
+        let segment = self.0.line.read().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that no time by an earlier segment is later than one by the next segment.
         let mono = self.mono();
-        Now { mono, store: line.at(mono) }
+        Now { mono, store: segment.at(mono) }
     }
 
     /// Returns the time since the node started, including time in which the machine was suspended.
@@ -134,9 +134,9 @@ impl Clock {
 
     /// Corrects the time by a reading. The correction starts under the lock, so that no reader has seen a later time.
     fn correct(&self, time: &mut WallClock, reading: ClockReading) -> Option<ClockEvent> {
-        let mut line = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segment = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
         let change = time.observe(ClockReading { before: reading.before.max(self.mono()), ..reading });
-        *line = time.segment();
+        *segment = time.segment();
         self.0.steps.store(time.jumps(), Ordering::Relaxed);
         change
     }

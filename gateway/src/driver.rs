@@ -1,5 +1,5 @@
 //! The task that owns the switchboard: takes inputs from the other parts of the node ([`inbox`]), calls the
-//! switchboard, and carries out its outputs ([`effects`]); [`timer`] wakes it at the next deadline. After every
+//! switchboard, and carries out its outputs ([`effects`]); `timer` wakes it at the next deadline. After every
 //! `handle_*` call the outputs must be drained before the next call, as each machine requires. Started by `app::run`.
 pub mod effects;
 pub mod inbox;

@@ -1,6 +1,6 @@
 //! The public HTTP API: one file for each resource, put behind its path by [`router`]. A request is a link of its own
 //! ([`request_link`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
-//! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], [`request_metrics`]. Called by `listen`.
+//! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
 mod agents;
 mod events;
 mod messages;
@@ -62,7 +62,7 @@ pub struct HttpContext {
 pub type HttpResult = Result<Response<Body>, HttpProblem>;
 
 /// Builds the router of all paths.
-pub fn router(desk: Arc<HttpContext>) -> Router {
+pub fn router(context: Arc<HttpContext>) -> Router {
     Router::new()
         .route("/", get(node::show))
         .route("/openapi.json", get(openapi::show))
@@ -77,7 +77,7 @@ pub fn router(desk: Arc<HttpContext>) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())
         .fallback(not_found)
-        .with_state(desk)
+        .with_state(context)
 }
 
 async fn not_found() -> HttpProblem {

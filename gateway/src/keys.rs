@@ -1,6 +1,6 @@
-//! The API keys of a gateway: kept in its store ([`store`]), known to every node within seconds (S-01). [`call_names`]
-//! holds the secret for session names, [`provider`] fetches an identity provider's public keys. Used by `auth`, `admin`
-//! and `app`.
+//! The API keys of a gateway: kept in its store ([`key_store`]), known to every node within seconds (S-01).
+//! [`call_names`] holds the secret for session names, [`provider`] fetches an identity provider's public keys. Used by
+//! `auth`, `admin` and `app`.
 pub mod call_names;
 pub mod key_store;
 pub mod provider;
@@ -83,7 +83,7 @@ pub enum KeyError {
     Randomness(getrandom::Error),
 }
 
-// === impl Keys ===
+// === impl ApiKeys ===
 
 impl ApiKeys {
     /// Creates the keys of this store. Reads nothing yet.
@@ -202,10 +202,10 @@ impl ApiKeys {
     }
 
     /// Creates a key. The key is not valid before this returns, and is valid on all nodes soon after.
-    pub async fn create(&self, wish: KeySpec) -> Result<(ApiKey, ApiKeyRecord), KeyError> {
+    pub async fn create(&self, spec: KeySpec) -> Result<(ApiKey, ApiKeyRecord), KeyError> {
         let key = ApiKey::generate().inspect_err(log_missing_randomness).map_err(KeyError::Randomness)?;
         let now = self.clock.now().store;
-        let KeySpec { tenant, user, scopes, serves, label, lifetime: lasts } = wish;
+        let KeySpec { tenant, user, scopes, serves, label, lifetime: lasts } = spec;
         let id = key.id().clone();
         let hash = key.hash(self.keyring.pepper());
         let expires = lasts.map(|lasts| now.after(lasts));

@@ -1,6 +1,6 @@
 //! The registry of accepted connections (links): notes of the switchboard go to a link's mailbox, and commands of a
-//! link go to the switchboard through the [`CommandSender`]. Enforces the shares of users in connections and reads. Used by
-//! `listen`, `http` and the driver.
+//! link go to the switchboard through the [`CommandSender`]. Enforces the shares of users in connections and reads.
+//! Used by `listen`, `http` and the driver.
 use dashmap::DashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,8 +118,8 @@ impl LinkRegistry {
     pub fn acquire(self: &Arc<Self>, pool: Pool, principal: &Principal) -> Result<PoolPermit, Refusal> {
         let account = Account::from(principal);
         let is_uncounted = pool == Pool::Reads && planted(Planted::ReadsUncounted);
-        let taken = if is_uncounted { Ok(()) } else { self.ledger(pool).take(&account, 1) };
-        taken.map_err(|over| over_share_refusal(over, pool.resource_name()))?;
+        let charged = if is_uncounted { Ok(()) } else { self.ledger(pool).take(&account, 1) };
+        charged.map_err(|over| over_share_refusal(over, pool.resource_name()))?;
         Ok(PoolPermit { links: Arc::clone(self), pool, account })
     }
 
@@ -189,8 +189,8 @@ impl MailboxHandle {
     pub async fn recv(&self) -> MailboxItem {
         loop {
             // `Notify` stores a notification that arrives between the check and the wait.
-            if let Some(mail) = self.mailbox.take() {
-                return mail;
+            if let Some(item) = self.mailbox.take() {
+                return item;
             }
             self.mailbox.wake.notified().await;
         }
@@ -342,14 +342,14 @@ pub struct SwitchboardGone;
 /// Creates both ends of the command queue, with space for [`limits::DRIVER_QUEUE_MAX`] inputs.
 pub fn command_channel() -> (CommandSender, CommandReceiver) {
     let (sender, inputs) = mpsc::channel(limits::DRIVER_QUEUE_MAX);
-    let board = CommandSender(sender);
-    (board.clone(), CommandReceiver { inputs, _sender: board })
+    let commands = CommandSender(sender);
+    (commands.clone(), CommandReceiver { inputs, _sender: commands })
 }
 
 // === impl CommandSender ===
 
 impl CommandSender {
-    /// Reports that a link was admitted. The caller must call [`CommandSender::handle_disconnect`] at the link's end.
+    /// Reports that a link was admitted. The caller must call [`CommandSender::disconnect`] at the link's end.
     pub async fn connect(&self, link: LinkId, principal: Principal) -> Result<(), SwitchboardGone> {
         self.send(Input::Connect { link, principal }).await
     }
@@ -372,15 +372,15 @@ impl CommandSender {
     /// Reports that a link is gone, after an optional last command, from a caller that cannot wait. If the queue is
     /// full, a spawned task waits.
     pub fn disconnect_detached(&self, link: LinkId, last_word: Option<LinkCommand>) {
-        let word = last_word.map(|command| Input::Command { link, command });
-        let mut rest = word.into_iter().chain([Input::Disconnect { link }]);
+        let last_command = last_word.map(|command| Input::Command { link, command });
+        let mut rest = last_command.into_iter().chain([Input::Disconnect { link }]);
         while let Some(input) = rest.next() {
             let Err(TrySendError::Full(input)) = self.0.try_send(input) else { continue };
-            let (board, Ok(runtime)) = (self.clone(), Handle::try_current()) else { return };
+            let (commands, Ok(runtime)) = (self.clone(), Handle::try_current()) else { return };
             runtime.spawn(async move {
                 for input in [input].into_iter().chain(rest) {
                     // Without a switchboard no report is needed.
-                    _ = board.send(input).await;
+                    _ = commands.send(input).await;
                 }
             });
             return;
@@ -460,8 +460,8 @@ mod tests {
         let eve = principal("evil", "eve");
         let ann = principal("acme", "ann");
         let enter = |who: &Principal| {
-            let seat = links.open();
-            seat.admit(Pool::Tcp, who).map(|()| seat)
+            let mailbox = links.open();
+            mailbox.admit(Pool::Tcp, who).map(|()| mailbox)
         };
         let mut inside: Vec<MailboxHandle> = std::iter::from_fn(|| enter(&eve).ok()).collect();
         assert_eq!(inside.len(), 9, "nine sixteenths");
@@ -506,13 +506,13 @@ mod tests {
     #[tokio::test]
     async fn mailbox_keeps_order_and_delivers_the_end_last() {
         let links = Arc::new(LinkRegistry::new(None, 100, 100));
-        let seat = links.open();
-        links.send(seat.id(), note());
+        let mailbox = links.open();
+        links.send(mailbox.id(), note());
         links.send(LinkId(99), note());
         links.close_all();
-        assert!(matches!(seat.recv().await, MailboxItem::Notes(notes) if notes.len() == 1));
-        assert!(matches!(seat.recv().await, MailboxItem::Close(CloseReason::Shutdown)));
-        drop(seat);
+        assert!(matches!(mailbox.recv().await, MailboxItem::Notes(notes) if notes.len() == 1));
+        assert!(matches!(mailbox.recv().await, MailboxItem::Close(CloseReason::Shutdown)));
+        drop(mailbox);
         assert_eq!(links.count(), 0);
     }
 
@@ -520,10 +520,10 @@ mod tests {
     #[tokio::test]
     async fn reading_mail_frees_its_bytes() {
         let links = Arc::new(LinkRegistry::new(None, 100, 100));
-        let seat = links.open();
+        let mailbox = links.open();
         for n in 0..=2 * MAILBOX_BYTES_MAX / note().weight() {
-            links.send(seat.id(), note());
-            assert!(matches!(seat.recv().await, MailboxItem::Notes(_)), "{n}");
+            links.send(mailbox.id(), note());
+            assert!(matches!(mailbox.recv().await, MailboxItem::Notes(_)), "{n}");
         }
     }
 
@@ -531,13 +531,13 @@ mod tests {
     #[tokio::test]
     async fn full_mailbox_is_cleared_and_closed() {
         let links = Arc::new(LinkRegistry::new(None, 100, 100));
-        let seat = links.open();
+        let mailbox = links.open();
         for _ in 0..=MAILBOX_BYTES_MAX / note().weight() {
-            links.send(seat.id(), note());
+            links.send(mailbox.id(), note());
         }
-        links.send(seat.id(), note());
-        assert!(matches!(seat.recv().await, MailboxItem::Close(CloseReason::SlowConsumer)));
-        assert_eq!(seat.wait_close().await, CloseReason::SlowConsumer);
+        links.send(mailbox.id(), note());
+        assert!(matches!(mailbox.recv().await, MailboxItem::Close(CloseReason::SlowConsumer)));
+        assert_eq!(mailbox.wait_close().await, CloseReason::SlowConsumer);
     }
 
     /// Covers: S-01.
@@ -549,8 +549,8 @@ mod tests {
         let nobody = links.open();
         ann.set_credential("a");
         bob.set_credential("b");
-        for seat in [&ann, &bob, &nobody] {
-            links.send(seat.id(), note());
+        for mailbox in [&ann, &bob, &nobody] {
+            links.send(mailbox.id(), note());
         }
         assert_eq!(links.close_revoked(|name| name == "a"), 1);
         links.send(ann.id(), note());

@@ -1,6 +1,7 @@
 //! The TCP listener: accepts connections, serves HTTP/1.1 within tight limits, and upgrades requests to WebSockets. A
 //! link's task is in `connection_task`, its transports in `websocket` and [`quic`]; limits for an address are in
-//! [`address_limiter`] and `lockout`, names behind proxies in [`proxy_protocol`], framing checks in [`frame_guard`]. Started by `app::run`.
+//! [`address_limiter`] and `lockout`, names behind proxies in [`proxy_protocol`], framing checks in [`frame_guard`].
+//! Started by `app::run`.
 pub mod address_limiter;
 mod address_prefix;
 mod buffer_pressure;
@@ -148,19 +149,19 @@ impl Listener {
 
     /// Accepts until the process reaches the listener's last phase. May be called again after a panic: the socket stays
     /// open meanwhile.
-    pub async fn serve(&self, house: Arc<ListenerContext>) -> io::Result<()> {
+    pub async fn serve(&self, context: Arc<ListenerContext>) -> io::Result<()> {
         let socket = TcpListener::from_std(self.socket.try_clone()?)?;
-        let rooms = Arc::new(Semaphore::new(house.connections_max));
+        let rooms = Arc::new(Semaphore::new(context.connections_max));
         loop {
             let accepted = tokio::select! {
                 accepted = socket.accept() => accepted,
-                () = house.life.wait_for_phase(house.stop_phase) => return Ok(()),
+                () = context.life.wait_for_phase(context.stop_phase) => return Ok(()),
             };
             match (accepted, Arc::clone(&rooms).try_acquire_owned()) {
                 (Ok((stream, peer)), Ok(permit)) => {
-                    house.tasks.spawn(connection(stream, peer.ip(), Arc::clone(&house), permit));
+                    context.tasks.spawn(connection(stream, peer.ip(), Arc::clone(&context), permit));
                 }
-                (Ok((stream, _)), Err(_)) => house.refuse(&stream, HandshakeOutcome::Full, FULL_RESPONSE),
+                (Ok((stream, _)), Err(_)) => context.refuse(&stream, HandshakeOutcome::Full, FULL_RESPONSE),
                 (Err(error), _) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
@@ -171,25 +172,25 @@ impl Listener {
 }
 
 /// Serves one connection, as long as it speaks HTTP.
-async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<ListenerContext>, permit: OwnedSemaphorePermit) {
+async fn connection(mut stream: TcpStream, peer: IpAddr, context: Arc<ListenerContext>, permit: OwnedSemaphorePermit) {
     // Without TCP_NODELAY small messages wait for each other's acknowledgements; a failure only costs time.
     let _ = stream.set_nodelay(true);
-    let Some(caller) = house.client_address(&mut stream, peer).await else { return };
-    let Some(guest) = house.address_limiter.try_acquire(caller) else {
+    let Some(caller) = context.client_address(&mut stream, peer).await else { return };
+    let Some(address_permit) = context.address_limiter.try_acquire(caller) else {
         if planted(Planted::CrowdedPlaceLost) {
             permit.forget();
         }
-        return house.refuse(&stream, HandshakeOutcome::Crowded, CROWDED_RESPONSE);
+        return context.refuse(&stream, HandshakeOutcome::Crowded, CROWDED_RESPONSE);
     };
-    let room = Arc::new(ConnectionPermitInner { _permit: permit, guest });
-    let Some(pipe) = house.handshake(stream).await else { return };
+    let connection_permit = Arc::new(ConnectionPermitInner { _permit: permit, guest: address_permit });
+    let Some(pipe) = context.handshake(stream).await else { return };
     let watch = pipe.watch();
     let is_first = AtomicBool::new(true);
     let service = service_fn(|mut request: Request<Incoming>| {
         // Behind an earlier response, which may not be sent yet, no interim response can be written.
         let may_ask = is_first.swap(false, Ordering::Relaxed) && request.version() == Version::HTTP_11;
         request.extensions_mut().insert(if may_ask { watch.clone() } else { watch.passive() });
-        let answer = house.answer(request, &room);
+        let answer = context.answer(request, &connection_permit);
         async { Ok::<_, Infallible>(answer.await) }
     });
     let http = http1::Builder::new()
@@ -205,7 +206,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<ListenerCont
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
         ended = http.as_mut() => ended,
-        () = house.life.wait_for_phase(house.stop_phase) => {
+        () = context.life.wait_for_phase(context.stop_phase) => {
             http.as_mut().graceful_shutdown();
             http.await
         }
@@ -220,10 +221,10 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<ListenerCont
 impl ListenerContext {
     /// Sends a refusal. A fresh socket has space for these few bytes; otherwise closing says enough. Over TLS nothing
     /// can be sent before a handshake, for which there is no capacity.
-    fn refuse(&self, stream: &TcpStream, why: HandshakeOutcome, words: &[u8]) {
+    fn refuse(&self, stream: &TcpStream, why: HandshakeOutcome, body: &[u8]) {
         self.metrics.links.count_handshake(why);
         if self.tls.is_none() {
-            let _ = stream.try_write(words);
+            let _ = stream.try_write(body);
         }
     }
 
@@ -234,9 +235,9 @@ impl ListenerContext {
             return Some(peer);
         }
         // Boxed, so that its memory is freed when it is done.
-        let asked = Box::pin(timeout(HEADER_TIMEOUT, proxy_protocol::read_client_address(stream)));
+        let header = Box::pin(timeout(HEADER_TIMEOUT, proxy_protocol::read_client_address(stream)));
         tokio::select! {
-            said = asked => match said {
+            read = header => match read {
                 Ok(Ok(caller)) => Some(caller.unwrap_or(peer)),
                 Ok(Err(_)) | Err(_) => {
                     self.metrics.links.count_handshake(HandshakeOutcome::Unnamed);
@@ -265,7 +266,7 @@ impl ListenerContext {
     fn answer(
         &self,
         mut request: Request<Incoming>,
-        room: &ConnectionPermit,
+        permit: &ConnectionPermit,
     ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
         if let Err(unwelcome) = self.rules.check(request.uri(), request.headers()) {
             self.metrics.links.count_handshake(HandshakeOutcome::Unwelcome);
@@ -273,7 +274,7 @@ impl ListenerContext {
             return Either::Left(ready(refused));
         }
         let arrival =
-            IncomingRequest { permit: Arc::clone(room), is_page: request.headers().contains_key(header::ORIGIN) };
+            IncomingRequest { permit: Arc::clone(permit), is_page: request.headers().contains_key(header::ORIGIN) };
         if let Some(wait) = arrival.permit.guest.lockout_remaining(arrival.is_page) {
             self.metrics.auth.count_denied(DenialReason::Locked);
             let why = "too many invalid credentials from this address";

@@ -1,6 +1,6 @@
-//! The metrics of a node, by area: families in a registry that is passed in, with bounded labels (S-39). [`family`]
-//! builds families, [`document`] prints their documentation, and [`load`] sums up the load. Updated by all parts of the
-//! gateway.
+//! The metrics of a node, by area: families in a registry that is passed in, with bounded labels (S-39). `family`
+//! builds families, `document` prints their documentation, and `load` sums up the load. Updated by all parts of
+//! the gateway.
 mod agents;
 mod auth;
 mod buckets;

@@ -67,9 +67,9 @@ impl Node {
             Ok(cli) => (cli.command, cli.json),
             Err(error) => return report_usage(&error).into(),
         };
-        let ended = run_command(cli, json, self.plugins).unwrap_or_else(|trouble| {
-            trouble.print(json);
-            trouble.exit_status()
+        let ended = run_command(cli, json, self.plugins).unwrap_or_else(|error| {
+            error.print(json);
+            error.exit_status()
         });
         ended.into()
     }
@@ -91,7 +91,7 @@ fn run_command(command: CliCommand, json: bool, plugins: Plugins) -> Result<CliE
         CliCommand::Key(command) => in_runtime(key::run(command, json)),
         CliCommand::DevCert(args) => dev_cert::run(&args, json),
         CliCommand::Store(command) => match store::backup_target(&command) {
-            Some(wish) => in_runtime(store::request_backup(wish, json)),
+            Some(request) => in_runtime(store::request_backup(request, json)),
             None => store::run(&command, json),
         },
         CliCommand::ToolRunner(args) => in_runtime(tool_runner::run(tool_runner::prepare(args)?, json)),

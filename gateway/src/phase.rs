@@ -43,17 +43,17 @@ struct LifecycleInner {
     remaining: AtomicU64,
 }
 
-// === impl Life ===
+// === impl Lifecycle ===
 
 impl Lifecycle {
     /// Advances to a phase; an earlier phase changes nothing. Returns whether the phase changed.
     pub fn advance(&self, to: NodePhase) -> bool {
         self.shared.phase.send_if_modified(|phase| {
-            let news = to > *phase;
-            if news {
+            let is_later = to > *phase;
+            if is_later {
                 *phase = to;
             }
-            news
+            is_later
         })
     }
 

@@ -1,6 +1,6 @@
-//! Rate limits of connections, credentials and tenants (S-17). A connection's [`RateLimiter`] has its own buckets ([`meter`])
-//! and those of its credential and tenant, one for each kind of request. Nodes with one store share them
-//! ([`turnway_core::rate::share`]), except those for cancels. Used by `auth` and the links.
+//! Rate limits of connections, credentials and tenants (S-17). A connection's [`RateLimiter`] has its own buckets
+//! (`meter`) and those of its credential and tenant, one for each kind of request. Nodes with one store share them
+//! ([`turnway_core::rate::shared`]), except those for cancels. Used by `auth` and the links.
 mod meter;
 
 pub use meter::{UsageReport, UsageSender};

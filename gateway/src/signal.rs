@@ -30,7 +30,7 @@ impl ShutdownSignal {
     }
 }
 
-// === impl Reload ===
+// === impl ReloadSignal ===
 
 impl ReloadSignal {
     /// Listens from now on; must be called within the runtime.

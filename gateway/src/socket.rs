@@ -1,5 +1,5 @@
 //! A TCP connection whose client can be watched for a hang-up while another task reads and writes the connection. Used
-//! by `listen::pipe` and `http`.
+//! by `listen::maybe_tls` and `http`.
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -32,7 +32,7 @@ pub struct ClientWatch {
     may_probe: bool,
 }
 
-// === impl Socket ===
+// === impl WatchedSocket ===
 
 impl WatchedSocket {
     /// Takes over a connection.
@@ -102,7 +102,7 @@ impl AsyncWrite for WatchedSocket {
     }
 }
 
-// === impl Watch ===
+// === impl ClientWatch ===
 
 impl ClientWatch {
     /// Returns a watcher of the same client that writes nothing.
@@ -178,17 +178,17 @@ mod tests {
         let (socket, mut peer) = pair().await;
         let watch = socket.watch();
         peer.shutdown().await.expect("shut");
-        let mut said = [0; INTERIM.len()];
+        let mut bytes = [0; INTERIM.len()];
         tokio::select! {
             () = watch.wait_hung_up() => panic!("it is there"),
             read = async {
-                peer.read_exact(&mut said).await?;
-                peer.read_exact(&mut said).await
+                peer.read_exact(&mut bytes).await?;
+                peer.read_exact(&mut bytes).await
             } => { read.expect("it is asked"); }
         }
         drop(peer);
         watch.wait_hung_up().await;
-        assert_eq!(said, INTERIM);
+        assert_eq!(bytes, INTERIM);
     }
 
     #[tokio::test]

@@ -53,9 +53,9 @@ pub async fn run_caught(name: &'static str, task: impl Future<Output = ()>) -> b
 /// Ends the node, because a task failed that the node cannot run without.
 pub fn fail_node(name: &'static str) {
     FAILED_TASK.send_if_modified(|ended| {
-        let news = ended.is_none();
+        let is_first = ended.is_none();
         ended.get_or_insert(name);
-        news
+        is_first
     });
 }
 

@@ -1,6 +1,6 @@
-//! The tool runners connected to this node (protocol.md §1.7). A [`RunnerPool`] decides which runner executes an action; this
-//! file carries orders and messages to and from it. Orders never block. Messages of a runner wait while the
-//! switchboard's queue is full, which in turn pauses reading from that runner.
+//! The tool runners connected to this node (protocol.md §1.7). A [`RunnerPool`] decides which runner executes an
+//! action; this file carries orders and messages to and from it. Orders never block. Messages of a runner wait while
+//! the switchboard's queue is full, which in turn pauses reading from that runner.
 use crate::clock::Clock;
 use crate::config::ServedBy;
 use crate::supervise;
@@ -74,16 +74,10 @@ pub struct RunnerRegistration {
 impl ToolRunners {
     /// Creates the pool without runners. Reports go to `reports`; the timer task runs on `runtime`.
     pub fn new(reports: Sender<RunnerReport>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
-        let room = Mutex::default();
-        let bell = Notify::new();
-        let this = Self(Arc::new(ToolRunnersInner {
-            state: room,
-            wake: bell,
-            reports,
-            runtime: runtime.clone(),
-            clock,
-            served_by,
-        }));
+        let state = Mutex::default();
+        let wake = Notify::new();
+        let this =
+            Self(Arc::new(ToolRunnersInner { state, wake, reports, runtime: runtime.clone(), clock, served_by }));
         let watched = this.clone();
         runtime.spawn(supervise::run_restarting("tools", move || watched.clone().run_timer()));
         this
@@ -104,19 +98,19 @@ impl ToolRunners {
     /// Registers a runner that may serve as this identity.
     pub fn register(&self, hello: RunnerHello, identity: ServerIdentity) -> Result<RunnerRegistration, RunnerRefusal> {
         let RunnerHello { runner_id: runner, tools } = hello;
-        let post = Arc::new(RunnerQueue::default());
-        let mut room = self.lock_state();
-        room.pool.check_admission(&runner, &identity)?;
-        room.last_connection += 1;
-        let connection = room.last_connection;
-        room.queues.insert(connection, Arc::clone(&post));
-        let came = Input::RunnerConnected { connection, runner, identity, tools };
-        room.pool.handle_input(self.0.clock.now(), came);
-        let reports = room.drain();
-        drop(room);
+        let queue = Arc::new(RunnerQueue::default());
+        let mut state = self.lock_state();
+        state.pool.check_admission(&runner, &identity)?;
+        state.last_connection += 1;
+        let connection = state.last_connection;
+        state.queues.insert(connection, Arc::clone(&queue));
+        let connected = Input::RunnerConnected { connection, runner, identity, tools };
+        state.pool.handle_input(self.0.clock.now(), connected);
+        let reports = state.drain();
+        drop(state);
         self.0.wake.notify_one();
         reports.into_iter().for_each(|report| self.report(report));
-        Ok(RunnerRegistration { tools: self.clone(), connection, queue: post })
+        Ok(RunnerRegistration { tools: self.clone(), connection, queue })
     }
 
     /// Returns the number of connected runners.
@@ -127,10 +121,10 @@ impl ToolRunners {
     /// Passes an input to the pool's machine. Returns the reports for sessions, because only the caller knows whether
     /// they may wait.
     fn handle_input(&self, input: Input) -> Vec<RunnerReport> {
-        let mut room = self.lock_state();
-        room.pool.handle_input(self.0.clock.now(), input);
-        let reports = room.drain();
-        drop(room);
+        let mut state = self.lock_state();
+        state.pool.handle_input(self.0.clock.now(), input);
+        let reports = state.drain();
+        drop(state);
         self.0.wake.notify_one();
         reports
     }
@@ -153,9 +147,9 @@ impl ToolRunners {
     }
 
     fn handle_timeout(&self) -> Vec<RunnerReport> {
-        let mut room = self.lock_state();
-        room.pool.handle_timeout(self.0.clock.now());
-        room.drain()
+        let mut state = self.lock_state();
+        state.pool.handle_timeout(self.0.clock.now());
+        state.drain()
     }
 
     /// Reports from an order, which must not block. There are no more such reports than actions.
@@ -188,8 +182,8 @@ impl ToolRunnersState {
         let mut reports = Vec::new();
         while let Some(output) = self.pool.poll_output() {
             match output {
-                Output::Send { connection, message: word } => {
-                    self.queues.get(&connection).into_iter().for_each(|post| post.push(word.clone()));
+                Output::Send { connection, message } => {
+                    self.queues.get(&connection).into_iter().for_each(|queue| queue.push(message.clone()));
                 }
                 Output::Report { key, action_id, report } => reports.push(RunnerReport { key, action_id, report }),
             }
@@ -201,14 +195,14 @@ impl ToolRunnersState {
 // === impl RunnerQueue ===
 
 impl RunnerQueue {
-    fn push(&self, word: ToRunner) {
-        let mut letters = self.messages();
-        if letters.0.len() >= limits::RUNNER_QUEUE_MAX {
-            letters.1 = true;
+    fn push(&self, message: ToRunner) {
+        let mut queue = self.messages();
+        if queue.0.len() >= limits::RUNNER_QUEUE_MAX {
+            queue.1 = true;
         } else {
-            letters.0.push_back(word);
+            queue.0.push_back(message);
         }
-        drop(letters);
+        drop(queue);
         self.wake.notify_one();
     }
 
@@ -225,12 +219,12 @@ impl RunnerRegistration {
     pub async fn next_message(&self) -> Option<ToRunner> {
         loop {
             {
-                let mut letters = self.queue.messages();
-                if letters.1 {
+                let mut queue = self.queue.messages();
+                if queue.1 {
                     return None;
                 }
-                if let Some(word) = letters.0.pop_front() {
-                    return Some(word);
+                if let Some(message) = queue.0.pop_front() {
+                    return Some(message);
                 }
             }
             self.queue.wake.notified().await;
@@ -238,9 +232,9 @@ impl RunnerRegistration {
     }
 
     /// Handles a message of the runner. Waits while the switchboard's queue is full.
-    pub async fn handle_message(&self, word: FromRunner) {
+    pub async fn handle_message(&self, message: FromRunner) {
         let connection = self.connection;
-        for report in self.tools.handle_input(Input::Message { connection, message: word }) {
+        for report in self.tools.handle_input(Input::Message { connection, message }) {
             // The send fails only while the node shuts down.
             let _ = self.tools.0.reports.send(report).await;
         }

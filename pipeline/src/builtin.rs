@@ -37,7 +37,7 @@ pub struct BuiltinPlugin {
     tapes: Option<Arc<FileTapeStore>>,
 }
 
-// === impl Builtin ===
+// === impl BuiltinPlugin ===
 
 impl BuiltinPlugin {
     /// Creates a plugin that answers commands and has no model.
@@ -153,8 +153,8 @@ impl Plugin for BuiltinPlugin {
         let Some(workspace) = &self.workspace else { return ready(Ok(own)).boxed() };
         async move {
             Ok(match (own, agents_file(workspace).await?) {
-                (Some(own), Some(told)) => Some(format!("{own}\n\n{told}")),
-                (own, told) => own.or(told),
+                (Some(own), Some(told_by_workspace)) => Some(format!("{own}\n\n{told_by_workspace}")),
+                (own, told_by_workspace) => own.or(told_by_workspace),
             })
         }
         .boxed()
@@ -210,9 +210,9 @@ impl Plugin for BuiltinPlugin {
             return no_answer();
         }
         async move {
-            let mut told = MessageEnvelope { kind: MessageKind::Error, ..inbound.reply(failure.to_string()) };
-            told.context.insert("code".to_owned(), failure.code().into());
-            outlet.dispatch(&told).await.map_err(|why| HookError::new("dispatch", why.to_string()))?;
+            let mut report = MessageEnvelope { kind: MessageKind::Error, ..inbound.reply(failure.to_string()) };
+            report.context.insert("code".to_owned(), failure.code().into());
+            outlet.dispatch(&report).await.map_err(|why| HookError::new("dispatch", why.to_string()))?;
             Ok(())
         }
         .boxed()

@@ -39,7 +39,7 @@ pub struct MessageEnvelope {
     pub streamed: bool,
 }
 
-// === impl Envelope ===
+// === impl MessageEnvelope ===
 
 impl MessageEnvelope {
     /// Creates a message with this text and no origin.

@@ -71,7 +71,7 @@ pub enum TurnFailure {
     /// A hook failed, or panicked.
     #[error("{stage}: {plugin}: {trouble}")]
     Hook { stage: PipelineStage, plugin: String, trouble: HookError },
-    /// A plugin refused the turn ([`admit`](crate::Plugin::authenticate)).
+    /// A plugin refused the turn ([`admit`](crate::Plugin::admit)).
     #[error("refused: {0}")]
     Refused(HookError),
     /// No plugin gave an output.
@@ -101,7 +101,7 @@ impl TurnFailure {
     /// Returns a stable code for clients.
     pub fn code(&self) -> &str {
         match self {
-            Self::Hook { trouble, .. } | Self::Refused(trouble) | Self::ModelError(trouble) => &trouble.code,
+            Self::Hook { trouble: error, .. } | Self::Refused(error) | Self::ModelError(error) => &error.code,
             Self::NoOutput => "no_output",
             Self::TooLarge(_) => "too_large",
             Self::Cancelled => "cancelled",

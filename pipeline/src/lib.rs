@@ -1,6 +1,6 @@
 //! The turn pipeline: the stages between a message and its answer, which plugins fill. One message comes in, none or
 //! several go out (TP-G1), and the stages have a fixed order (TP-G3): see [`Plugin`]. Gateways and other hosts call
-//! [`PipelinedPublisher`].
+//! [`Pipeline`].
 pub mod builtin;
 pub mod envelope;
 pub mod failure;

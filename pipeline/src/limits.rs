@@ -1,7 +1,7 @@
 //! Every limit of the pipeline, with its reason.
 
-/// Bytes of one turn's output, streamed or not: 8 MiB, because the pipeline keeps all of it. The gateway ends an attempt
-/// at half of that (`TURN_TEXT_BYTES_MAX`), so in a node the session's own limit always applies first.
+/// Bytes of one turn's output, streamed or not: 8 MiB, because the pipeline keeps all of it. The gateway ends an
+/// attempt at half of that (`TURN_TEXT_BYTES_MAX`), so in a node the session's own limit always applies first.
 pub const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Messages that one turn may send: a plugin that renders more has a bug.

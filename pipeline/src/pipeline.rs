@@ -110,11 +110,11 @@ impl Pipeline {
 /// Returns the failure for a panic outside of the calls of plugins, which catch each panic of their own: a bug of the
 /// pipeline, or a value of a plugin that panics when it is dropped.
 fn task_panicked(lost: &JoinError) -> TurnFailure {
-    let trouble = HookError::new("internal_error", lost.to_string());
-    TurnFailure::Hook { stage: PipelineStage::Turn, plugin: call::PIPELINE.to_owned(), trouble }
+    let error = HookError::new("internal_error", lost.to_string());
+    TurnFailure::Hook { stage: PipelineStage::Turn, plugin: call::PIPELINE.to_owned(), trouble: error }
 }
 
-// === impl Inner ===
+// === impl PipelineInner ===
 
 impl PipelineInner {
     async fn run_turn(&self, mut inbound: Inbound) -> Result<PipelineOutcome, TurnFailure> {
@@ -207,9 +207,10 @@ impl PipelineInner {
             }
         }
         for plugin in &self.plugins {
-            let told = call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
-            if told.is_some() {
-                turn.system_prompt = told;
+            let system_prompt =
+                call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
+            if system_prompt.is_some() {
+                turn.system_prompt = system_prompt;
                 break;
             }
         }
@@ -309,8 +310,8 @@ impl PipelineInner {
     async fn report_failure(&self, stage: PipelineStage, failure: &TurnFailure, inbound: &MessageEnvelope) {
         let outlet = Dispatcher::to(self);
         for plugin in &self.plugins {
-            let heard = call::call_hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
-            if let Err(error) = heard {
+            let reported = call::call_hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
+            if let Err(error) = reported {
                 let code = error.code();
                 let place = error.location();
                 tracing::warn!(code, place, "a plugin's on_error hook failed");

@@ -128,7 +128,7 @@ impl<'a> Dispatcher<'a> {
 /// |---|---|---|
 /// | [`Self::resolve_session`] | the first answer | channel and chat |
 /// | [`Self::load_state`] | all, the later registered wins | the pipeline's own state |
-/// | [`Self::authenticate`] | the first refusal | the turn is admitted |
+/// | [`Self::admit`] | the first refusal | the turn is admitted |
 /// | [`Self::build_prompt`] | the first answer | the message's text |
 /// | [`Self::run_model`], [`Self::run_model_stream`] | the first answer | [`NoOutputPolicy`](crate::NoOutputPolicy) |
 /// | [`Self::save_state`] | all, exactly once from `load_state` on | - |

@@ -1,4 +1,4 @@
-//! The conformance table of requirements and of the tests that prove them: [`ChildRow`] reads and writes a row of
+//! The conformance table of requirements and of the tests that prove them: [`Row`] reads and writes a row of
 //! `docs/conformance.md`, [`report`] the test runner's report, and [`verdict`] compares the two.
 pub mod report;
 pub mod verdict;

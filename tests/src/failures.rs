@@ -23,22 +23,22 @@ const NODE_LOGS_MAX: usize = 3;
 /// Prints the failed tests of a run. Their output goes to files in `folder`; `command` runs tests by a filter.
 pub fn summarise(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
     let failed: Vec<&Ran> = run.iter().filter(|ran| !ran.has_passed).collect();
-    let mut told = String::new();
+    let mut text = String::new();
     for (n, ran) in failed.iter().enumerate() {
         let output = keep(ran, folder)?;
         if failed.len() <= IN_FULL_MAX {
-            told += &in_full(ran, &output, command);
+            text += &in_full(ran, &output, command);
         } else if n < IN_BRIEF_MAX {
             let message: Vec<String> = message(ran).into_iter().take(2).collect();
-            let _ = writeln!(told, "FAILED {} {}: {}", ran.binary, ran.name, message.join(" "));
+            let _ = writeln!(text, "FAILED {} {}: {}", ran.binary, ran.name, message.join(" "));
         }
     }
     if failed.len() > IN_FULL_MAX {
         let more = failed.len().saturating_sub(IN_BRIEF_MAX);
-        let _ = writeln!(told, "and {more} more; the output of each is in {}", folder.display());
-        let _ = writeln!(told, "again: {command} '{}', and so on", filter(failed[0]));
+        let _ = writeln!(text, "and {more} more; the output of each is in {}", folder.display());
+        let _ = writeln!(text, "again: {command} '{}', and so on", filter(failed[0]));
     }
-    Ok(told)
+    Ok(text)
 }
 
 /// Returns the figures that tests have printed, each once, in order.
@@ -54,15 +54,15 @@ pub fn figures(run: &[Ran]) -> Vec<&str> {
 }
 
 fn in_full(ran: &Ran, output: &Path, command: &str) -> String {
-    let mut told = format!("FAILED {} {}\n", ran.binary, ran.name);
+    let mut text = format!("FAILED {} {}\n", ran.binary, ran.name);
     for line in message(ran) {
-        let _ = writeln!(told, "  {line}");
+        let _ = writeln!(text, "  {line}");
     }
     let logs = ran.output.lines().filter_map(|line| line.strip_prefix(NODE_LOG)).take(NODE_LOGS_MAX);
     let nodes: String = logs.map(|path| format!("; node: {path}")).collect();
-    let _ = writeln!(told, "  output: {}{nodes}", output.display());
-    let _ = writeln!(told, "  again: {command} '{}'", filter(ran));
-    told
+    let _ = writeln!(text, "  output: {}{nodes}", output.display());
+    let _ = writeln!(text, "  again: {command} '{}'", filter(ran));
+    text
 }
 
 /// Returns the filter that matches only this test.

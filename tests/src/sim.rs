@@ -1,6 +1,6 @@
 //! A deterministic simulator of a whole cluster with its store, agents and clients: one thread, virtual time, all
 //! decisions from a seed. `verdict` runs worlds, `world` holds time and nodes, `check` has one file per guarantee,
-//! `cases` directed situations, `mutants` planted bugs, `booth` machines for the machine laws.
+//! `cases` directed situations, `mutants` planted bugs, `harness` machines for the machine laws.
 pub mod cases;
 pub mod clocks;
 pub mod faults;

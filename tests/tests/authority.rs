@@ -11,7 +11,7 @@ use turnway_tests::real::wire::{WebSocketClient, invoke};
 /// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13, RX-11.
 #[tokio::test]
 async fn foreign_and_unknown_sessions_get_the_same_answer() {
-    let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
+    let agents = Agents::start(|_| Reply::speak(|stream| async move { stream.hung_up().await })).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("held")]).await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("ann connects");
@@ -60,7 +60,7 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
 /// Covers: S-07.
 #[tokio::test]
 async fn identity_claims_in_messages_are_ignored() {
-    let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.done().await })).await;
+    let agents = Agents::start(|_| Reply::speak(|stream| async move { stream.done().await })).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("quick")]).await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("ann connects");

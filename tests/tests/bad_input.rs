@@ -208,56 +208,56 @@ const BAD_AGENTS: [(&str, &str, &str); 12] = [
     ("twice-done", "completed", ""),
 ];
 
-fn misbehave(asked: &Invocation) -> Reply {
-    let agent = asked.agent.clone();
-    let text = asked.text.clone();
+fn misbehave(invocation: &Invocation) -> Reply {
+    let agent = invocation.agent.clone();
+    let text = invocation.text.clone();
     match agent.as_str() {
         "says500" => Reply::Status(500),
         "says503" => Reply::Status(503),
         "says404" => Reply::Status(404),
         "mute" => Reply::Silence,
-        _ => Reply::speak(|voice| async move { speak(&agent, &text, voice).await }),
+        _ => Reply::speak(|stream| async move { speak(&agent, &text, stream).await }),
     }
 }
 
-async fn speak(agent: &str, text: &str, voice: AgentStream) -> Result<(), HungUp> {
+async fn speak(agent: &str, text: &str, stream: AgentStream) -> Result<(), HungUp> {
     match agent {
         "stalls" => {
-            voice.delta("and then").await?;
-            voice.hung_up().await?;
+            stream.delta("and then").await?;
+            stream.hung_up().await?;
         }
-        "garbage" => voice.raw(vec![0xff, 0xfe, b'\n', 0, b'\n', b'\n']).await?,
-        "bad-json" => voice.raw("event: delta\ndata: {\"text\": nope}\n\n").await?,
-        "hangs-up" => voice.delta("half an ans").await?,
+        "garbage" => stream.raw(vec![0xff, 0xfe, b'\n', 0, b'\n', b'\n']).await?,
+        "bad-json" => stream.raw("event: delta\ndata: {\"text\": nope}\n\n").await?,
+        "hangs-up" => stream.delta("half an ans").await?,
         "endless" => {
             // Up to a GiB, unless the node stops reading.
             let piece = "x".repeat(32 << 10);
             for _ in 0..(1 << 15) {
-                voice.delta(&piece).await?;
+                stream.delta(&piece).await?;
             }
-            voice.done().await?;
+            stream.done().await?;
         }
         "one-line" => {
-            voice.raw("event: delta\ndata: {\"text\":\"").await?;
+            stream.raw("event: delta\ndata: {\"text\":\"").await?;
             for _ in 0..(1 << 15) {
-                voice.raw("x".repeat(32 << 10)).await?;
+                stream.raw("x".repeat(32 << 10)).await?;
             }
         }
         "own-error" => {
             let error = json!({"code": "model_on_fire", "message": "please call somebody"});
-            voice.event("error", &error).await?;
+            stream.event("error", &error).await?;
         }
         "twice-done" => {
-            voice.delta("once").await?;
-            voice.done().await?;
-            voice.delta("late").await?;
-            voice.event("error", &json!({"code": "late", "message": "late"})).await?;
-            voice.done().await?;
+            stream.delta("once").await?;
+            stream.done().await?;
+            stream.delta("late").await?;
+            stream.event("error", &json!({"code": "late", "message": "late"})).await?;
+            stream.done().await?;
         }
         _ => {
-            voice.delta("you said ").await?;
-            voice.delta(text).await?;
-            voice.done().await?;
+            stream.delta("you said ").await?;
+            stream.delta(text).await?;
+            stream.done().await?;
         }
     }
     Ok(())

@@ -41,26 +41,26 @@ async fn turn_counts_match_the_node_metrics() {
     let plot_arg = plot.display().to_string();
     let hdr_arg = hdr.display().to_string();
     let args = ["turns", "--connections", "8", "--duration", "2s", "--plot", &plot_arg, "--hdr", &hdr_arg];
-    let told = bench.figures(&args).await;
+    let figures = bench.figures(&args).await;
     for key in KEYS {
-        assert!(told.get(key).is_some(), "no {key} in {told}");
+        assert!(figures.get(key).is_some(), "no {key} in {figures}");
     }
-    assert_eq!((&told["mode"], &told["loop"], &told["ok"]), (&"turns".into(), &"closed".into(), &true.into()));
-    let counts = &told["counts"];
+    assert_eq!((&figures["mode"], &figures["loop"], &figures["ok"]), (&"turns".into(), &"closed".into(), &true.into()));
+    let counts = &figures["counts"];
     let completed = counts["completed"].as_u64().expect("a count");
-    assert!(completed > 8, "{told}");
+    assert!(completed > 8, "{figures}");
     assert_eq!((&counts["gaps"], &counts["mismatches"], &counts["unanswered"]), (&0.into(), &0.into(), &0.into()));
-    let warm_up = told["turns"]["warm_up_turns"].as_u64().expect("a count");
+    let warm_up = figures["turns"]["warm_up_turns"].as_u64().expect("a count");
     assert_eq!(warm_up, 8);
     let ended = metric(node.admin, "turnway_turn_accepted_total", completed + warm_up).await;
     assert_eq!(ended, completed + warm_up);
     for measure in ["accepted", "first_delta", "done"] {
-        let latency = &told["latency_us"][measure];
+        let latency = &figures["latency_us"][measure];
         assert_eq!(latency["count"], completed);
         let at = |key: &str| latency[key].as_f64().unwrap_or_else(|| panic!("{measure}.{key}"));
         assert!(at("min") <= at("p50") && at("p50") <= at("p99") && at("p99_99") <= at("max"), "{latency}");
     }
-    assert!(told["server"]["rss_peak_bytes"].as_u64() > Some(1_000_000), "{told}");
+    assert!(figures["server"]["rss_peak_bytes"].as_u64() > Some(1_000_000), "{figures}");
     assert_well_formed_svg(&std::fs::read_to_string(&plot).expect("a plot"));
     for file in [hdr, dir.path().join("out-accepted.hgrm")] {
         let text = std::fs::read_to_string(&file).expect("percentiles");
@@ -74,11 +74,11 @@ async fn open_loop_sends_at_the_scheduled_rate() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
-    let told = bench.figures(&["turns", "--connections", "4", "--rate", "50", "--duration", "2s"]).await;
-    assert_eq!((&told["loop"], &told["rate"]), (&"open".into(), &50.0.into()));
-    assert_eq!((&told["counts"]["asked"], &told["counts"]["completed"]), (&100.into(), &100.into()));
-    assert_eq!(told["latency_us"]["late"]["count"], 100);
-    assert!(told["server"].is_null(), "nobody was watched");
+    let figures = bench.figures(&["turns", "--connections", "4", "--rate", "50", "--duration", "2s"]).await;
+    assert_eq!((&figures["loop"], &figures["rate"]), (&"open".into(), &50.0.into()));
+    assert_eq!((&figures["counts"]["asked"], &figures["counts"]["completed"]), (&100.into(), &100.into()));
+    assert_eq!(figures["latency_us"]["late"]["count"], 100);
+    assert!(figures["server"].is_null(), "nobody was watched");
 }
 
 #[tokio::test]
@@ -89,13 +89,13 @@ async fn streams_arrive_byte_for_byte() {
     let node = node(dir.path(), &["--agent", &named]).await;
     let bench = Bench::new(dir.path(), node.http);
     let args = ["--connections", "4", "--duration", "1s", "--tokens", "50", "--pace", "2ms"];
-    let told = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
-    let answers = told["counts"]["completed"].as_u64().expect("a count");
+    let figures = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
+    let answers = figures["counts"]["completed"].as_u64().expect("a count");
     // Each token of every answer is measured; 16 digits and a blank are 17 bytes.
-    assert_eq!(told["latency_us"]["relay"]["count"], 50 * answers, "{told}");
-    assert_eq!(told["counts"]["text_bytes"], 50 * 17 * answers);
-    let told = bench.figures(&[&["stream", "--agent", "echo"], &args[..]].concat()).await;
-    assert_eq!((&told["ok"], &told["throughput"]["unit"]), (&true.into(), &"deltas".into()));
+    assert_eq!(figures["latency_us"]["relay"]["count"], 50 * answers, "{figures}");
+    assert_eq!(figures["counts"]["text_bytes"], 50 * 17 * answers);
+    let figures = bench.figures(&[&["stream", "--agent", "echo"], &args[..]].concat()).await;
+    assert_eq!((&figures["ok"], &figures["throughput"]["unit"]), (&true.into(), &"deltas".into()));
 }
 
 #[tokio::test]
@@ -103,9 +103,9 @@ async fn idle_connection_memory_is_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http).watching(node.pid());
-    let told = bench.figures(&["idle", "--connections", "40", "--big", "4", "--duration", "1s"]).await;
-    let idle = &told["idle"];
-    assert_eq!((&idle["held"], &idle["big"], &told["loop"]), (&40.into(), &4.into(), &Value::Null));
+    let figures = bench.figures(&["idle", "--connections", "40", "--big", "4", "--duration", "1s"]).await;
+    let idle = &figures["idle"];
+    assert_eq!((&idle["held"], &idle["big"], &figures["loop"]), (&40.into(), &4.into(), &Value::Null));
     for key in ["rss_before_bytes", "rss_idle_bytes", "rss_closed_bytes", "bytes_per_connection"] {
         assert!(idle[key].as_f64().is_some_and(|bytes| bytes >= 0.0), "{key}: {idle}");
     }
@@ -119,11 +119,11 @@ async fn reconnecting_clients_have_no_gaps() {
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
     let args = ["reconnect", "--connections", "20", "--rounds", "2", "--tokens", "30", "--pace", "5ms"];
-    let told = bench.figures(&args).await;
-    let reconnect = &told["reconnect"];
+    let figures = bench.figures(&args).await;
+    let reconnect = &figures["reconnect"];
     assert_eq!((&reconnect["gaps"], &reconnect["verified"], &reconnect["rounds"]), (&0.into(), &20.into(), &2.into()));
-    assert_eq!((&told["counts"]["resumed"], &told["counts"]["completed"]), (&40.into(), &40.into()));
-    assert_eq!(told["latency_us"]["resumed"]["count"], 40);
+    assert_eq!((&figures["counts"]["resumed"], &figures["counts"]["completed"]), (&40.into(), &40.into()));
+    assert_eq!(figures["latency_us"]["resumed"]["count"], 40);
 }
 
 /// Covers: LN-MP3.
@@ -133,13 +133,13 @@ async fn fanout_delivers_every_byte_to_every_listener() {
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
     let args = ["fanout", "--connections", "10", "--duration", "1s", "--tokens", "20", "--pace", "5ms"];
-    let told = bench.figures(&args).await;
-    let fanout = &told["fanout"];
-    assert!(fanout["turns"].as_u64() > Some(0) && fanout["deliveries"].as_u64() > Some(10), "{told}");
+    let figures = bench.figures(&args).await;
+    let fanout = &figures["fanout"];
+    assert!(fanout["turns"].as_u64() > Some(0) && fanout["deliveries"].as_u64() > Some(10), "{figures}");
     // Ten listeners and the sender each receive every byte.
-    let text = told["counts"]["text_bytes"].as_u64().expect("bytes");
+    let text = figures["counts"]["text_bytes"].as_u64().expect("bytes");
     assert_eq!(fanout["delivered_bytes"].as_u64().map(|bytes| bytes / 10 * 11), Some(text));
-    assert!(told["latency_us"]["last_listener"]["count"].as_u64() > Some(0));
+    assert!(figures["latency_us"]["last_listener"]["count"].as_u64() > Some(0));
 }
 
 #[tokio::test]
@@ -148,13 +148,13 @@ async fn baseline_echo_and_commit_are_measured() {
     let echo = Served::start(dir.path(), &["echo-server"]).await;
     let bench = Bench::new(dir.path(), echo.address).watching(echo.pid());
     for mode in [&["echo"][..], &["turns", "--bare"]] {
-        let told = bench.figures(&[mode, &["--connections", "4", "--duration", "500ms"]].concat()).await;
-        assert_eq!((&told["mode"], &told["ok"]), (&"echo".into(), &true.into()));
-        assert!(told["server"]["cpu_us_each"].as_f64().is_some(), "{told}");
+        let figures = bench.figures(&[mode, &["--connections", "4", "--duration", "500ms"]].concat()).await;
+        assert_eq!((&figures["mode"], &figures["ok"]), (&"echo".into(), &true.into()));
+        assert!(figures["server"]["cpu_us_each"].as_f64().is_some(), "{figures}");
     }
     let here = dir.path().display().to_string();
-    let told = bench.local(&["commit", "--dir", &here, "--duration", "500ms"]).await;
-    assert_eq!(told["latency_us"]["commit"]["count"], told["counts"]["completed"]);
+    let figures = bench.local(&["commit", "--dir", &here, "--duration", "500ms"]).await;
+    assert_eq!(figures["latency_us"]["commit"]["count"], figures["counts"]["completed"]);
     let left = std::fs::read_dir(dir.path()).expect("a directory").flatten();
     assert!(left.into_iter().all(|file| !file.file_name().to_string_lossy().starts_with("turnway-bench-")));
 }
@@ -167,10 +167,10 @@ async fn first_delta_is_compared_with_a_direct_request() {
     let node = node(dir.path(), &["--agent", &format!("bench={direct}")]).await;
     let bench = Bench::new(dir.path(), node.http);
     let args = ["first-delta", "--agent", "bench", "--direct", &direct, "--rate", "40", "--duration", "1s"];
-    let told = bench.figures(&[&args[..], &["--connections", "4"]].concat()).await;
-    let count = |measure: &str| told["latency_us"][measure]["count"].as_u64();
+    let figures = bench.figures(&[&args[..], &["--connections", "4"]].concat()).await;
+    let count = |measure: &str| figures["latency_us"][measure]["count"].as_u64();
     assert_eq!((count("first_delta"), count("direct")), (Some(20), Some(20)));
-    assert!(told["first_delta"]["added_us"]["p50"].as_f64().is_some_and(|added| added > 0.0), "{told}");
+    assert!(figures["first_delta"]["added_us"]["p50"].as_f64().is_some_and(|added| added > 0.0), "{figures}");
 }
 
 #[tokio::test]
@@ -178,11 +178,11 @@ async fn takeover_of_a_session_with_history_is_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
-    let told = bench.figures(&["history", "--connections", "2", "--facts", "600", "--duration", "20s"]).await;
-    assert!(told["history"]["facts_least"].as_u64() >= Some(600), "{told}");
+    let figures = bench.figures(&["history", "--connections", "2", "--facts", "600", "--duration", "20s"]).await;
+    assert!(figures["history"]["facts_least"].as_u64() >= Some(600), "{figures}");
     node.kill_and_restart().await;
-    let told = bench.figures(&["take-up", "--connections", "2"]).await;
-    let count = |measure: &str| told["latency_us"][measure]["count"].as_u64();
+    let figures = bench.figures(&["take-up", "--connections", "2"]).await;
+    let count = |measure: &str| figures["latency_us"][measure]["count"].as_u64();
     assert_eq!((count("admitted_long"), count("admitted_short")), (Some(2), Some(2)));
 }
 

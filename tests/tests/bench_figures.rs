@@ -30,47 +30,50 @@ async fn figure_with(name: &str, more: &[&str]) -> String {
 
 #[tokio::test]
 async fn quic_connections_are_counted_measured_and_answered() {
-    let told = figure("quic").await;
-    assert!(told.contains("**200** of 200 connections by QUIC") && told.contains("200 answer"), "{told}");
-    assert!(told.contains("SSL_CERT_FILE=DIR/data/quic/cert.pem"), "the command can be repeated: {told}");
+    let figures = figure("quic").await;
+    assert!(figures.contains("**200** of 200 connections by QUIC") && figures.contains("200 answer"), "{figures}");
+    assert!(figures.contains("SSL_CERT_FILE=DIR/data/quic/cert.pem"), "the command can be repeated: {figures}");
 }
 
 #[tokio::test]
 async fn fleet_holds_all_requested_connections() {
-    let told = figure("many").await;
-    assert!(told.contains("**200** WebSockets at the same time over 4 nodes"), "{told}");
-    assert!(told.contains("200 answered in the end: met"), "{told}");
+    let figures = figure("many").await;
+    assert!(figures.contains("**200** WebSockets at the same time over 4 nodes"), "{figures}");
+    assert!(figures.contains("200 answered in the end: met"), "{figures}");
 }
 
 #[tokio::test]
 async fn idle_node_is_compared_with_a_bare_server() {
-    let told = figure("idle-cpu").await;
+    let figures = figure("idle-cpu").await;
     for road in ["| WebSocket | 1 |", "| QUIC | 1 |", "echo-server --beat 25s", "--bare"] {
-        assert!(told.contains(road), "{road}: {told}");
+        assert!(figures.contains(road), "{road}: {figures}");
     }
 }
 
 #[tokio::test]
 async fn comparison_table_states_its_conditions() {
-    let told = figure_with("compare", &["--compare", "--peers turnway --rows latency,drop"]).await;
+    let figures = figure_with("compare", &["--compare", "--peers turnway --rows latency,drop"]).await;
     for part in ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(figures.contains(part), "{part}: {figures}");
     }
-    assert!(told.contains("](compare/compare-latency.svg)") && told.contains("turnway-bench compare"), "{told}");
+    assert!(
+        figures.contains("](compare/compare-latency.svg)") && figures.contains("turnway-bench compare"),
+        "{figures}"
+    );
 }
 
 #[tokio::test]
 async fn comparison_of_a_build_with_itself_has_every_figure() {
     let before = binary();
     let before = before.parent().expect("a directory").display().to_string();
-    let told = figure_with("builds", &["--before", &before, "--before-name", "the build of yesterday"]).await;
+    let figures = figure_with("builds", &["--before", &before, "--before-name", "the build of yesterday"]).await;
     for part in [
         "1 interleaved pairs of this build with the build of yesterday",
         "| server CPU a turn, memory store | ",
         "| CPU of Redis a turn | ",
         "| bytes of an idle connection | ",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(figures.contains(part), "{part}: {figures}");
     }
 }
 

@@ -23,18 +23,18 @@ async fn quic_turns_and_streams_arrive_complete_and_in_order() {
     let dir = directory();
     let agent = Served::start(dir.path(), &["agent", "--stamps"]).await;
     let (mut node, bench) = node(&dir, &["--agent", &format!("bench=http://{}", agent.address)]).await;
-    let told = bench.figures(&["turns", "--connections", "8", "--duration", "1s", "--sources", "2"]).await;
-    let counts = &told["counts"];
-    assert!(counts["completed"].as_u64() > Some(8) && told["ok"] == true, "{told}");
+    let figures = bench.figures(&["turns", "--connections", "8", "--duration", "1s", "--sources", "2"]).await;
+    let counts = &figures["counts"];
+    assert!(counts["completed"].as_u64() > Some(8) && figures["ok"] == true, "{figures}");
     for fine in ["gaps", "mismatches", "unanswered", "lost"] {
-        assert_eq!(counts[fine], 0, "{fine}: {told}");
+        assert_eq!(counts[fine], 0, "{fine}: {figures}");
     }
-    assert!(told["url"].as_str().is_some_and(|url| url.starts_with("quic://")), "{told}");
+    assert!(figures["url"].as_str().is_some_and(|url| url.starts_with("quic://")), "{figures}");
     let args = ["--connections", "4", "--duration", "1s", "--tokens", "50", "--pace", "2ms"];
-    let told = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
-    let answers = told["counts"]["completed"].as_u64().expect("a count");
-    assert!(answers > 0 && told["ok"] == true, "{told}");
-    assert_eq!(told["latency_us"]["relay"]["count"], 50 * answers, "{told}");
+    let figures = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
+    let answers = figures["counts"]["completed"].as_u64().expect("a count");
+    assert!(answers > 0 && figures["ok"] == true, "{figures}");
+    assert_eq!(figures["latency_us"]["relay"]["count"], 50 * answers, "{figures}");
     node.must_run();
 }
 
@@ -43,9 +43,9 @@ async fn idle_quic_connections_share_sockets() {
     let dir = directory();
     let (node, bench) = node(&dir, &[]).await;
     // Two sockets carry all 300 connections, so the process needs fewer files than connections.
-    let told = bench.figures(&["idle", "--connections", "300", "--duration", "1s", "--sources", "2"]).await;
-    assert_eq!((&told["idle"]["held"], &told["loop"]), (&300.into(), &Value::Null));
-    assert!(told["idle"]["bytes_per_connection"].as_f64().is_some_and(|bytes| bytes > 0.0), "{told}");
+    let figures = bench.figures(&["idle", "--connections", "300", "--duration", "1s", "--sources", "2"]).await;
+    assert_eq!((&figures["idle"]["held"], &figures["loop"]), (&300.into(), &Value::Null));
+    assert!(figures["idle"]["bytes_per_connection"].as_f64().is_some_and(|bytes| bytes > 0.0), "{figures}");
     drop(node);
 }
 
@@ -55,10 +55,10 @@ async fn reconnecting_quic_clients_have_no_gaps() {
     let dir = directory();
     let (_node, bench) = node(&dir, &[]).await;
     let args = ["reconnect", "--connections", "20", "--rounds", "2", "--tokens", "30", "--pace", "5ms"];
-    let told = bench.figures(&args).await;
-    let reconnect = &told["reconnect"];
-    assert_eq!((&reconnect["gaps"], &reconnect["verified"]), (&0.into(), &20.into()), "{told}");
-    assert_eq!((&told["counts"]["resumed"], &told["counts"]["completed"]), (&40.into(), &40.into()));
+    let figures = bench.figures(&args).await;
+    let reconnect = &figures["reconnect"];
+    assert_eq!((&reconnect["gaps"], &reconnect["verified"]), (&0.into(), &20.into()), "{figures}");
+    assert_eq!((&figures["counts"]["resumed"], &figures["counts"]["completed"]), (&40.into(), &40.into()));
 }
 
 /// Covers: LN-MP3.
@@ -67,10 +67,10 @@ async fn quic_fanout_delivers_every_byte_to_every_listener() {
     let dir = directory();
     let (_node, bench) = node(&dir, &[]).await;
     let args = ["fanout", "--connections", "10", "--duration", "1s", "--tokens", "20", "--pace", "5ms"];
-    let told = bench.figures(&args).await;
-    let text = told["counts"]["text_bytes"].as_u64().expect("bytes");
-    let delivered = told["fanout"]["delivered_bytes"].as_u64().expect("bytes");
-    assert!(told["ok"] == true && delivered > 0, "{told}");
+    let figures = bench.figures(&args).await;
+    let text = figures["counts"]["text_bytes"].as_u64().expect("bytes");
+    let delivered = figures["fanout"]["delivered_bytes"].as_u64().expect("bytes");
+    assert!(figures["ok"] == true && delivered > 0, "{figures}");
     assert_eq!(delivered / 10 * 11, text, "ten listeners and the speaker: each has every byte");
 }
 
@@ -81,12 +81,12 @@ async fn first_delta_and_takeover_are_measured_over_quic() {
     let direct = format!("http://{}", agent.address);
     let (_node, bench) = node(&dir, &["--agent", &format!("bench={direct}")]).await;
     let args = ["first-delta", "--agent", "bench", "--direct", &direct, "--rate", "40", "--duration", "1s"];
-    let told = bench.figures(&[&args[..], &["--connections", "4"]].concat()).await;
-    let count = |told: &Value, measure: &str| told["latency_us"][measure]["count"].as_u64();
-    assert_eq!((count(&told, "first_delta"), count(&told, "direct")), (Some(20), Some(20)));
+    let figures = bench.figures(&[&args[..], &["--connections", "4"]].concat()).await;
+    let count = |figures: &Value, measure: &str| figures["latency_us"][measure]["count"].as_u64();
+    assert_eq!((count(&figures, "first_delta"), count(&figures, "direct")), (Some(20), Some(20)));
     bench.figures(&["history", "--connections", "2", "--facts", "60", "--duration", "20s"]).await;
-    let told = bench.figures(&["take-up", "--connections", "2"]).await;
-    assert_eq!((count(&told, "admitted_long"), count(&told, "admitted_new")), (Some(2), Some(2)));
+    let figures = bench.figures(&["take-up", "--connections", "2"]).await;
+    assert_eq!((count(&figures, "admitted_long"), count(&figures, "admitted_new")), (Some(2), Some(2)));
 }
 
 /// Covers: S-16.

@@ -94,8 +94,8 @@ async fn damaged_session_does_not_affect_other_sessions() {
             let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
             let turn = format!("m-{}", node.id);
             wire.turn("good3", "echo", &turn, "more").await.expect("a turn in a session beside it");
-            for wish in [invoke("bad", "echo", "again"), json!({"type": "subscribe", "session_id": "bad"})] {
-                let answer = wire.ask("q", wish).await.expect("an answer");
+            for request in [invoke("bad", "echo", "again"), json!({"type": "subscribe", "session_id": "bad"})] {
+                let answer = wire.ask("q", request).await.expect("an answer");
                 assert_eq!((&answer["type"], &answer["code"]), (&json!("error"), &json!("store_damaged")));
             }
             assert_eq!(http::get(node.admin, "/readyz").await.expect("an answer").0, 200);
@@ -251,7 +251,7 @@ async fn drain_wait_returns_after_the_node_has_left() {
 async fn drain_wait_reports_a_timeout() {
     let dir = directory();
     let agents = turnway_tests::real::agent::Agents::start(|_| {
-        turnway_tests::real::agent::Reply::speak(|voice| async move { voice.hung_up().await })
+        turnway_tests::real::agent::Reply::speak(|stream| async move { stream.hung_up().await })
     })
     .await;
     let flag = agents.flag("ada");

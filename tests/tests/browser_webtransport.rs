@@ -43,9 +43,9 @@ async fn visit(dir: &Path, from: &str, days: &str, sample: &str) -> (Value, Stri
     let browser = Chromium::show(dir, &url);
     let saw = page.report(&browser).await;
     let mut counted = String::new();
-    let asked = Instant::now();
+    let asked_at = Instant::now();
     while !counted.contains(sample) {
-        assert!(asked.elapsed() < PATIENCE, "{sample} is not in {counted}; the page saw {saw}");
+        assert!(asked_at.elapsed() < PATIENCE, "{sample} is not in {counted}; the page saw {saw}");
         let (status, text) = get(node.admin, "/metrics").await.expect("metrics");
         assert_eq!(status, 200);
         counted = text;

@@ -45,7 +45,7 @@ impl Node {
     }
 
     async fn join_at(url: &str, node: NodeId) -> Self {
-        let (registry, (mouth, ear)) = (Registry::new(), bus::event_channel());
+        let (registry, (event_sender, event_receiver)) = (Registry::new(), bus::event_channel());
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let url = RedisUrl::parse(url).expect("a URL");
         let name = "test".to_owned();
@@ -53,11 +53,20 @@ impl Node {
         let life = Lifecycle::default();
         let clock = Clock::start();
         let durability = NodeDurability { level: "mem".to_owned(), attested: false };
-        let place =
-            RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life: life.clone(), durability };
+        let place = RedisBusOptions {
+            url,
+            node,
+            name,
+            address,
+            events: event_sender,
+            metrics,
+            clock,
+            life: life.clone(),
+            durability,
+        };
         let bus = Bus::open(place, &Handle::current());
         timeout(PATIENCE, bus.wait_joined()).await.expect("it gets there");
-        Self { bus, ear, registry, life }
+        Self { bus, ear: event_receiver, registry, life }
     }
 
     fn post(&self, words: impl IntoIterator<Item = AddressedMessage>) {

@@ -28,13 +28,13 @@ fn answer(text: &str) -> String {
     (0..PIECES).map(|n| format!("{text}·{n} ß語𝄞 ")).collect()
 }
 
-async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(stream: AgentStream, invocation: Invocation) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
     for n in 0..PIECES {
         pace.tick().await;
-        voice.delta(&format!("{}·{n} ß語𝄞 ", asked.text)).await?;
+        stream.delta(&format!("{}·{n} ß語𝄞 ", invocation.text)).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 /// State shared by the clients and the killer of the node.
@@ -316,7 +316,7 @@ async fn until_messages_read(stage: &Shared, more: u64) {
 /// Covers: MP-B12, EV-R4, EV-A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
-    let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;
+    let agents = Agents::start(|asked| Reply::speak(|stream| speak(stream, asked))).await;
     let dir = tempfile::tempdir().expect("a directory");
     let flag = agents.flag("steady") + ",on_owner_loss=retry";
     let mut node = Node::start(dir.path(), &["--agent", &flag]).await;

@@ -352,8 +352,8 @@ async fn bookmark_resumes_in_another_client() {
     let mark: Bookmark = serde_json::from_str(&json).expect("a bookmark");
     let (mut later, mut link) = gateway.client().await;
     later.resume(mark).await.expect("taken");
-    let wish = link.expect("subscribe").await;
-    link.hello = json!({"resume": [wish]});
+    let request = link.expect("subscribe").await;
+    link.hello = json!({"resume": [request]});
     let body = link.resumed(3, json!({})).await;
     assert_eq!(body["runs"]["s.r"]["offset"], 2);
     assert_eq!(link.accept_input(true).await, "m");
@@ -368,8 +368,8 @@ async fn unread_events_backpressure_the_socket() {
     let (mut client, mut link) = gateway.client().await;
     let session = client.session("s");
     session.subscribe(Subscribe::from(Start::Beginning)).await.expect("taken");
-    let wish = link.expect("subscribe").await;
-    link.hello = json!({"resume": [wish]});
+    let request = link.expect("subscribe").await;
+    link.hello = json!({"resume": [request]});
     link.resumed(1, json!({})).await;
     let count = 5000;
     let flood = async {

@@ -61,8 +61,8 @@ async fn compose_command_lines_start_a_fleet() {
         fleet.push(Node::start_on(&redis.url(), &home, &rest).await);
     }
     let (_, text) = http::get(fleet[0].admin, "/v1/nodes").await.expect("it answers");
-    let told: Value = serde_json::from_str(&text).expect("JSON");
-    let mut names: Vec<_> = told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
+    let body: Value = serde_json::from_str(&text).expect("JSON");
+    let mut names: Vec<_> = body["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
     names.sort_by_key(|name| name.to_string());
     assert_eq!(names, ["n1", "n2", "n3"]);
     let mut wire = WebSocketClient::hello(fleet[2].http, "ann", vec![]).await.expect("welcome");

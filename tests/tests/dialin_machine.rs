@@ -190,13 +190,13 @@ fn describe(output: &Output) -> String {
 fn play(named: bool, script: &str) -> String {
     let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
     let mut machine = DialIn::new(now, config(named));
-    let mut told = Vec::new();
-    let drain = |machine: &mut DialIn, told: &mut Vec<String>| {
-        told.extend(std::iter::from_fn(|| machine.poll_output()).map(|output| describe(&output)));
+    let mut lines = Vec::new();
+    let drain = |machine: &mut DialIn, lines: &mut Vec<String>| {
+        lines.extend(std::iter::from_fn(|| machine.poll_output()).map(|output| describe(&output)));
     };
-    drain(&mut machine, &mut told);
-    assert_eq!(told, ["WELCOME"]);
-    told.clear();
+    drain(&mut machine, &mut lines);
+    assert_eq!(lines, ["WELCOME"]);
+    lines.clear();
     machine.handle_input(now, Input::Flushed);
     for words in script.split("; ") {
         match words.strip_prefix('+') {
@@ -205,15 +205,15 @@ fn play(named: bool, script: &str) -> String {
                 while let Some(deadline) = machine.poll_timeout().filter(|deadline| deadline.at <= end) {
                     now = Now { mono: deadline.at, store: now.store.after(deadline.at - now.mono) };
                     machine.handle_timeout(now);
-                    drain(&mut machine, &mut told);
+                    drain(&mut machine, &mut lines);
                 }
                 now = Now { mono: end, store: now.store.after(end - now.mono) };
             }
             None => machine.handle_input(now, input(words)),
         }
-        drain(&mut machine, &mut told);
+        drain(&mut machine, &mut lines);
     }
-    told.join("; ")
+    lines.join("; ")
 }
 
 #[track_caller]

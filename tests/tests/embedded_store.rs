@@ -159,9 +159,9 @@ fn full_disk_refuses_only_inputs() {
 #[test]
 fn message_id_may_expire_while_its_input_waits() {
     let rig = StoreFixture::on(&Disk::new(0));
-    let mut shelf = ModelStore::new(false);
+    let mut model = ModelStore::new(false);
     let mut same = |op: Op| {
-        let expected = shelf.apply(START_TIME, &op);
+        let expected = model.apply(START_TIME, &op);
         assert_eq!(rig.ask(op), Ok(expected.clone()));
         expected
     };

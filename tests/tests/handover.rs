@@ -8,17 +8,17 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Answers with the agent's name; the input `ask NAME` requests a handover first.
-async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
-    voice.delta(&format!("{} here", asked.agent)).await?;
-    if let Some(to) = asked.text.strip_prefix("ask ") {
-        let wish = json!({"to": to, "reason": "sums", "summary": "they want 2+2"});
-        voice.event("handover_request", &wish).await?;
+async fn speak(stream: AgentStream, invocation: Invocation) -> Result<(), HungUp> {
+    stream.delta(&format!("{} here", invocation.agent)).await?;
+    if let Some(to) = invocation.text.strip_prefix("ask ") {
+        let request = json!({"to": to, "reason": "sums", "summary": "they want 2+2"});
+        stream.event("handover_request", &request).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 async fn agents() -> Agents {
-    Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await
+    Agents::start(|asked| Reply::speak(|stream| speak(stream, asked))).await
 }
 
 /// Starts a node with agents `ada`, whose handovers expire after `wait`, and `bob`.
@@ -59,12 +59,12 @@ async fn decided(wire: &mut WebSocketClient, request_id: &str, mut decision: Val
 
 /// Returns the names of all events up to this one, and its message.
 async fn told_upto(wire: &mut WebSocketClient, name: &str) -> (Vec<String>, Value) {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     loop {
         let message = wire.next().await.expect("it is told");
-        told.extend(message["name"].as_str().map(str::to_owned));
+        lines.extend(message["name"].as_str().map(str::to_owned));
         if message["name"] == name {
-            return (told, message);
+            return (lines, message);
         }
     }
 }
@@ -167,9 +167,9 @@ async fn handover_survives_a_node_restart() {
     assert_eq!(waits["handover_id"], prompt["handover_id"], "{there}");
     assert_eq!(waits["deadline_ts"], prompt["deadline_ts"], "a restart does not move it");
     ann.say(decision(&prompt, "confirm")).await.expect("it is said");
-    let (told, _) = told_upto(&mut ann, "HANDOVER_CONFIRMED").await;
-    let of_members: Vec<_> = told.iter().filter(|name| name.contains("AGENT_ADDED")).collect();
-    assert_eq!(of_members, ["AGENT_ADDED"], "{told:?}");
+    let (events, _) = told_upto(&mut ann, "HANDOVER_CONFIRMED").await;
+    let of_members: Vec<_> = events.iter().filter(|name| name.contains("AGENT_ADDED")).collect();
+    assert_eq!(of_members, ["AGENT_ADDED"], "{events:?}");
     told_upto(&mut ann, "ACTIVE_AGENT_CHANGED").await;
     node.kill_and_restart().await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");

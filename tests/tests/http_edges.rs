@@ -43,10 +43,10 @@ async fn rest(mut socket: TcpStream) -> String {
 #[tokio::test]
 async fn half_closed_requests_get_their_answers() {
     let agents = Agents::start(|_| {
-        Reply::speak(|voice| async move {
-            voice.delta("a word").await?;
-            tokio::time::timeout(std::time::Duration::from_millis(400), voice.hung_up()).await.unwrap_or(Ok(()))?;
-            voice.done().await
+        Reply::speak(|stream| async move {
+            stream.delta("a word").await?;
+            tokio::time::timeout(std::time::Duration::from_millis(400), stream.hung_up()).await.unwrap_or(Ok(()))?;
+            stream.done().await
         })
     })
     .await;

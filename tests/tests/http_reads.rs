@@ -161,9 +161,9 @@ async fn facts_are_paged_and_streamed() {
 async fn run_is_read_and_cancelled() {
     let dir = directory();
     let agents = Agents::start(|_| {
-        Reply::speak(async |voice| {
-            voice.delta("begun").await?;
-            voice.hung_up().await
+        Reply::speak(async |stream| {
+            stream.delta("begun").await?;
+            stream.hung_up().await
         })
     })
     .await;
@@ -212,9 +212,9 @@ async fn rolled_back_turns_are_not_listed_as_messages() {
     let dir = directory();
     let agents = Agents::start(|invoke| {
         let waits = invoke.text == "wrong";
-        Reply::speak(async move |voice| {
-            voice.delta("an answer").await?;
-            if waits { voice.hung_up().await } else { voice.done().await }
+        Reply::speak(async move |stream| {
+            stream.delta("an answer").await?;
+            if waits { stream.hung_up().await } else { stream.done().await }
         })
     })
     .await;

@@ -18,15 +18,15 @@ async fn slow(first: usize, all: usize) -> (Agents, watch::Sender<bool>) {
     let (go, wait) = watch::channel(false);
     let agents = Agents::start(move |_| {
         let mut wait = wait.clone();
-        Reply::speak(async move |voice| {
+        Reply::speak(async move |stream| {
             for n in 0..all {
                 if n == first {
                     // The wait also ends with the test.
                     let _gone = wait.wait_for(|go| *go).await.is_err();
                 }
-                voice.delta(WORDS).await?;
+                stream.delta(WORDS).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;
@@ -134,11 +134,11 @@ async fn client_that_does_not_read_uses_bounded_memory() {
     let piece = "x".repeat(32 * 1024);
     let agents = Agents::start(move |_| {
         let piece = piece.clone();
-        Reply::speak(async move |voice| {
+        Reply::speak(async move |stream| {
             for _ in 0..100 {
-                voice.delta(&piece).await?;
+                stream.delta(&piece).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;

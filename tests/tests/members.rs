@@ -8,16 +8,16 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Sends text, and on the input `go on` keeps the answer open until the node disconnects.
-async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
-    voice.delta(&format!("{} here", asked.agent)).await?;
-    if asked.text.starts_with("go on") {
-        return voice.hung_up().await;
+async fn speak(stream: AgentStream, invocation: Invocation) -> Result<(), HungUp> {
+    stream.delta(&format!("{} here", invocation.agent)).await?;
+    if invocation.text.starts_with("go on") {
+        return stream.hung_up().await;
     }
-    voice.done().await
+    stream.done().await
 }
 
 async fn agents() -> Agents {
-    Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await
+    Agents::start(|asked| Reply::speak(|stream| speak(stream, asked))).await
 }
 
 /// Starts a demo node with two more agents, `ada` and `bob`.
@@ -41,22 +41,22 @@ fn wish(kind: &str, agent: &str) -> Value {
 
 /// Returns the names of all messages up to the first that satisfies `fits`, and that message.
 async fn told_upto(wire: &mut WebSocketClient, fits: impl Fn(&Value) -> bool) -> (Vec<String>, Value) {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     loop {
         let message = wire.next().await.expect("it is told");
         let name = ["name", "code", "status", "type"].iter().find_map(|field| message[field].as_str());
-        told.push(name.expect("a name").to_owned());
-        assert!(told.len() < 100, "nothing of it fits: {told:?}");
+        lines.push(name.expect("a name").to_owned());
+        assert!(lines.len() < 100, "nothing of it fits: {lines:?}");
         if fits(&message) {
-            return (told, message);
+            return (lines, message);
         }
     }
 }
 
 /// Requests a change and reads to the answer, which comes after the facts of the change.
-async fn changed(wire: &mut WebSocketClient, request_id: &str, mut wish: Value) -> Value {
-    wish["request_id"] = request_id.into();
-    wire.say(wish).await.expect("it is said");
+async fn changed(wire: &mut WebSocketClient, request_id: &str, mut request: Value) -> Value {
+    request["request_id"] = request_id.into();
+    wire.say(request).await.expect("it is said");
     let answers = |message: &Value| message["type"] == "members" && message["request_id"] == request_id;
     wire.until(answers).await.expect("an answer")
 }
@@ -82,8 +82,8 @@ async fn members_are_added_removed_and_restored() {
 
     let members = changed(&mut ann, "i", wish("invite_agent", "bob")).await;
     assert_eq!((&members["type"], &members["agents"]), (&"members".into(), &json!(["echo", "ada", "bob"])));
-    let (told, added) = told_upto(&mut watcher, named("AGENT_ADDED")).await;
-    assert_eq!(told, ["ADDING_AGENT", "AGENT_ADDED"]);
+    let (events, added) = told_upto(&mut watcher, named("AGENT_ADDED")).await;
+    assert_eq!(events, ["ADDING_AGENT", "AGENT_ADDED"]);
     assert_eq!(
         (&added["agent_id"], &added["request_id"], &added["restored"]),
         (&"bob".into(), &"i".into(), &Value::Null)
@@ -193,10 +193,10 @@ async fn member_removal_survives_its_owner() {
     watcher.until(named("AGENT_REMOVING")).await.expect("it begins");
     nodes[0].kill().await;
     let over = |message: &Value| named("AGENT_REMOVED")(message) || named("REMOVE_AGENT_FAILED")(message);
-    let (told, last) = told_upto(&mut watcher, over).await;
+    let (events, last) = told_upto(&mut watcher, over).await;
     assert_eq!(last["name"], "AGENT_REMOVED", "{last}");
-    let ends = told.iter().filter(|name| *name == "cancelled").count();
-    assert_eq!(ends, 1, "{told:?}");
+    let ends = events.iter().filter(|name| *name == "cancelled").count();
+    assert_eq!(ends, 1, "{events:?}");
     let (said, _) = watcher.turn("s1", "bob", "m2", "hello").await.expect("a turn");
     assert_eq!(said, "bob here");
 }

@@ -20,41 +20,41 @@ fn base(node: &Node) -> String {
 }
 
 /// Plays the agent: the first word of the message selects the reply.
-fn obey(asked: Invocation) -> Reply {
+fn obey(invocation: Invocation) -> Reply {
     let usage = json!({ "usage": { "prompt_tokens": 3, "completion_tokens": 4 } });
-    let (what, rest) = asked.text.split_once(' ').unwrap_or((&asked.text, ""));
+    let (what, rest) = invocation.text.split_once(' ').unwrap_or((&invocation.text, ""));
     let rest = rest.to_owned();
     match what {
         "away" => Reply::Status(503),
-        "say" => Reply::speak(async move |voice: AgentStream| {
+        "say" => Reply::speak(async move |stream: AgentStream| {
             for letter in rest.split_inclusive(' ') {
-                voice.delta(letter).await?;
+                stream.delta(letter).await?;
             }
-            voice.event("done", &usage).await
+            stream.event("done", &usage).await
         }),
-        "session" => Reply::speak(async move |voice: AgentStream| {
-            voice.delta(&asked.session_id).await?;
-            voice.done().await
+        "session" => Reply::speak(async move |stream: AgentStream| {
+            stream.delta(&invocation.session_id).await?;
+            stream.done().await
         }),
-        "recite" => Reply::speak(async move |voice: AgentStream| {
-            voice.delta(&asked.messages.to_string()).await?;
-            voice.done().await
+        "recite" => Reply::speak(async move |stream: AgentStream| {
+            stream.delta(&invocation.messages.to_string()).await?;
+            stream.done().await
         }),
-        "think" => Reply::speak(async |voice: AgentStream| {
-            voice.event("delta", &json!({ "text": "hm, ", "kind": "reasoning" })).await?;
-            voice.delta("so").await?;
-            voice.done().await
+        "think" => Reply::speak(async |stream: AgentStream| {
+            stream.event("delta", &json!({ "text": "hm, ", "kind": "reasoning" })).await?;
+            stream.delta("so").await?;
+            stream.done().await
         }),
         "fail" | "break" => {
             let words = if what == "break" { vec!["so ", "far"] } else { Vec::new() };
-            Reply::speak(async move |voice: AgentStream| {
+            Reply::speak(async move |stream: AgentStream| {
                 for word in words {
-                    voice.delta(word).await?;
+                    stream.delta(word).await?;
                 }
-                voice.event("error", &json!({ "code": "quota", "message": "no more today" })).await
+                stream.event("error", &json!({ "code": "quota", "message": "no more today" })).await
             })
         }
-        _ => Reply::speak(async |voice: AgentStream| voice.event("done", &json!({})).await),
+        _ => Reply::speak(async |stream: AgentStream| stream.event("done", &json!({})).await),
     }
 }
 
@@ -90,19 +90,19 @@ impl Slow {
         let agents = Agents::start(move |_| {
             let (told, (word, mut rest)) = (told.clone(), mpsc::channel(1));
             waiting.lock().unwrap_or_else(PoisonError::into_inner).push(word);
-            Reply::speak(async move |voice: AgentStream| {
-                voice.delta("begun").await?;
+            Reply::speak(async move |stream: AgentStream| {
+                stream.delta("begun").await?;
                 // The receiver is gone once the test has ended.
                 _ = told.send("begun");
                 tokio::select! {
-                    gone = voice.hung_up() => {
+                    gone = stream.hung_up() => {
                         _ = told.send("closed");
                         return gone;
                     }
                     _ = rest.recv() => {}
                 }
-                voice.delta(" and done").await?;
-                voice.done().await
+                stream.delta(" and done").await?;
+                stream.done().await
             })
         })
         .await;
@@ -283,11 +283,11 @@ async fn slow_reader_does_not_delay_other_calls() {
     const PIECES: usize = 200;
     let agents = Agents::start(|asked| {
         let pieces = if asked.text == "much" { PIECES } else { 1 };
-        Reply::speak(async move |voice: AgentStream| {
+        Reply::speak(async move |stream: AgentStream| {
             for _ in 0..pieces {
-                voice.delta(&"x".repeat(PIECE)).await?;
+                stream.delta(&"x".repeat(PIECE)).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;

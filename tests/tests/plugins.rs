@@ -18,19 +18,19 @@ const SHOWN: &str = "what a **** good day ß語 Darned";
 type Gates = [Semaphore; 2];
 
 /// Sends all pieces at once if the input's last line is `all`; otherwise waits for a permit before each piece.
-async fn speak(voice: AgentStream, asked: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
-    let is_gated = asked.text.lines().last() != Some("all");
-    let gate = &gates[usize::try_from(asked.attempt).expect("few") - 1];
+async fn speak(stream: AgentStream, invocation: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
+    let is_gated = invocation.text.lines().last() != Some("all");
+    let gate = &gates[usize::try_from(invocation.attempt).expect("few") - 1];
     for piece in PIECES {
         if is_gated {
             tokio::select! {
                 passed = gate.acquire() => passed.expect("the gate stays").forget(),
-                over = voice.hung_up() => return over,
+                over = stream.hung_up() => return over,
             }
         }
-        voice.delta(piece).await?;
+        stream.delta(piece).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 /// Starts a node with the example's plugins and an agent; returns the agent's gates as well.
@@ -39,7 +39,7 @@ async fn plugged(dir: &Path) -> (Node, Agents, Arc<Gates>) {
     let held = Arc::clone(&gates);
     let agents = Agents::start(move |asked| {
         let gates = Arc::clone(&held);
-        Reply::outlive(move |voice| speak(voice, asked, gates))
+        Reply::outlive(move |stream| speak(stream, asked, gates))
     })
     .await;
     let ada = agents.flag("ada") + ",on_owner_loss=resume,steer=true";

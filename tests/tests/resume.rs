@@ -31,13 +31,13 @@ fn piece(run: usize, n: usize) -> String {
 /// Gates of the answers; the test adds one permit for each piece.
 type Gates = Arc<BTreeMap<String, Semaphore>>;
 
-async fn speak(voice: AgentStream, gates: Gates, asked: Invocation) -> Result<(), HungUp> {
-    let run: usize = asked.text.parse().expect("the answer's number");
+async fn speak(stream: AgentStream, gates: Gates, invocation: Invocation) -> Result<(), HungUp> {
+    let run: usize = invocation.text.parse().expect("the answer's number");
     for n in 0..PIECES {
-        gates[&asked.text].acquire().await.expect("the gate stays").forget();
-        voice.delta(&piece(run, n)).await?;
+        gates[&invocation.text].acquire().await.expect("the gate stays").forget();
+        stream.delta(&piece(run, n)).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 /// Facts and text that one client has received of one session.
@@ -169,7 +169,7 @@ async fn resume_after_random_disconnects_loses_nothing() {
     let held = Arc::clone(&gates);
     let agents = Agents::start(move |asked| {
         let gates = Arc::clone(&held);
-        Reply::speak(|voice| speak(voice, gates, asked))
+        Reply::speak(|stream| speak(stream, gates, asked))
     });
     let agents = agents.await;
     let dir = tempfile::tempdir().expect("a directory");
@@ -214,14 +214,14 @@ const SLOW_PACE: Duration = Duration::from_millis(3);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_answer_arrives_whole() {
     let agents = Agents::start(|asked| {
-        Reply::speak(|voice| async move {
+        Reply::speak(|stream| async move {
             let run: usize = asked.text.parse().expect("the answer's number");
             let mut pace = tokio::time::interval(SLOW_PACE);
             for n in 0..SLOW_PIECES {
                 pace.tick().await;
-                voice.delta(&piece(run, n)).await?;
+                stream.delta(&piece(run, n)).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     });
     let agents = agents.await;

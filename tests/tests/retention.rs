@@ -61,11 +61,11 @@ async fn resume_before_trimmed_history_gets_a_reset() {
 #[tokio::test]
 async fn open_turn_is_never_trimmed() {
     let agents = Agents::start(|_| {
-        Reply::speak(async |voice| {
+        Reply::speak(async |stream| {
             for n in 0..100 {
-                voice.event("state", &json!({"state": "thinking", "detail": {"n": n}})).await?;
+                stream.event("state", &json!({"state": "thinking", "detail": {"n": n}})).await?;
             }
-            voice.hung_up().await
+            stream.hung_up().await
         })
     })
     .await;
@@ -118,7 +118,7 @@ async fn gone(web: &Web, session: &str) {
 async fn sessions_older_than_max_age_are_deleted_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
+    let slow = Agents::start(|_| Reply::speak(async |stream| stream.hung_up().await)).await;
     let file = dir.path().join("turnway.toml");
     std::fs::write(&file, "demo = true\n[store]\nmax_age = \"2s\"\n[quota]\nuser = \"64KiB\"\n").expect("a file");
     let file = file.to_str().expect("UTF-8");

@@ -251,9 +251,9 @@ async fn drain_request_stops_the_node_and_second_signal_is_immediate() {
     wire.ask("r1", invoke("s1", "counter", "count to 1000 every 50ms")).await.expect("accepted");
     node.signal("-INT").await;
     wire.until(|message| message["type"] == "go_away").await.expect("asked to go");
-    let asked = Instant::now();
+    let asked_at = Instant::now();
     assert_eq!(node.terminate().await, Some(1));
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked_at.elapsed() < Duration::from_secs(5), "{:?}", asked_at.elapsed());
 }
 
 /// Covers: S-09, S-45.

@@ -47,11 +47,11 @@ async fn accepted(web: &Web, session: &str, agent: &str) -> turnway_tests::real:
 #[tokio::test]
 async fn user_with_many_slow_turns_leaves_slots_for_others() {
     let dir = tempdir().expect("a directory");
-    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
+    let slow = Agents::start(|_| Reply::speak(async |stream| stream.hung_up().await)).await;
     let good = Agents::start(|_| {
-        Reply::speak(async |voice| {
-            voice.delta("fine").await?;
-            voice.done().await
+        Reply::speak(async |stream| {
+            stream.delta("fine").await?;
+            stream.done().await
         })
     })
     .await;
@@ -120,7 +120,7 @@ async fn until_held(node: &Node, resource: &str, amount: u64) {
 #[tokio::test]
 async fn share_amounts_are_released() {
     let dir = tempdir().expect("a directory");
-    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
+    let slow = Agents::start(|_| Reply::speak(async |stream| stream.hung_up().await)).await;
     let (node, eve, _) = shared(&dir, "", &["--agent", &slow.flag("slow")]).await;
     let mut wire = eve.hello(node.http, None).await.expect("welcome");
     for n in 0..3 {
@@ -143,7 +143,7 @@ async fn share_amounts_are_released() {
 #[tokio::test]
 async fn attempt_slots_are_released() {
     let dir = tempdir().expect("a directory");
-    let good = Agents::start(|_| Reply::speak(async |voice| voice.done().await)).await;
+    let good = Agents::start(|_| Reply::speak(async |stream| stream.done().await)).await;
     // Besides this slot there are 256 for attempts that are being ended.
     let file = configuration(dir.path(), "[limit]\nattempts = \"1\"");
     let args = ["--config", &file, "--agent", &good.flag("good")];

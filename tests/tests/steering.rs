@@ -11,18 +11,18 @@ use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Works until it receives a steering message that ends with `end`; for a text other than `long` it completes at
 /// once.
-async fn work(voice: AgentStream, asked: Invocation, steers: Arc<SteeringLog>) -> Result<(), HungUp> {
-    voice.delta("working").await?;
-    if asked.text == "long" {
+async fn work(stream: AgentStream, invocation: Invocation, steers: Arc<SteeringLog>) -> Result<(), HungUp> {
+    stream.delta("working").await?;
+    if invocation.text == "long" {
         let last = |steered: &turnway_tests::real::steers::Steered| {
-            (steered.attempt == asked.attempt || steered.text.starts_with("refuse"))
-                && steered.run_id == asked.run_id
+            (steered.attempt == invocation.attempt || steered.text.starts_with("refuse"))
+                && steered.run_id == invocation.run_id
                 && steered.text.ends_with("end")
         };
         let last = steers.until(last).await;
-        voice.delta(&format!(", then {}", last.text)).await?;
+        stream.delta(&format!(", then {}", last.text)).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 async fn agents() -> (Agents, Arc<SteeringLog>) {
@@ -30,7 +30,7 @@ async fn agents() -> (Agents, Arc<SteeringLog>) {
     let for_scripts = Arc::clone(&steers);
     let script = move |asked| {
         let steers = Arc::clone(&for_scripts);
-        Reply::speak(move |voice| work(voice, asked, steers))
+        Reply::speak(move |stream| work(stream, asked, steers))
     };
     (Agents::start_steered(script, Arc::clone(&steers)).await, steers)
 }
@@ -209,12 +209,12 @@ async fn steering_receipt_follows_acceptance_quickly() {
         let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
         begin(&mut ann, &session, "long").await;
         for n in 0..15 {
-            let asked = Instant::now();
+            let asked_at = Instant::now();
             let accepted = ann.ask(&format!("q{n}"), say(&session, &format!("n{n}"), "on")).await.expect("an answer");
-            accepts.push(asked.elapsed());
+            accepts.push(asked_at.elapsed());
             let run = accepted["run_id"].as_str().expect("a run");
             ann.until(of(run, "STEER_ACK")).await.expect("a receipt");
-            receipts.push(asked.elapsed());
+            receipts.push(asked_at.elapsed());
         }
     }
     let accept = p99(accepts);

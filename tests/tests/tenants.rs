@@ -55,9 +55,9 @@ fn script(memory: &Arc<Memory>) -> impl Fn(Invocation) -> Reply + Send + Sync + 
     let memory = Arc::clone(memory);
     move |asked: Invocation| {
         let memory = Arc::clone(&memory);
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             if let Some(action) = asked.text.strip_prefix('!') {
-                voice.event("action", &serde_json::from_str(action).expect("JSON")).await?;
+                stream.event("action", &serde_json::from_str(action).expect("JSON")).await?;
             } else {
                 let past = {
                     let mut all = memory.by_session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,9 +65,9 @@ fn script(memory: &Arc<Memory>) -> impl Fn(Invocation) -> Reply + Send + Sync + 
                     past.push(asked.text);
                     past.join(";")
                 };
-                voice.delta(&past).await?;
+                stream.delta(&past).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     }
 }

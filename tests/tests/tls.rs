@@ -74,8 +74,8 @@ async fn commands_work_over_tls() {
     wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     let listed = run(dir.path(), &["sessions", "--json", "--url", &https], &trusting).await;
     assert!(listed.code == Some(0) && listed.out.contains("\"s1\""), "{listed:?}");
-    let told = run(dir.path(), &["replay", "s1", "--url", &ws], &trusting).await;
-    assert!(told.code == Some(0) && told.out.contains("hello"), "{told:?}");
+    let output = run(dir.path(), &["replay", "s1", "--url", &ws], &trusting).await;
+    assert!(output.code == Some(0) && output.out.contains("hello"), "{output:?}");
     for args in [["sessions", "--url", &https, "--json"], ["agents", "--url", &ws, "--json"]] {
         let stranger = run(dir.path(), &args, &[]).await;
         assert_eq!(stranger.code, Some(69), "{stranger:?}");

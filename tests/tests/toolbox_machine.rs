@@ -163,17 +163,17 @@ fn said(text: &str) -> String {
 
 /// Plays a script; `+N` advances the time by N ms and fires timers when they are due.
 fn play_on(machine: &mut ToolExecutor, now: &mut Now, script: &str) -> (String, Vec<JournalRecord>) {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     let mut records = Vec::new();
-    let mut drain = |machine: &mut ToolExecutor, told: &mut Vec<String>| {
+    let mut drain = |machine: &mut ToolExecutor, lines: &mut Vec<String>| {
         while let Some(output) = machine.poll_output() {
-            told.push(brief(&output));
+            lines.push(brief(&output));
             if let Output::Record(record) = output {
                 records.push(record);
             }
         }
     };
-    drain(machine, &mut told);
+    drain(machine, &mut lines);
     for words in script.split("; ") {
         match words.strip_prefix('+') {
             Some(ms) => {
@@ -181,15 +181,15 @@ fn play_on(machine: &mut ToolExecutor, now: &mut Now, script: &str) -> (String, 
                 while let Some(deadline) = machine.poll_timeout().filter(|deadline| deadline.at <= end) {
                     now.mono = deadline.at;
                     machine.handle_timeout(*now);
-                    drain(machine, &mut told);
+                    drain(machine, &mut lines);
                 }
                 now.mono = end;
             }
             None => machine.handle_input(*now, input(words)),
         }
-        drain(machine, &mut told);
+        drain(machine, &mut lines);
     }
-    (told.join("; "), records)
+    (lines.join("; "), records)
 }
 
 fn play(script: &str) -> (String, Vec<JournalRecord>) {
@@ -358,9 +358,9 @@ fn known_actions_are_bounded() {
         let ts = Millis(ts);
         let asked = ExecuteMessage { action_id, session: session.clone(), tool, args, ts, deadline };
         machine.handle_input(now, Input::Received(0, GatewayMessage::Execute(Box::new(asked))));
-        let told: Vec<String> =
+        let lines: Vec<String> =
             std::iter::from_fn(|| machine.poll_output()).map(|output| format!("{output:?}")).collect();
-        (told.join(" ").contains("busy"), machine.action_count())
+        (lines.join(" ").contains("busy"), machine.action_count())
     };
     for n in 0..limits::TOOL_EXECUTOR_ACTIONS_KEPT_MAX as u64 {
         assert!(!ask(n, TS).0);

@@ -126,10 +126,23 @@ impl World {
         let nodes = [OWNER, HOME].map(|node| (node, RemoteAttempts::new(node))).into_iter().collect();
         let agents = BTreeMap::new();
         let heard = BTreeMap::new();
-        let mail = VecDeque::new();
+        let messages = VecDeque::new();
         let now = Mono(Duration::from_secs(1000));
         let rng = Rng::from_number(seed);
-        Self { now, rng, bus, away: false, gone: None, nodes, mail, tick: 0, agents, heard, rings: 0, stuck: false }
+        Self {
+            now,
+            rng,
+            bus,
+            away: false,
+            gone: None,
+            nodes,
+            mail: messages,
+            tick: 0,
+            agents,
+            heard,
+            rings: 0,
+            stuck: false,
+        }
     }
 
     fn time(&self) -> Now {
@@ -433,7 +446,8 @@ fn remote_attempts_satisfy_the_machine_laws() {
     let wait = Duration::from_millis(700);
     let script: Vec<_> = script.into_iter().map(|input| Step { after: wait, input: Some(input) }).collect();
     let outputs = laws(|_| RemoteAttempts::new(OWNER), &script, 16, |output| format!("{output:?}"));
-    let ended = outputs.iter().filter(|output| output.contains(" Lost(") || output.contains(" Hung((")).count();
+    let ended =
+        outputs.iter().filter(|output| output.contains(" ConnectionLost(") || output.contains(" Abandoned((")).count();
     assert_eq!(ended, 2, "{outputs:?}");
 }
 

@@ -25,14 +25,14 @@ const PIECE: Duration = Duration::from_millis(50);
 /// Starts an agent that answers slowly, at a steady pace.
 async fn slow_agent() -> Agents {
     Agents::start(|_| {
-        Reply::speak(|voice| async move {
+        Reply::speak(|stream| async move {
             let mut pace = interval(PIECE);
             let until = Instant::now() + ANSWER;
             while Instant::now() < until {
                 pace.tick().await;
-                voice.delta("word ").await?;
+                stream.delta("word ").await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await
@@ -102,8 +102,8 @@ async fn cancel_closes_the_agent_request_quickly() {
     let (gone, mut hung_up) = mpsc::channel(1);
     let agents = Agents::start(move |_| {
         let gone = gone.clone();
-        Reply::speak(|voice| async move {
-            let end = voice.hung_up().await;
+        Reply::speak(|stream| async move {
+            let end = stream.hung_up().await;
             gone.send(Instant::now()).await.expect("the test waits");
             end
         })
@@ -117,10 +117,10 @@ async fn cancel_closes_the_agent_request_quickly() {
     for n in 0..amount("CANCELS", 50) {
         let run = wire.ask(&format!("m{n}"), invoke("anns", "held", "hi")).await.expect("accepted");
         wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         wire.say(json!({"type": "cancel_run", "run_id": run["run_id"]})).await.expect("said");
         let closed = timeout(PATIENCE, hung_up.recv()).await.expect("it is closed").expect("by us");
-        took.push(closed - asked);
+        took.push(closed - asked_at);
         let done = wire.until(|message| message["type"] == "done").await.expect("an end");
         assert_eq!(done["status"], "cancelled", "{done}");
     }
@@ -143,13 +143,13 @@ async fn interject(wire: &mut WebSocketClient, session: &str, round: usize) -> V
     for n in 0..=8 {
         pace.tick().await;
         let text = if n < 8 { "more" } else { "end" };
-        let asked = Instant::now();
-        let told = wire.ask(&format!("{round}-{n}"), invoke(session, "held", text)).await.expect("an answer");
-        let accepted = asked.elapsed();
-        let is_receipt = |message: &Value| message["name"] == "STEER_ACK" && message["run_id"] == told["run_id"];
+        let asked_at = Instant::now();
+        let answer = wire.ask(&format!("{round}-{n}"), invoke(session, "held", text)).await.expect("an answer");
+        let accepted = asked_at.elapsed();
+        let is_receipt = |message: &Value| message["name"] == "STEER_ACK" && message["run_id"] == answer["run_id"];
         let receipt = wire.until(is_receipt).await.expect("a receipt");
         assert_eq!(receipt["outcome"], "accepted", "{receipt}");
-        took.push((accepted, asked.elapsed()));
+        took.push((accepted, asked_at.elapsed()));
     }
     let is_end = |message: &Value| message["type"] == "done" && message["run_id"] == host["run_id"];
     let done = wire.until(is_end).await.expect("an end");
@@ -166,9 +166,9 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     let heard = Arc::clone(&steers);
     let held = move |asked: Invocation| {
         let heard = Arc::clone(&heard);
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             heard.until(|steered| steered.run_id == asked.run_id && steered.text == "end").await;
-            voice.done().await
+            stream.done().await
         })
     };
     let agents = Agents::start_steered(held, steers).await;
@@ -239,14 +239,14 @@ async fn stalled_clients_cost_little_and_delay_nobody() {
     const ANSWER_BYTES: usize = 7 * 512 * 1024;
     let pieces = 20 * amount("STALLED_SECONDS", 5);
     let agents = Agents::start(move |_| {
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             let mut pace = interval(PIECE);
             let text = "x".repeat(ANSWER_BYTES / pieces);
             for _ in 0..pieces {
                 pace.tick().await;
-                voice.delta(&text).await?;
+                stream.delta(&text).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;

@@ -40,7 +40,7 @@ pub enum Row {
     Stall,
 }
 
-/// Arguments of [`SubscriptionMode::Compare`](super::SubscriptionMode::Compare).
+/// Arguments of [`Mode::Compare`](super::Mode::Compare).
 #[derive(Clone, Debug, Args)]
 pub struct Compare {
     /// Systems, with commas between them; absent: all that are installed

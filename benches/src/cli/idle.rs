@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Arguments of [`super::SubscriptionMode::ScanIdle`].
+/// Arguments of [`super::Mode::Idle`].
 #[derive(Clone, Debug, Args)]
 pub struct Idle {
     /// Target, load and outputs.
@@ -28,7 +28,7 @@ pub struct Idle {
     pub rest: Duration,
 }
 
-/// Arguments of [`super::SubscriptionMode::EchoServer`].
+/// Arguments of [`super::Mode::EchoServer`].
 #[derive(Clone, Debug, Args)]
 pub struct EchoServer {
     /// Address to listen on

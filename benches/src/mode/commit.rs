@@ -26,7 +26,7 @@ pub fn run(args: &Commit) -> Result<CliExit, BenchError> {
     let lasted = measure(&dir.path().join("commits.redb"), args.duration, &mut record, &own);
     let lasted = lasted.map_err(|error| failed(&error))?;
     let count = record.counted(Count::Completed);
-    let story = ModeFigures {
+    let figures = ModeFigures {
         unit: "commits",
         count,
         closed_loop: None,
@@ -39,7 +39,7 @@ pub fn run(args: &Commit) -> Result<CliExit, BenchError> {
         load: None,
         duration: lasted,
         record: &record,
-        mode_figures: &story,
+        mode_figures: &figures,
         server: None,
         own: &own,
     };

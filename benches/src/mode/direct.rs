@@ -26,7 +26,7 @@ pub struct DirectClient {
     bell: Rc<DueQueue>,
 }
 
-// === impl Direct ===
+// === impl DirectClient ===
 
 impl DirectClient {
     /// Connects, and sends one request to warm up the connection.

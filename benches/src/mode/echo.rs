@@ -43,11 +43,11 @@ pub async fn run(common: &Common, size: usize) -> Result<CliExit, BenchError> {
             Ok(EchoClient { run, line, bell: Rc::default(), text, open: VecDeque::new() })
         }
     };
-    let crowd = run.make_all(run.load().connections, open).await?;
-    let bells = crowd.iter().map(|echoes| Rc::clone(&echoes.bell)).collect();
+    let listeners = run.make_all(run.load().connections, open).await?;
+    let bells = listeners.iter().map(|echoes| Rc::clone(&echoes.bell)).collect();
     let mut tasks = JoinSet::new();
     run.begin();
-    for echoes in crowd {
+    for echoes in listeners {
         tasks.spawn_local(echoes.run());
     }
     run.dispatch(bells).await?;

@@ -47,16 +47,16 @@ pub async fn run(args: Fanout) -> Result<CliExit, BenchError> {
     let job = Rc::new(stream::workload(&args.streaming, false));
     let mut speaker = SessionClient::open(&run, &job, 0).await?;
     speaker.one_turn().await?;
-    let bell = speaker.due_queue();
+    let due_queue = speaker.due_queue();
     let session = format!("b{}-0", run.tag());
     let subscribe = format!("{{\"session_id\":{}}}", wire::json_string(&session));
     let count = run.load().connections;
     let (spoken, all) = watch::channel(None);
-    let hall = Rc::new(RefCell::new(FanoutTracker::new(count)));
+    let tracker = Rc::new(RefCell::new(FanoutTracker::new(count)));
     let listen = |n| {
         let run = Rc::clone(&run);
-        let hall = Rc::clone(&hall);
-        let speaker = Rc::clone(&bell);
+        let tracker = Rc::clone(&tracker);
+        let speaker = Rc::clone(&due_queue);
         let resume = subscribe.clone();
         let all = all.clone();
         async move {
@@ -65,18 +65,9 @@ pub async fn run(args: Fanout) -> Result<CliExit, BenchError> {
             if wire::message_type(&answer) != "subscribed" {
                 return Err(BenchError::Failed(format!("a listener was answered {answer}")));
             }
-            let seat = ListenerProgress::new(n);
+            let progress = ListenerProgress::new(n);
             let is_stamped = args.streaming.stamped;
-            Ok(Listener {
-                run,
-                line,
-                tracker: hall,
-                speaker_due: speaker,
-                progress: seat,
-                is_stamped,
-                ended: 0,
-                turn_count: all,
-            })
+            Ok(Listener { run, line, tracker, speaker_due: speaker, progress, is_stamped, ended: 0, turn_count: all })
         }
     };
     let listeners = run.make_all(count, listen).await?;
@@ -86,10 +77,10 @@ pub async fn run(args: Fanout) -> Result<CliExit, BenchError> {
         tasks.spawn_local(listener.run());
     }
     tasks.spawn_local(speak(Rc::clone(&run), speaker, spoken));
-    run.dispatch(vec![bell]).await?;
+    run.dispatch(vec![due_queue]).await?;
     run.drain(tasks).await;
-    let heard = hall.borrow().deltas;
-    let text = hall.borrow().bytes;
+    let heard = tracker.borrow().deltas;
+    let text = tracker.borrow().bytes;
     let turns = run.record().borrow().counted(Count::Completed);
     let more = json!({
         "agent": args.streaming.agent, "tokens": args.streaming.tokens, "listeners": count,

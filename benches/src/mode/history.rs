@@ -90,11 +90,12 @@ pub(super) async fn until_done(line: &mut ServerConnection) -> Result<u64, Bench
         if !matches!(wire::message_type(&text), "done" | "error" | "") {
             continue;
         }
-        let heard = ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
-        match (&*heard.kind, heard.status.as_deref()) {
-            ("done", Some("completed")) => return Ok(heard.seq.unwrap_or(0)),
+        let message =
+            ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+        match (&*message.kind, message.status.as_deref()) {
+            ("done", Some("completed")) => return Ok(message.seq.unwrap_or(0)),
             ("done" | "error", _) => {
-                return Err(BenchError::Failed(format!("a turn failed: {}", heard.error_text())));
+                return Err(BenchError::Failed(format!("a turn failed: {}", message.error_text())));
             }
             (_, _) => {}
         }

@@ -65,12 +65,12 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
     let (over, watched) = watch::channel(false);
     let tasks = RefCell::new(JoinSet::new());
     // Each connection answers pings from the start: opening all may take longer than a node waits for a pong.
-    let seat = async |n| {
+    let progress = async |n| {
         let line = plan.open_idle(n).await?;
         tasks.borrow_mut().spawn_local(Rc::clone(&plan).stay_idle(line, watched.clone()));
         Ok(())
     };
-    run.make_all(count, seat).await?;
+    run.make_all(count, progress).await?;
     let opening = run.started_at().elapsed();
     (seen.opened, seen.opening) = (rss(), cpu().since(began));
     run.pause(args.rest).await;
@@ -93,13 +93,13 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
 /// Sends a little traffic after all connections were closed, until no more memory is returned. Returns the
 /// minimum.
 async fn minimum_memory(plan: &IdlePlan, rss: impl Fn() -> u64, n: usize, wait: Duration) -> Result<u64, BenchError> {
-    let mut guest = plan.open(n).await?;
+    let mut client = plan.open(n).await?;
     let mut least = rss();
     let mut ticks = interval(TRAFFIC_EVERY);
     let traffic = async {
         loop {
             ticks.tick().await;
-            guest.run_turn().await?;
+            client.run_turn().await?;
             least = least.min(rss());
         }
     };
@@ -108,7 +108,7 @@ async fn minimum_memory(plan: &IdlePlan, rss: impl Fn() -> u64, n: usize, wait: 
         return Err(trouble);
     }
     // Closes in order: a stopping node would wait for a client that vanished.
-    guest.into_line().close().await;
+    client.into_line().close().await;
     Ok(least)
 }
 

@@ -92,10 +92,10 @@ impl SessionClient {
         }
         let run = Rc::clone(run);
         let job = Rc::clone(job);
-        let bell = Rc::new(DueQueue::default());
+        let due_queue = Rc::new(DueQueue::default());
         let number = n;
         let open = Vec::new();
-        Ok(Self { run, workload: job, number, line, due: bell, invoke, sent_count: 0, open, was_full: false })
+        Ok(Self { run, workload: job, number, line, due: due_queue, invoke, sent_count: 0, open, was_full: false })
     }
 
     /// Moves to another node with the same session. No turn may be open.
@@ -131,9 +131,9 @@ impl SessionClient {
         let turn = async {
             while !self.open.is_empty() {
                 let text = self.line.next().await?;
-                let heard = ServerMessage::parse(&text).unwrap_or_default();
-                if heard.kind == "error" {
-                    return Err(BenchError::Failed(format!("the first turn failed: {}", heard.error_text())));
+                let message = ServerMessage::parse(&text).unwrap_or_default();
+                if message.kind == "error" {
+                    return Err(BenchError::Failed(format!("the first turn failed: {}", message.error_text())));
                 }
                 self.handle_message(&text);
             }
@@ -211,17 +211,17 @@ impl SessionClient {
         }
     }
 
-    fn handle_accepted(&mut self, heard: &ServerMessage<'_>) {
-        let number = heard.request_id.as_deref().and_then(Invoke::number);
+    fn handle_accepted(&mut self, message: &ServerMessage<'_>) {
+        let number = message.request_id.as_deref().and_then(Invoke::number);
         if let Some(turn) = self.open.iter_mut().find(|turn| Some(turn.number) == number) {
-            turn.run = heard.run();
+            turn.run = message.run();
             self.run.record_duration(Measure::Accepted, turn.due.elapsed());
             self.run.count(Count::Accepted, 1);
         }
     }
 
-    fn handle_text(&mut self, heard: &ServerMessage<'_>) {
-        let key = heard.run();
+    fn handle_text(&mut self, message: &ServerMessage<'_>) {
+        let key = message.run();
         let Some(turn) = self.open.iter_mut().find(|turn| turn.run.is_some() && turn.run == key) else {
             return;
         };
@@ -230,11 +230,11 @@ impl SessionClient {
             None => self.run.record_duration(Measure::FirstDelta, now - turn.due),
             Some(before) => self.run.record_duration(Measure::BetweenDeltas, now - before),
         }
-        let text = heard.text.as_deref().unwrap_or_default();
-        let offset = heard.offset.unwrap_or(0);
+        let text = message.text.as_deref().unwrap_or_default();
+        let offset = message.offset.unwrap_or(0);
         self.run.count(Count::Deltas, 1);
         self.run.count(Count::TextBytes, text.len() as u64);
-        if turn.answer.append(heard).is_err() {
+        if turn.answer.append(message).is_err() {
             self.run.count(Count::Gaps, 1);
         }
         if let Some(answer) = &self.workload.answer {
@@ -249,18 +249,18 @@ impl SessionClient {
         }
     }
 
-    fn handle_done(&mut self, heard: &ServerMessage<'_>) {
-        let key = heard.run();
+    fn handle_done(&mut self, message: &ServerMessage<'_>) {
+        let key = message.run();
         let Some(at) = self.open.iter().position(|turn| turn.run.is_some() && turn.run == key) else {
             return;
         };
         let turn = self.open.remove(at);
-        match heard.status.as_deref() {
+        match message.status.as_deref() {
             Some("completed") => {
                 self.run.record_duration(Measure::Done, turn.due.elapsed());
                 self.run.count(Count::Completed, 1);
                 self.run.count(Count::InTime, u64::from(self.run.is_running()));
-                let bytes = heard.text_bytes.unwrap_or(0);
+                let bytes = message.text_bytes.unwrap_or(0);
                 let must = self.workload.answer.as_ref().map_or(bytes, |answer| answer.len() as u64);
                 self.run.count(Count::Gaps, u64::from(turn.answer.bytes != bytes));
                 self.run.count(Count::Mismatches, u64::from(bytes != must));
@@ -272,9 +272,9 @@ impl SessionClient {
     }
 
     /// A refusal names the request, a failed turn its run, whose end follows as a message of its own.
-    fn handle_error(&mut self, heard: &ServerMessage<'_>) {
-        self.run.count_error(heard.code.as_deref().unwrap_or("no_code"));
-        let number = heard.request_id.as_deref().and_then(Invoke::number);
+    fn handle_error(&mut self, message: &ServerMessage<'_>) {
+        self.run.count_error(message.code.as_deref().unwrap_or("no_code"));
+        let number = message.request_id.as_deref().and_then(Invoke::number);
         let refused = self.open.iter().position(|turn| turn.run.is_none() && Some(turn.number) == number);
         if let Some(at) = refused {
             self.open.remove(at);
@@ -290,15 +290,15 @@ impl SessionClient {
     }
 }
 
-// === impl Answer ===
+// === impl AnswerProgress ===
 
 impl AnswerProgress {
     /// Appends a piece of text, which must begin where the last one ended, or at 0 in a new attempt.
-    pub fn append(&mut self, heard: &ServerMessage<'_>) -> Result<(), Gap> {
-        let attempt = heard.attempt.unwrap_or(0);
-        let offset = heard.offset.unwrap_or(0);
+    pub fn append(&mut self, message: &ServerMessage<'_>) -> Result<(), Gap> {
+        let attempt = message.attempt.unwrap_or(0);
+        let offset = message.offset.unwrap_or(0);
         let must = if attempt == self.attempt { self.bytes } else { 0 };
-        let text = heard.text.as_deref().unwrap_or_default();
+        let text = message.text.as_deref().unwrap_or_default();
         *self = Self { attempt, bytes: offset + text.len() as u64 };
         if offset == must { Ok(()) } else { Err(Gap) }
     }

@@ -56,11 +56,12 @@ async fn wait_until_admitted(line: &mut ServerConnection) -> Result<(), BenchErr
         if !matches!(wire::message_type(&text), "event" | "error" | "") {
             continue;
         }
-        let heard = ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
-        if heard.kind == "error" {
-            return Err(BenchError::Failed(format!("a turn was refused: {}", heard.error_text())));
+        let message =
+            ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+        if message.kind == "error" {
+            return Err(BenchError::Failed(format!("a turn was refused: {}", message.error_text())));
         }
-        if heard.name.as_deref() == Some("TURN_ADMITTED") {
+        if message.name.as_deref() == Some("TURN_ADMITTED") {
             return Ok(());
         }
     }

@@ -41,18 +41,20 @@ pub enum LinkCommand {
         session: SessionId,
     },
     /// Lists the user's own sessions, newest first; an operator sees all sessions of the tenant. Answered by
-    /// [`Notification::Listed`](crate::inbox_channel::note::Notification::Listed).
+    /// [`Notification::SessionList`](super::notification::Notification::SessionList).
     List {
         /// Only sessions created before this one.
         before: Option<CreationKey>,
         /// At most [`turnway_core::limits::LIST_SESSIONS_MAX`].
         limit: u32,
     },
-    /// Locates a run's facts in the log. Answered by [`Notification::Found`](crate::inbox_channel::note::Notification::Found).
+    /// Locates a run's facts in the log. Answered by
+    /// [`Notification::RunLocation`](super::notification::Notification::RunLocation).
     FindRun {
         run_id: RunId,
     },
-    /// Deletes a closed session permanently. Answered by [`Notification::Deleted`](crate::inbox_channel::note::Notification::Deleted).
+    /// Deletes a closed session permanently. Answered by
+    /// [`Notification::Deleted`](super::notification::Notification::Deleted).
     Delete {
         session: SessionId,
     },
@@ -63,7 +65,7 @@ pub enum LinkCommand {
         request: MemberChangeRequest,
     },
     /// Confirms or rejects a handover that an agent has requested. Answered by
-    /// [`Notification::Handover`](crate::inbox_channel::note::Notification::Handover).
+    /// [`Notification::HandoverReply`](super::notification::Notification::HandoverReply).
     DecideHandover {
         request_id: Option<RequestId>,
         session: SessionId,
@@ -104,8 +106,8 @@ pub enum MemberChangeKind {
 }
 
 impl From<MemberChangeRequest> for ControlRequest {
-    fn from(wish: MemberChangeRequest) -> Self {
-        let MemberChangeRequest { agent_id, kind: what, reason } = wish;
+    fn from(request: MemberChangeRequest) -> Self {
+        let MemberChangeRequest { agent_id, kind: what, reason } = request;
         match what {
             MemberChangeKind::Switch => Self::Switch { agent_id, reason },
             MemberChangeKind::Invite { activate } => Self::Invite { agent_id, reason, activate },

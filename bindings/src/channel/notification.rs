@@ -54,7 +54,7 @@ pub enum Notification {
         /// The reason for rejecting the link's cursor, if it was rejected.
         reset: Option<ResetReason>,
     },
-    /// The answer to `session_open`, and to [`Command::Look`](crate::inbox_channel::resolve::Command::Look).
+    /// The answer to `session_open`, and to [`LinkCommand::GetSnapshot`](super::command::LinkCommand::GetSnapshot).
     Opened { request_id: Option<RequestId>, snapshot: Box<SessionStateSnapshot> },
     /// The answer to a member request, once the change is done or undone.
     MembersReply(Box<MembersReply>),

@@ -82,7 +82,7 @@ pub struct RunErrorDetail {
     pub agent_body: Option<Private<String>>,
 }
 
-// === impl Run ===
+// === impl RunView ===
 
 impl RunView {
     /// Creates the state of an accepted input without recorded facts.

@@ -131,8 +131,8 @@ impl Transcript {
                 let run_id = run_id.clone();
                 let agent_id = agent_id.clone();
                 let content = message.content.clone();
-                let said = TranscriptMessage { seq, run_id, by, agent_id, content, ts: entry.time };
-                self.push_question(said, entry.weight());
+                let question = TranscriptMessage { seq, run_id, by, agent_id, content, ts: entry.time };
+                self.push_question(question, entry.weight());
             }
             Fact::Session(_)
             | Fact::Member(_)
@@ -209,13 +209,13 @@ impl Transcript {
     }
 
     /// Adds a user message: the first fact of its turn.
-    fn push_question(&mut self, said: TranscriptMessage, bytes: usize) {
-        if let Some(finding) = self.incomplete_answer(&said.run_id) {
+    fn push_question(&mut self, message: TranscriptMessage, bytes: usize) {
+        if let Some(finding) = self.incomplete_answer(&message.run_id) {
             finding.complete();
         }
-        match self.ends.remove(&said.run_id) {
+        match self.ends.remove(&message.run_id) {
             Some(TurnVisibility::RolledBack) => {}
-            end => self.add(PartialMessage { message: said, missing: None, lacks_end: end.is_none(), bytes }),
+            end => self.add(PartialMessage { message, missing: None, lacks_end: end.is_none(), bytes }),
         }
     }
 
@@ -230,9 +230,9 @@ impl Transcript {
         self.ends.ended.push(run_id.clone());
         let by = TranscriptAuthor::Assistant { status, code, trimmed: false };
         let content = Content::Text(String::new());
-        let said = TranscriptMessage { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
+        let message = TranscriptMessage { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
         let lacks = Some(MissingText { attempt, text_bytes, pieces: Vec::new() });
-        self.add(PartialMessage { message: said, missing: lacks, lacks_end: false, bytes: 512 });
+        self.add(PartialMessage { message, missing: lacks, lacks_end: false, bytes: 512 });
     }
 
     fn add(&mut self, finding: PartialMessage) {
@@ -257,7 +257,7 @@ impl Transcript {
     }
 }
 
-// === impl Ends ===
+// === impl TurnEnds ===
 
 /// Place of an ended turn in the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,7 +77,7 @@ pub fn parse(
     id: Option<Option<&str>>,
     run: &QualifiedRun,
 ) -> Result<AgentMessage, AgentFailure> {
-    parse_with_surrogates(kind, data, id, run).map(|(said, _)| said)
+    parse_with_surrogates(kind, data, id, run).map(|(message, _)| message)
 }
 
 /// Parses one event like [`parse`], and returns the unpaired surrogates at both ends of a piece of text.
@@ -89,7 +89,7 @@ pub(super) fn parse_with_surrogates(
 ) -> Result<(AgentMessage, SurrogateHalves), AgentFailure> {
     let id = || id.map(parse_event_id).transpose();
     let event = || parse_object(kind, data);
-    let said = match kind {
+    let message = match kind {
         "delta" => {
             let (mut body, halves) = strict::object_halves(data, "text").map_err(|flaw| malformed(kind, flaw))?;
             let (text, kind) = delta(&mut body, run)?;
@@ -108,7 +108,7 @@ pub(super) fn parse_with_surrogates(
         // An unknown event is ignored, so that agents can add events in later versions.
         _ => AgentMessage::Unknown,
     };
-    Ok((said, SurrogateHalves::default()))
+    Ok((message, SurrogateHalves::default()))
 }
 
 fn delta(body: &mut Fields, run: &QualifiedRun) -> Result<(String, TextKind), AgentFailure> {
@@ -240,12 +240,12 @@ mod tests {
     use super::*;
     use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
-    fn check(name: &str, data: &str, said: &str) {
+    fn check(name: &str, data: &str, expected: &str) {
         let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let data = data.replace("$RUN", run_id.as_str());
         let got = format!("{:?}", parse(name, &data, None, &QualifiedRun::of(&key, &run_id)));
-        assert!(got.contains(said), "{name} {data}: {got}");
+        assert!(got.contains(expected), "{name} {data}: {got}");
     }
 
     /// Covers: MP-G4, MP-G5, MP-G6, MP-G7, MP-G9, ST-19, ST-23.

@@ -39,7 +39,7 @@ pub struct EventEnvelope<'a> {
     body: Envelope<&'a Entry>,
 }
 
-// === impl Context ===
+// === impl InputContext ===
 
 impl<'a> InputContext<'a> {
     /// Returns the context of a new attempt.
@@ -66,8 +66,8 @@ impl<'a> InputContext<'a> {
 
 impl<'a> EventEnvelope<'a> {
     /// Returns the envelope of the fact.
-    pub fn new(news: &'a FactDelivery) -> Self {
-        let FactDelivery { key, seq, epoch, entry, .. } = news;
+    pub fn new(delivery: &'a FactDelivery) -> Self {
+        let FactDelivery { key, seq, epoch, entry, .. } = delivery;
         Self { key, body: entry.with_position(&key.session, *seq, *epoch) }
     }
 }

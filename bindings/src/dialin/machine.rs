@@ -209,7 +209,7 @@ impl DialIn {
                 self.write(now, render::cancel(now.store, &tenant, &run_id, attempt));
                 self.remember_dropped(run_id);
             }
-            Order::News(news) => self.send_event(now, &news),
+            Order::News(delivery) => self.send_event(now, &delivery),
             // Backpressure needs no credit here: if too much uncredited text is in flight, the driver stops
             // reading.
             Order::Credit { .. } => {}
@@ -245,23 +245,23 @@ impl DialIn {
 
     /// Sends the result of an action or a subscribed fact. An agent that reads too slowly misses some of them; the
     /// context of its next input contains the state of its actions.
-    fn send_event(&mut self, now: Now, news: &FactDelivery) {
-        let runs = self.runs.get(&news.run_id);
+    fn send_event(&mut self, now: Now, delivery: &FactDelivery) {
+        let runs = self.runs.get(&delivery.run_id);
         if self.unflushed_events < limits::FACT_DELIVERIES_MAX
-            && runs.is_some_and(|run| run.attempt == news.attempt && !run.cancelled)
+            && runs.is_some_and(|run| run.attempt == delivery.attempt && !run.cancelled)
         {
             self.unflushed_events += 1;
-            self.write(now, render::event(now.store, news));
+            self.write(now, render::event(now.store, delivery));
         }
     }
 
-    /// Drops an attempt without a listener; `told` sends a cancel, unless one was sent or the attempt has ended.
-    fn drop_attempt(&mut self, now: Now, run_id: &RunId, attempt: u32, told: bool) {
+    /// Drops an attempt without a listener; `is_notified` sends a cancel, unless one was sent or the attempt has ended.
+    fn drop_attempt(&mut self, now: Now, run_id: &RunId, attempt: u32, is_notified: bool) {
         if self.runs.get(run_id).is_none_or(|run| run.attempt != attempt) {
             return;
         }
         let Some(run) = self.runs.remove(run_id) else { return };
-        if told && !run.cancelled {
+        if is_notified && !run.cancelled {
             self.write(now, render::cancel(now.store, &run.tenant, run_id, attempt));
         }
         self.remember_dropped(run_id.clone());

@@ -106,9 +106,10 @@ pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
 }
 
 /// Renders `event`: a fact about the agent's own action, or of a subscribed type, with its log position.
-pub(super) fn event(ts: Millis, news: &FactDelivery) -> String {
-    let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let body = DialInEventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event: EventEnvelope::new(news) };
+pub(super) fn event(ts: Millis, delivery: &FactDelivery) -> String {
+    let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = delivery;
+    let body =
+        DialInEventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event: EventEnvelope::new(delivery) };
     frame("event", ts, (key, run_id, *attempt), body)
 }
 

@@ -21,11 +21,11 @@ pub struct SurrogateJoiner {
     half: Option<HighSurrogate>,
 }
 
-// === impl Joiner ===
+// === impl SurrogateJoiner ===
 
 impl SurrogateJoiner {
-    /// Parses one event like [`agent_message::read`]. Returns the completed text before the event, if a half was waiting,
-    /// and the event. An unreadable event is a failure.
+    /// Parses one event like [`agent_message::parse`]. Returns the completed text before the event, if a half was
+    /// waiting, and the event. An unreadable event is a failure.
     pub fn read(
         &mut self,
         kind: &str,
@@ -39,13 +39,13 @@ impl SurrogateJoiner {
             }
             // These events do not affect the run's text, so the other half may still follow.
             Ok((
-                said @ (AgentMessage::Unknown
+                message @ (AgentMessage::Unknown
                 | AgentMessage::Alive
                 | AgentMessage::Steered { .. }
                 | AgentMessage::Subscribe { .. }),
                 _,
-            )) => (None, said),
-            Ok((said, _)) => (self.flush(), said),
+            )) => (None, message),
+            Ok((message, _)) => (self.flush(), message),
             Err(failure) => (self.flush(), AgentMessage::Failed(failure)),
         }
     }
@@ -100,18 +100,18 @@ mod tests {
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let run = QualifiedRun::of(&key, &run_id);
         let mut joiner = SurrogateJoiner::default();
-        let mut told = Vec::new();
+        let mut briefs = Vec::new();
         for (n, (kind, data)) in events.iter().enumerate() {
             let name = n.to_string();
-            let (before, said) = joiner.read(kind, data, Some(Some(&name)), &run);
-            told.extend(before.iter().chain([&said]).map(brief));
+            let (before, message) = joiner.read(kind, data, Some(Some(&name)), &run);
+            briefs.extend(before.iter().chain([&message]).map(brief));
         }
-        told.extend(joiner.flush().iter().map(brief));
-        told
+        briefs.extend(joiner.flush().iter().map(brief));
+        briefs
     }
 
-    fn brief(said: &AgentMessage) -> String {
-        match said {
+    fn brief(message: &AgentMessage) -> String {
+        match message {
             AgentMessage::Delta { kind, text, id } => {
                 let id = id.as_ref().map_or("-", AgentEventId::as_str);
                 let kind = if *kind == TextKind::Text { "" } else { "hm " };

@@ -140,8 +140,8 @@ impl AnswerOrder {
     fn lane_of(&self, note: &Notification) -> Option<usize> {
         let session = session_of(note);
         if let Notification::Refused { request_id, session: None, .. } = note {
-            let asked = |lane: &SessionLane| lane.sent.iter().any(|begun| begun.request_id == *request_id);
-            return self.lanes.iter().position(asked);
+            let was_sent = |lane: &SessionLane| lane.sent.iter().any(|begun| begun.request_id == *request_id);
+            return self.lanes.iter().position(was_sent);
         }
         self.lanes.iter().position(|lane| Some(&lane.session) == session)
     }
@@ -171,7 +171,7 @@ impl AnswerOrder {
     }
 }
 
-// === impl Lane ===
+// === impl SessionLane ===
 
 impl SessionLane {
     /// Returns whether a request may be sent now. Turns may overlap other turns; every other request is sent alone.

@@ -12,7 +12,7 @@ pub struct TokenExpiry {
     at: Mono,
 }
 
-// === impl Expiry ===
+// === impl TokenExpiry ===
 
 impl TokenExpiry {
     /// Starts waiting for the expiry of a token, which may lie shortly before the present.

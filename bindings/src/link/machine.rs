@@ -50,7 +50,7 @@ pub struct Link {
     unflushed: usize,
     /// Weight of the notifications that are written and not reported.
     unreported: usize,
-    /// Written weight is reported at once; see [`Pace::Filling`](super::Pace::Filling).
+    /// Written weight is reported at once; see [`SideStreamPace::Filling`](super::SideStreamPace::Filling).
     report_at_once: bool,
     /// Unanswered requests. Boxed, and `None` if there are none.
     answer_order: Option<Box<AnswerOrder>>,
@@ -135,7 +135,7 @@ impl Machine for Link {
             Input::NotServing(why) => self.handle_not_serving(now, why),
             Input::Note(note) => self.handle_notification(now, note),
             Input::Flushed => self.handle_flushed(),
-            Input::SideStreamProgress(beside) => self.handle_side_streams(now, beside),
+            Input::SideStreamProgress(progress) => self.handle_side_streams(now, progress),
         }
     }
 

@@ -13,7 +13,7 @@ const NUMBER_MAX: u64 = 1 << 53;
 
 /// The messages that one node sent at once.
 ///
-/// A frame is the codec's header and `(NodeId, [Words])`. Numbers are fixed-width little-endian; texts, lists and
+/// A frame is the codec's header and `(NodeId, [PeerMessage])`. Numbers are fixed-width little-endian; texts, lists and
 /// variants are prefixed with their length or index; facts, inputs and control entries are JSON texts. A node reads
 /// only the version that it writes, which the header names; unreadable frames are dropped, because messages may be
 /// lost.
@@ -26,8 +26,8 @@ pub struct PeerFrame {
 impl PeerFrame {
     /// Parses a frame. Invalid bytes allocate no more memory than their length and return an error.
     pub fn decode(blob: &[u8]) -> Result<Self, CodecError> {
-        let (from, MessageList(words)) = codec::decode(BlobKind::Frame, blob)?;
-        if words.iter().all(has_valid_numbers) { Ok(Self { from, messages: words }) } else { Err(CodecError::Body) }
+        let (from, MessageList(messages)) = codec::decode(BlobKind::Frame, blob)?;
+        if messages.iter().all(has_valid_numbers) { Ok(Self { from, messages }) } else { Err(CodecError::Body) }
     }
 }
 
@@ -64,18 +64,18 @@ impl FramePacker {
     }
 
     /// Adds a message. A message that is too large for one frame is split, if it can be.
-    pub fn add(&mut self, words: PeerMessage) {
+    pub fn add(&mut self, message: PeerMessage) {
         if self.batch.as_ref().is_some_and(|batch| batch.items() >= FRAME_MESSAGES_MAX as u64) {
             self.close();
         }
-        if self.push(&words).is_ok() {
+        if self.push(&message).is_ok() {
             return;
         }
         if self.batch.is_some() {
             self.close();
-            return self.add(words);
+            return self.add(message);
         }
-        match split(words) {
+        match split(message) {
             Some((first, second)) => {
                 self.add(first);
                 self.add(second);
@@ -90,12 +90,12 @@ impl FramePacker {
         (self.frames, self.dropped)
     }
 
-    fn push(&mut self, words: &PeerMessage) -> Result<(), CodecError> {
+    fn push(&mut self, message: &PeerMessage) -> Result<(), CodecError> {
         match &mut self.batch {
-            Some(batch) => batch.push(words),
+            Some(batch) => batch.push(message),
             None => {
                 let mut batch = BatchEncoder::new(BlobKind::Frame, &self.from)?;
-                batch.push(words)?;
+                batch.push(message)?;
                 self.batch = Some(batch);
                 Ok(())
             }
@@ -109,12 +109,12 @@ impl FramePacker {
 }
 
 /// Splits a message into two, if it has parts.
-fn split(words: PeerMessage) -> Option<(PeerMessage, PeerMessage)> {
+fn split(message: PeerMessage) -> Option<(PeerMessage, PeerMessage)> {
     let cut = |mut logs: Vec<(SessionKey, Cursor)>| {
         let rest = logs.split_off(logs.len() / 2);
         (!logs.is_empty()).then_some((logs, rest))
     };
-    match words {
+    match message {
         PeerMessage::Facts { key, owner, after, mut facts } => {
             let rest = facts.split_off(facts.len() / 2);
             let (last, _) = facts.last()?;
@@ -145,13 +145,13 @@ fn split(words: PeerMessage) -> Option<(PeerMessage, PeerMessage)> {
 }
 
 /// Returns whether every number in a message is within its range.
-fn has_valid_numbers(words: &PeerMessage) -> bool {
+fn has_valid_numbers(message: &PeerMessage) -> bool {
     use super::{OfferedEntry, TextChunk};
     let small = |numbers: &[u64]| numbers.iter().all(|number| *number < NUMBER_MAX);
     let seen = |owner: &OwnershipSnapshot| small(&[owner.epoch.0]);
     let at = |cursor: &Cursor| small(&[cursor.seq.0, cursor.epoch.0]);
     let lies = |place: &InboxPosition, prev: &InboxPosition| small(&[place.0, prev.0]);
-    match words {
+    match message {
         PeerMessage::Offer { owner, item, .. } => {
             seen(owner)
                 && match item {
@@ -170,14 +170,14 @@ fn has_valid_numbers(words: &PeerMessage) -> bool {
         PeerMessage::ProcessOutput { epoch: Epoch(epoch), printed, .. } => small(&[*epoch, printed.offset]),
         PeerMessage::FetchText { offset, .. } => small(&[*offset]),
         PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
-        PeerMessage::RemoteAttempt(words) => numbers(words).all(|number| number < NUMBER_MAX),
+        PeerMessage::RemoteAttempt(message) => numbers(message).all(|number| number < NUMBER_MAX),
         PeerMessage::InputAccepted { .. } | PeerMessage::ControlAnswered { .. } | PeerMessage::Probe => true,
     }
 }
 
 /// Returns the numbers in a message about remote attempts.
-fn numbers(words: &RemoteMessage) -> impl Iterator<Item = u64> {
-    let (first, counts) = match words {
+fn numbers(message: &RemoteMessage) -> impl Iterator<Item = u64> {
+    let (first, counts) = match message {
         RemoteMessage::Order { call, n, .. } | RemoteMessage::Event { call, n, .. } => ([*call, *n], None),
         RemoteMessage::Abandoned { call } | RemoteMessage::GivenUp { call } => ([*call, 0], None),
         RemoteMessage::Progress { outgoing: begun, incoming: taken_on } => ([0, 0], Some(begun.iter().chain(taken_on))),
@@ -207,13 +207,13 @@ impl<'de> Visitor<'de> for MessageListVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<MessageList, A::Error> {
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         while let Some(next) = from.next_element()? {
-            if words.len() == FRAME_MESSAGES_MAX {
+            if messages.len() == FRAME_MESSAGES_MAX {
                 return Err(A::Error::custom("too many messages"));
             }
-            words.push(next);
+            messages.push(next);
         }
-        Ok(MessageList(words))
+        Ok(MessageList(messages))
     }
 }

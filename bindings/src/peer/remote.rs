@@ -116,7 +116,7 @@ impl RemoteMessage {
                     json_bytes(&invoke.message) + invoke.history.as_ref().map_or(0, |past| past.reveal().len())
                 }
                 Order::Steer(steer) => json_bytes(&steer.message),
-                Order::News(news) => news.entry.weight(),
+                Order::News(delivery) => delivery.entry.weight(),
                 Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => 0,
             },
             Self::Event { event: RemoteEvent::Text { text, .. }, .. } => text.reveal().len(),

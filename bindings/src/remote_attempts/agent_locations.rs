@@ -27,7 +27,7 @@ impl AgentLocations {
         node: NodeId,
         agents: Vec<(AgentId, AgentCapacity)>,
     ) -> Vec<AgentId> {
-        self.0.retain(|_, said| is_fresh(now, said));
+        self.0.retain(|_, known| is_fresh(now, known));
         if agents.is_empty() {
             self.0.remove(&node);
             return Vec::new();
@@ -37,8 +37,9 @@ impl AgentLocations {
         }
         let free = agents.iter().filter(|(_, serving)| serving.has_room);
         let free = free.map(|(agent, _)| agent.clone()).collect();
-        let said = NodeAgents { announced_at: now, agents: agents.into_iter().collect(), calls_since: BTreeMap::new() };
-        self.0.insert(node, said);
+        let known =
+            NodeAgents { announced_at: now, agents: agents.into_iter().collect(), calls_since: BTreeMap::new() };
+        self.0.insert(node, known);
         free
     }
 
@@ -49,8 +50,8 @@ impl AgentLocations {
 
     /// Counts a call that was started at a node.
     pub(super) fn count_call(&mut self, node: NodeId, agent: &AgentId) {
-        if let Some(said) = self.0.get_mut(&node) {
-            *said.calls_since.entry(agent.clone()).or_default() += 1;
+        if let Some(known) = self.0.get_mut(&node) {
+            *known.calls_since.entry(agent.clone()).or_default() += 1;
         }
     }
 
@@ -75,15 +76,15 @@ impl AgentLocations {
         now: Mono,
         agent: &'a AgentId,
     ) -> impl Iterator<Item = (NodeId, AgentCapacity, u32)> + use<'a> {
-        self.0.iter().filter(move |(_, said)| is_fresh(now, said)).filter_map(|(node, said)| {
-            let since = said.calls_since.get(agent).copied().unwrap_or_default();
-            Some((*node, *said.agents.get(agent)?, since))
+        self.0.iter().filter(move |(_, known)| is_fresh(now, known)).filter_map(|(node, known)| {
+            let since = known.calls_since.get(agent).copied().unwrap_or_default();
+            Some((*node, *known.agents.get(agent)?, since))
         })
     }
 }
 
-fn is_fresh(now: Mono, said: &NodeAgents) -> bool {
-    now - said.announced_at < SERVING_EXPIRY
+fn is_fresh(now: Mono, known: &NodeAgents) -> bool {
+    now - known.announced_at < SERVING_EXPIRY
 }
 
 #[cfg(test)]

@@ -35,8 +35,8 @@ impl<T> Default for CallSender<T> {
 
 impl<T: Clone> CallSender<T> {
     /// Adds a message and returns its number.
-    pub(super) fn push(&mut self, word: T) -> u64 {
-        self.unconfirmed.push_back(word);
+    pub(super) fn push(&mut self, message: T) -> u64 {
+        self.unconfirmed.push_back(message);
         self.next_number += 1;
         self.next_number - 1
     }
@@ -47,11 +47,11 @@ impl<T: Clone> CallSender<T> {
     }
 
     /// Processes a report; returns the number of messages newly reported as passed on.
-    pub(super) fn handle_report(&mut self, got: u64, taken: u64) -> u64 {
+    pub(super) fn handle_report(&mut self, got: u64, delivered: u64) -> u64 {
         while self.first() < got && self.unconfirmed.pop_front().is_some() {}
         // Reports may arrive out of order, and none is greater than the number of messages sent.
-        let taken = taken.min(self.first()).max(self.delivered);
-        taken - std::mem::replace(&mut self.delivered, taken)
+        let delivered = delivered.min(self.first()).max(self.delivered);
+        delivered - std::mem::replace(&mut self.delivered, delivered)
     }
 
     /// Records that a report goes out.
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn only_the_next_sequence_number_is_accepted() {
         let mut flow = CallReceiver::default();
-        let taken: Vec<bool> = [0, 0, 2, 1, 3, 2].map(|n| flow.accept(n)).to_vec();
-        assert_eq!(taken, [true, false, false, true, false, true]);
+        let accepted: Vec<bool> = [0, 0, 2, 1, 3, 2].map(|n| flow.accept(n)).to_vec();
+        assert_eq!(accepted, [true, false, false, true, false, true]);
     }
 }

@@ -25,9 +25,9 @@ const ORDER_NAMES_BYTES: usize = 256;
 /// The calls of one node, and the agents that other nodes serve.
 ///
 /// The session's owner node starts a call, and the agent's node accepts it. Messages may be lost and Redis may be
-/// unavailable, so messages are numbered, and both nodes report their counts every [`limits::REMOTE_COUNT_INTERVAL`]; missing
-/// messages are then sent again. A call ends with the agent's last event or with the loss of one of the nodes; then
-/// the attempt is treated like one whose connection was lost.
+/// unavailable, so messages are numbered, and both nodes report their counts every [`limits::REMOTE_COUNT_INTERVAL`];
+/// missing messages are then sent again. A call ends with the agent's last event or with the loss of one of the nodes;
+/// then the attempt is treated like one whose connection was lost.
 #[derive(Debug)]
 pub struct RemoteAttempts {
     me: NodeId,
@@ -180,7 +180,7 @@ impl Machine for RemoteAttempts {
                 self.send_event(call, RemoteEvent::Assigned(capabilities));
             }
             Input::NoCapacity(call) => self.send_event(call, RemoteEvent::NoCapacity),
-            Input::Event(call, word) => self.send_event(call, remote_event(word)),
+            Input::Event(call, event) => self.send_event(call, remote_event(event)),
             Input::ConnectionLost(call) => self.send_event(call, RemoteEvent::ConnectionLost),
             Input::Stop(agent, order) => {
                 let order = Arc::new(*order);
@@ -372,7 +372,7 @@ impl RemoteAttempts {
     }
 }
 
-// === impl Peer ===
+// === impl PeerCalls ===
 
 impl PeerCalls {
     /// Returns whether a call has ended and must not be accepted again.
@@ -391,23 +391,23 @@ impl PeerCalls {
 }
 
 /// Returns the progress report of a call, and records it as reported.
-fn call_progress(call: u64, heard: &mut CallReceiver) -> CallProgress {
-    heard.reported = heard.delivered;
-    CallProgress { call, received: heard.received, delivered: heard.delivered }
+fn call_progress(call: u64, receiver: &mut CallReceiver) -> CallProgress {
+    receiver.reported = receiver.delivered;
+    CallProgress { call, received: receiver.received, delivered: receiver.delivered }
 }
 
-fn remote_event(word: AttemptEvent) -> RemoteEvent {
-    match word {
+fn remote_event(event: AttemptEvent) -> RemoteEvent {
+    match event {
         AttemptEvent::Said(AgentMessage::Delta { kind, text, id }) => {
             RemoteEvent::Text { kind, text: Private(text.into()), id }
         }
-        AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_) => RemoteEvent::Other(Arc::new(word)),
+        AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_) => RemoteEvent::Other(Arc::new(event)),
     }
 }
 
 fn is_last(spoken: &RemoteEvent) -> bool {
     match spoken {
-        RemoteEvent::Other(word) => word.is_last(),
+        RemoteEvent::Other(event) => event.is_last(),
         RemoteEvent::NoCapacity | RemoteEvent::ConnectionLost => true,
         RemoteEvent::Assigned(_) | RemoteEvent::Text { .. } => false,
     }

@@ -44,7 +44,7 @@ pub enum Input {
     Send(Box<ToRunner>),
     /// The node is leaving: the runner should connect to another node.
     Draining,
-    /// Authentication has answered [`ProcessOutputPayload::Refresh`].
+    /// Authentication has answered [`Output::Refresh`].
     Refreshed { request_id: Option<RequestId>, renewal: RefreshOutcome },
     /// The transport has written every text drained so far.
     Flushed,
@@ -134,7 +134,7 @@ impl Machine for RunnerConnection {
             Input::Binary => self.close(1003, "binary messages are not supported"),
             Input::TooLarge => self.too_large(now),
             Input::SignOfLife => self.last_activity = now.mono,
-            Input::Send(word) => self.write(now, word.to_json(now.store)),
+            Input::Send(message) => self.write(now, message.to_json(now.store)),
             Input::Draining => {
                 let within = limits::GO_AWAY_WITHIN;
                 let jitter = limits::GO_AWAY_JITTER;
@@ -202,7 +202,7 @@ impl RunnerConnection {
             }
             ("refresh", None) => self.handle_malformed(now, &request_id, "token is missing"),
             (kind, _) => match FromRunner::parse(kind, text) {
-                Some(Ok(word)) => self.outputs.push_back(Output::Message(Box::new(word))),
+                Some(Ok(message)) => self.outputs.push_back(Output::Message(Box::new(message))),
                 Some(Err(InvalidRunnerMessage(why))) => self.handle_malformed(now, &request_id, why),
                 // A newer runner, or one that uses a client's message: not counted as malformed.
                 None => {
@@ -283,9 +283,9 @@ impl fmt::Debug for Input {
             Self::Text(text) => write!(f, "Text(<{} bytes>)", text.len()),
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
-            Self::SignOfLife => f.write_str("Alive"),
-            Self::Send(word) => write!(f, "Tell({word:?})"),
-            Self::Draining => f.write_str("Leaving"),
+            Self::SignOfLife => f.write_str("SignOfLife"),
+            Self::Send(message) => write!(f, "Send({message:?})"),
+            Self::Draining => f.write_str("Draining"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Flushed => f.write_str("Flushed"),
         }
@@ -296,7 +296,7 @@ impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
-            Self::Message(word) => write!(f, "Word({word:?})"),
+            Self::Message(message) => write!(f, "Message({message:?})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Ping => f.write_str("Ping"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),

@@ -331,8 +331,8 @@ mod tests {
         }))
     }
 
-    fn read(word: &ToRunner) -> Value {
-        serde_json::from_str(&word.to_json(Millis(3))).expect("JSON")
+    fn read(message: &ToRunner) -> Value {
+        serde_json::from_str(&message.to_json(Millis(3))).expect("JSON")
     }
 
     fn check(kind: &str, mut body: Value, expected: &str) {

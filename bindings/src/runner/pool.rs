@@ -126,7 +126,7 @@ impl Machine for RunnerPool {
                 self.runner_connected(connection, Runner { id: runner, identity, tools });
             }
             Input::RunnerDisconnected { connection } => self.runner_disconnected(now, connection),
-            Input::Message { connection, message: word } => self.handle_message(now, connection, word),
+            Input::Message { connection, message } => self.handle_message(now, connection, message),
         }
     }
 
@@ -236,7 +236,7 @@ impl RunnerPool {
         let Some(job) = self.jobs.get_mut(&action_id) else { return };
         let to = match &mut job.state {
             JobState::Assigned(connection) => BTreeSet::from([*connection]),
-            JobState::Queried(asked, _) => std::mem::take(asked),
+            JobState::Queried(queried, _) => std::mem::take(queried),
             JobState::RunnerLost(_) => BTreeSet::new(),
             JobState::Stopped(..) => return,
             JobState::Unassigned(..) => {
@@ -257,13 +257,13 @@ impl RunnerPool {
             job.runner = job.runner.or_else(|| known.runner.clone());
             job.holder = known.holder.clone().filter(|_| known.runner == job.runner);
         }
-        let asked: BTreeSet<RunnerConnectionId> = self.suitable_runners(&job).collect();
-        for connection in asked.iter().copied() {
-            let word = ToRunner::Query { key: job.key.clone(), action_id };
-            self.outputs.push_back(Output::Send { connection, message: word });
+        let queried: BTreeSet<RunnerConnectionId> = self.suitable_runners(&job).collect();
+        for connection in queried.iter().copied() {
+            let message = ToRunner::Query { key: job.key.clone(), action_id };
+            self.outputs.push_back(Output::Send { connection, message });
         }
         if let JobState::Queried(whom, _) = &mut job.state {
-            *whom = asked;
+            *whom = queried;
         }
         self.jobs.insert(action_id, job);
     }
@@ -284,8 +284,8 @@ impl RunnerPool {
                     job.state = JobState::Assigned(connection);
                     ToRunner::Query { key, action_id }
                 }
-                JobState::Queried(asked, _) if may_be_its => {
-                    asked.insert(connection);
+                JobState::Queried(queried, _) if may_be_its => {
+                    queried.insert(connection);
                     ToRunner::Query { key, action_id }
                 }
                 JobState::Stopped(signal, _) if may_be_its => ToRunner::Signal { key, action_id, signal },
@@ -309,12 +309,12 @@ impl RunnerPool {
                 JobState::Assigned(at) if *at == connection => match back {
                     Some(back) => {
                         job.state = JobState::Assigned(back);
-                        let word = ToRunner::Query { key: job.key.clone(), action_id: *action_id };
-                        self.outputs.push_back(Output::Send { connection: back, message: word });
+                        let query = ToRunner::Query { key: job.key.clone(), action_id: *action_id };
+                        self.outputs.push_back(Output::Send { connection: back, message: query });
                     }
                     None => job.state = JobState::RunnerLost(now.mono + limits::RUNNER_WAIT),
                 },
-                JobState::Queried(asked, _) => _ = asked.remove(&connection),
+                JobState::Queried(queried, _) => _ = queried.remove(&connection),
                 JobState::Stopped(signal, _) if job.runner.as_ref() == Some(&gone.id) => {
                     let key = job.key.clone();
                     let message = ToRunner::Signal { key, action_id: *action_id, signal };
@@ -327,8 +327,8 @@ impl RunnerPool {
     }
 
     /// Handles a runner's message; only messages about actions that the runner was given or queried about count.
-    fn handle_message(&mut self, now: Now, connection: RunnerConnectionId, word: FromRunner) {
-        let (action_id, report) = match word {
+    fn handle_message(&mut self, now: Now, connection: RunnerConnectionId, message: FromRunner) {
+        let (action_id, report) = match message {
             FromRunner::Invoked { action_id, pid } => {
                 let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else {
                     return;
@@ -379,10 +379,13 @@ impl RunnerPool {
         data: Option<&Json>,
     ) {
         let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
-        let mut told = BTreeSet::new();
+        let mut informed = BTreeSet::new();
         for (action_id, job) in &self.jobs {
             let fits = about.is_none_or(|about| about.id == *action_id && about.may_belong_to(&job.key));
-            if fits && matches!(job.state, JobState::Assigned(at) if at == connection) && told.insert(job.key.clone()) {
+            if fits
+                && matches!(job.state, JobState::Assigned(at) if at == connection)
+                && informed.insert(job.key.clone())
+            {
                 let name = name.clone();
                 let data = data.cloned();
                 let data = data.map(|data| unqualify_json(&job.key, name.as_str(), data));
@@ -423,9 +426,9 @@ impl RunnerPool {
         let action_id = action.id;
         let fits = |job: &&mut Job| job.involves(connection) && action.may_belong_to(&job.key);
         let Some(job) = self.jobs.get_mut(&action_id).filter(fits) else { return };
-        if let JobState::Queried(asked, _) = &mut job.state {
-            asked.remove(&connection);
-            if !asked.is_empty() {
+        if let JobState::Queried(queried, _) = &mut job.state {
+            queried.remove(&connection);
+            if !queried.is_empty() {
                 return;
             }
         }
@@ -506,7 +509,7 @@ impl Job {
     fn involves(&self, connection: RunnerConnectionId) -> bool {
         match &self.state {
             JobState::Assigned(at) => *at == connection,
-            JobState::Queried(asked, _) => asked.contains(&connection),
+            JobState::Queried(queried, _) => queried.contains(&connection),
             JobState::Unassigned(..) | JobState::RunnerLost(_) | JobState::Stopped(..) => false,
         }
     }

@@ -10,7 +10,7 @@ use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::entry::Entry;
-use turnway_core::session::{Input as Told, Output as Said};
+use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput};
 use turnway_core::store::{Append, Op, Reply, SnapshotWrite};
 use turnway_core::time::Now;
 
@@ -22,24 +22,24 @@ impl Switchboard {
             return;
         };
         let lawful = leased && owned.reclaim_nonce.is_none();
-        let mut said = Vec::new();
+        let mut outputs = Vec::new();
         add_counts(&mut self.stats, owned);
-        let mut unsaid = std::mem::take(&mut owned.held_outputs).into_iter();
+        let mut held_outputs = std::mem::take(&mut owned.held_outputs).into_iter();
         loop {
-            while let Some(output) = unsaid.next().or_else(|| owned.runtime.poll_output()) {
+            while let Some(output) = held_outputs.next().or_else(|| owned.runtime.poll_output()) {
                 match output {
-                    Said::Record(record) => owned.backlog.push_back(record),
-                    Said::RemoveControl { place } => owned.consumed.push(place),
-                    Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
-                    Said::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
-                    other @ (Said::Order(_)
-                    | Said::Tool(_)
-                    | Said::Chunk { .. }
-                    | Said::ProcessOutput { .. }
-                    | Said::ControlAnswered { .. }
-                    | Said::SessionTask(_)
-                    | Said::ReadInbox
-                    | Said::ReadContent) => said.push(other),
+                    RuntimeOutput::Record(record) => owned.backlog.push_back(record),
+                    RuntimeOutput::RemoveControl { place } => owned.consumed.push(place),
+                    RuntimeOutput::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
+                    RuntimeOutput::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
+                    other @ (RuntimeOutput::Order(_)
+                    | RuntimeOutput::Tool(_)
+                    | RuntimeOutput::Chunk { .. }
+                    | RuntimeOutput::ProcessOutput { .. }
+                    | RuntimeOutput::ControlAnswered { .. }
+                    | RuntimeOutput::SessionTask(_)
+                    | RuntimeOutput::ReadInbox
+                    | RuntimeOutput::ReadContent) => outputs.push(other),
                 }
             }
             // A session that receives the permit it waits for has further outputs.
@@ -50,10 +50,10 @@ impl Switchboard {
         let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
         self.timers.set_or_clear(Timer::Runtime(key.clone()), deadline);
         if !lawful {
-            return self.show_text_only(now, key, said);
+            return self.show_text_only(now, key, outputs);
         }
         self.append_backlog(now, key);
-        for output in said {
+        for output in outputs {
             self.perform_output(now, key, output);
         }
         self.release_if_quiet(now, key);
@@ -61,15 +61,15 @@ impl Switchboard {
 
     /// Handles outputs without a lease: nothing is recorded, started or ended; text of running attempts is still
     /// shown to this node's links, as provisional as always.
-    fn show_text_only(&mut self, now: Now, key: &SessionKey, said: Vec<Said>) {
-        for output in said {
+    fn show_text_only(&mut self, now: Now, key: &SessionKey, outputs: Vec<RuntimeOutput>) {
+        for output in outputs {
             let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
                 return;
             };
-            if let Said::Chunk { run_id, attempt, offset, kind, text } = output {
+            if let RuntimeOutput::Chunk { run_id, attempt, offset, kind, text } = output {
                 let epoch = owned.epoch();
                 self.handle_chunk(now, key, epoch, &TextChunk { run_id, attempt, offset, kind, text });
-            } else if let Said::ProcessOutput { run_id, printed } = output {
+            } else if let RuntimeOutput::ProcessOutput { run_id, printed } = output {
                 let epoch = owned.epoch();
                 self.handle_process_output(key, epoch, &run_id, &printed);
             } else {
@@ -78,28 +78,30 @@ impl Switchboard {
         }
     }
 
-    fn perform_output(&mut self, now: Now, key: &SessionKey, output: Said) {
+    fn perform_output(&mut self, now: Now, key: &SessionKey, output: RuntimeOutput) {
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             return;
         };
         match output {
-            Said::Chunk { run_id, attempt, offset, kind, text } => {
+            RuntimeOutput::Chunk { run_id, attempt, offset, kind, text } => {
                 let first = (offset == 0).then(|| owned.runtime.mark_shown(&run_id)).flatten();
                 if let Some(since) = first {
                     self.stats.first_delta_durations.record(now.mono - since);
                 }
                 let epoch = owned.epoch();
                 let chunk = TextChunk { run_id, attempt, offset, kind, text };
-                let ears: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
-                for node in ears {
+                let subscribers: Vec<NodeId> =
+                    owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
+                for node in subscribers {
                     self.send_peer(now, node, PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
                 }
                 self.handle_chunk(now, key, epoch, &chunk);
             }
-            Said::ProcessOutput { run_id, printed } => {
+            RuntimeOutput::ProcessOutput { run_id, printed } => {
                 let epoch = owned.epoch();
-                let ears: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
-                for node in ears {
+                let subscribers: Vec<NodeId> =
+                    owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
+                for node in subscribers {
                     let key = key.clone();
                     let run_id = run_id.clone();
                     let printed = printed.clone();
@@ -107,17 +109,20 @@ impl Switchboard {
                 }
                 self.handle_process_output(key, epoch, &run_id, &printed);
             }
-            Said::ControlAnswered { control, shown } => {
-                let ringer = owned.control_offerers.remove(&control).unwrap_or(self.me);
-                self.send_peer(now, ringer, PeerMessage::ControlAnswered { key: key.clone(), control, shown });
+            RuntimeOutput::ControlAnswered { control, shown } => {
+                let offerer = owned.control_offerers.remove(&control).unwrap_or(self.me);
+                self.send_peer(now, offerer, PeerMessage::ControlAnswered { key: key.clone(), control, shown });
             }
-            Said::SessionTask(errand) => self.start_task(now, key, errand),
-            Said::ReadInbox => {
+            RuntimeOutput::SessionTask(task) => self.start_task(now, key, task),
+            RuntimeOutput::ReadInbox => {
                 owned.catching_up = true;
                 self.read_inbox(key);
             }
-            Said::ReadContent => self.read_inbox(key),
-            Said::Record(_) | Said::RemoveControl { .. } | Said::Order(_) | Said::Tool(_) => {}
+            RuntimeOutput::ReadContent => self.read_inbox(key),
+            RuntimeOutput::Record(_)
+            | RuntimeOutput::RemoveControl { .. }
+            | RuntimeOutput::Order(_)
+            | RuntimeOutput::Tool(_) => {}
         }
     }
 
@@ -201,15 +206,15 @@ impl Switchboard {
                 owned.subscribers.entry(node).or_insert(SubscriberNode::new(stamp)).stamp = stamp;
             }
         }
-        owned.runtime.handle_input(now, Told::Durable(tail));
+        owned.runtime.handle_input(now, RuntimeInput::Durable(tail));
         let unread = inbox_tail > owned.head || control_tail > owned.control_head;
-        let ears: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != me).collect();
+        let subscribers: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != me).collect();
         self.stats.facts += facts.len() as u64;
         if unread {
             self.read_inbox(key);
         }
         if !facts.is_empty() {
-            for node in ears {
+            for node in subscribers {
                 let facts = facts.clone();
                 self.send_peer(now, node, PeerMessage::Facts { key: key.clone(), owner, after, facts });
             }
@@ -312,13 +317,15 @@ impl Switchboard {
         let draining = self.drain.is_some();
         let kept = planted(Mutant::IdleKept);
         let silent = planted(Mutant::NoBeacon);
-        let (beacon, _) = self.digest_waits();
+        let (digest_wait, _) = self.digest_waits();
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             return;
         };
         let tail = owned.tail().seq;
-        if !silent && owned.subscribers.iter().any(|(node, ear)| *node != me && (kept || ear.acked < tail)) {
-            self.timers.set_earlier(Timer::TailDigest, now.mono + beacon);
+        if !silent
+            && owned.subscribers.iter().any(|(node, subscriber)| *node != me && (kept || subscriber.acked < tail))
+        {
+            self.timers.set_earlier(Timer::TailDigest, now.mono + digest_wait);
         }
         let unheard = silent && owned.runtime.is_idle() && owned.is_written() && !owned.releasing;
         let linger = Timer::Linger(key.clone());

@@ -103,9 +103,9 @@ impl Switchboard {
         let me = self.me;
         let open = self.feeds.values().filter(|feed| feed.state.has_open_turn());
         let shown = open.filter_map(|feed| feed.owner.holder);
-        let asked = self.requests.values().filter_map(|ask| ask.owner.holder);
+        let requested = self.requests.values().filter_map(|ask| ask.owner.holder);
         let owners: BTreeSet<NodeId> =
-            shown.chain(asked).map(|holder| holder.node).filter(|node| *node != me).collect();
+            shown.chain(requested).map(|holder| holder.node).filter(|node| *node != me).collect();
         self.without_lease.retain(|node, _| owners.contains(node));
         if !owners.is_empty() {
             self.timers.set(Timer::Probe, now.mono + limits::PROBE_INTERVAL);

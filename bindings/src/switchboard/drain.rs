@@ -9,7 +9,7 @@ use std::time::Duration;
 use turnway_core::id::{NodeId, OwnershipSnapshot, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::session::Input as Told;
+use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
 
@@ -53,23 +53,23 @@ impl Switchboard {
         for link in self.links.ids() {
             self.notify(link, go_away());
         }
-        self.broadcast_to_runtimes(now, &Told::Hold);
+        self.broadcast_to_runtimes(now, &RuntimeInput::Hold);
         self.exit_if_drained();
     }
 
     /// Hands over turns that can continue at another node. While no other node exists, a running turn has its best
     /// chance here.
-    pub(super) fn hand_over_to_successors(&mut self, now: Now, heirs: BTreeSet<NodeId>) {
-        if !heirs.is_empty() && matches!(self.drain, Some(Drain::Ending { .. })) {
-            self.peers = heirs;
-            self.broadcast_to_runtimes(now, &Told::HandOver);
+    pub(super) fn hand_over_to_successors(&mut self, now: Now, successors: BTreeSet<NodeId>) {
+        if !successors.is_empty() && matches!(self.drain, Some(Drain::Ending { .. })) {
+            self.peers = successors;
+            self.broadcast_to_runtimes(now, &RuntimeInput::HandOver);
         }
     }
 
-    fn broadcast_to_runtimes(&mut self, now: Now, told: &Told) {
+    fn broadcast_to_runtimes(&mut self, now: Now, input: &RuntimeInput) {
         for key in self.owned_sessions.keys().cloned().collect::<Vec<_>>() {
             if let Some(owned) = self.owned_sessions.get_mut(&key).and_then(SessionOwnership::owned_mut) {
-                owned.runtime.handle_input(now, told.clone());
+                owned.runtime.handle_input(now, input.clone());
             }
             self.drive_runtime(now, &key);
         }
@@ -91,7 +91,7 @@ impl Switchboard {
                 let until = now.mono + limits::DRAIN_RECORD_TIMEOUT;
                 self.drain = Some(Drain::Suspending { until });
                 self.timers.set(Timer::Drain, until);
-                self.broadcast_to_runtimes(now, &Told::Suspend);
+                self.broadcast_to_runtimes(now, &RuntimeInput::Suspend);
             }
             Some(Drain::Suspending { .. }) => self.exit(),
             Some(Drain::Gone) | None => {}
@@ -102,10 +102,11 @@ impl Switchboard {
     pub(super) fn exit_if_drained(&mut self) {
         // A session that waits for a person's decision is not released: its inbox is empty, so no node would claim
         // a free session, whereas the sessions of dead nodes are taken over.
-        let waits = |seat: &SessionOwnership| {
-            seat.owned().is_some_and(|owned| owned.is_written() && owned.runtime.only_awaits_others())
+        let waits = |ownership: &SessionOwnership| {
+            ownership.owned().is_some_and(|owned| owned.is_written() && owned.runtime.only_awaits_others())
         };
-        let written = || self.owned_sessions.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
+        let written =
+            || self.owned_sessions.values().all(|ownership| ownership.owned().is_none_or(|owned| owned.is_written()));
         match self.drain {
             Some(Drain::Ending { .. }) if self.owned_sessions.values().all(waits) => self.exit(),
             Some(Drain::Suspending { .. }) if self.owned_sessions.is_empty() || written() => self.exit(),

@@ -263,25 +263,25 @@ impl Switchboard {
         key: &SessionKey,
         view: &SessionView,
         state: State,
-        asked: ReadTicket,
+        ticket: ReadTicket,
     ) {
         self.handle_newer_epoch(now, key, view.owner.epoch);
         if view.owner.holder.is_some_and(|holder| holder.node == self.me) {
             // The store names this node as owner: it has lost this node's release.
             self.claim(now, key, view.owner);
         }
-        self.answer_snapshot_waiters(key, view, &state, asked.number);
-        self.check_access(key, view, asked.number);
+        self.answer_snapshot_waiters(key, view, &state, ticket.number);
+        self.check_access(key, view, ticket.number);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         (feed.user, feed.known_end) = (view.user.clone(), feed.known_end.max(view.tail.seq));
         match feed.stage {
-            FeedStage::Checking if feed.subs.values().all(|sub| sub.view_number >= asked.number) => return,
+            FeedStage::Checking if feed.subs.values().all(|sub| sub.view_number >= ticket.number) => return,
             FeedStage::Checking => {
                 feed.stage = FeedStage::Subscribing;
                 return self.register_subscription(key);
             }
             FeedStage::Subscribing => return,
-            FeedStage::Reading if feed.subscribed_view >= asked.number => return,
+            FeedStage::Reading if feed.subscribed_view >= ticket.number => return,
             FeedStage::Reading => {
                 feed.stage = FeedStage::Live;
                 feed.state = state;
@@ -291,7 +291,7 @@ impl Switchboard {
                     self.catch_up(key);
                 }
             }
-            FeedStage::Live if view.tail.seq < asked.known_end && !planted(Mutant::CursorBare) => {
+            FeedStage::Live if view.tail.seq < ticket.known_end && !planted(Mutant::CursorBare) => {
                 return self.resync_feed(key);
             }
             FeedStage::Live => {
@@ -300,7 +300,7 @@ impl Switchboard {
                 self.handle_facts(now, key, after, &view.facts);
             }
         }
-        self.start_links(key, Some((view.tail, asked.number)));
+        self.start_links(key, Some((view.tail, ticket.number)));
         self.watch_owner(now, key, view.owner);
         self.schedule_catch_up(now, key);
     }
@@ -372,14 +372,14 @@ impl Switchboard {
                 (SessionPhase::New, SnapshotPurpose::Get | SnapshotPurpose::Members | SnapshotPurpose::Handover(_))
                 | (SessionPhase::Open | SessionPhase::Closing | SessionPhase::Closed, _) => Ok(()),
             });
-            let standing = match purpose {
-                SnapshotPurpose::Handover(id) => state.handovers.status(id).map(|standing| (id, standing)),
+            let status = match purpose {
+                SnapshotPurpose::Handover(id) => state.handovers.status(id).map(|status| (id, status)),
                 SnapshotPurpose::Open | SnapshotPurpose::Get | SnapshotPurpose::Members => None,
             };
-            match (opened, standing) {
-                (Ok(()), Some((handover_id, standing))) => {
+            match (opened, status) {
+                (Ok(()), Some((handover_id, status))) => {
                     let session = key.session.clone();
-                    let decided = HandoverReply { request_id, session, handover_id, standing };
+                    let decided = HandoverReply { request_id, session, handover_id, standing: status };
                     self.notify(link, Notification::HandoverReply(Box::new(decided)));
                 }
                 (Ok(()), None) if purpose == SnapshotPurpose::Members => {

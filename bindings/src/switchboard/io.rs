@@ -25,7 +25,7 @@ pub enum Input {
     /// every [`turnway_core::limits::LINK_REPORT_BYTES`].
     Written {
         link: LinkId,
-        /// Sum of [`Notification::rendezvous_weight`].
+        /// Sum of [`Notification::weight`].
         weight: usize,
     },
     /// Pauses or resumes a session's notifications to a link whose client does not read the text.
@@ -55,7 +55,8 @@ pub enum Input {
     },
     /// A tool runner's report about an action.
     Tool { key: SessionKey, action_id: EventId, report: ToolReport },
-    /// Shut down: accept nothing new, let running turns end for [`turnway_core::limits::DRAIN_TIMEOUT`], hand over, exit.
+    /// Shut down: accept nothing new, let running turns end for [`turnway_core::limits::DRAIN_TIMEOUT`], hand over,
+    /// exit.
     Drain,
     /// The nodes that can take over a leaving node's sessions. Sent once during the shutdown, if there are any.
     Successors(BTreeSet<NodeId>),
@@ -67,7 +68,7 @@ impl Input {
         match self {
             Self::Stored { op, .. } => op.key(),
             Self::Agent { key, .. } | Self::Tool { key, .. } => Some(key),
-            Self::Peer { message: words, .. } => words.key(),
+            Self::Peer { message, .. } => message.key(),
             Self::Connect { .. }
             | Self::Disconnect { .. }
             | Self::Command { .. }

@@ -14,8 +14,8 @@ impl Switchboard {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == FeedStage::Live) else { return };
         let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, SubscriptionMode::Joining { .. }));
         let joining = joining.map(|(link, sub)| (*link, sub.view_number));
-        for (link, asked) in joining.collect::<Vec<_>>() {
-            let fresh = fresh.filter(|(_, number)| asked < *number).map(|(tail, _)| tail);
+        for (link, view_number) in joining.collect::<Vec<_>>() {
+            let fresh = fresh.filter(|(_, number)| view_number < *number).map(|(tail, _)| tail);
             self.start_link(key, link, fresh);
         }
     }
@@ -26,7 +26,7 @@ impl Switchboard {
         let head = feed.head();
         let principal = self.links.get(link).map(|there| there.principal.clone());
         let Some(sub) = feed.subs.get_mut(&link) else { return };
-        let SubscriptionMode::Joining { requested_cursor: asked } = sub.mode.clone() else { return };
+        let SubscriptionMode::Joining { requested_cursor } = sub.mode.clone() else { return };
         let Some(principal) = principal else { return };
         if let Err(refusal) = authorize(&principal, ClientOperation::Read, feed.user.as_ref())
             && !planted(Mutant::ReadUnchecked)
@@ -40,7 +40,7 @@ impl Switchboard {
             return self.refuse_subscription(link, key, greets, &refusal);
         }
         let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
-        match asked {
+        match requested_cursor {
             None => {
                 sub.cursor = head;
                 sub.send_subscribed(post, link, key, &feed.state, SubscriptionStart::Present);

@@ -85,7 +85,7 @@ impl Switchboard {
         self.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
         // A lease id is requested once: a late copy of an older request would grant a lease without a holder.
         if !self.lease.is_held && !planted(Mutant::GrantRepeats) {
-            let waits = self.lease.requested_at.is_some_and(|asked| now.mono < asked + GRANT_WITHIN);
+            let waits = self.lease.requested_at.is_some_and(|requested_at| now.mono < requested_at + GRANT_WITHIN);
             if waits && !planted(Mutant::GrantAnew) {
                 return;
             }

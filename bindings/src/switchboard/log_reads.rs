@@ -28,8 +28,8 @@ impl Switchboard {
     }
 
     /// Handles a page of the log.
-    pub(super) fn handle_page(&mut self, now: Now, key: &SessionKey, after: Seq, heard: &FactPage) {
-        self.apply_page_to_rebuilds(now, key, heard);
+    pub(super) fn handle_page(&mut self, now: Now, key: &SessionKey, after: Seq, page: &FactPage) {
+        self.apply_page_to_rebuilds(now, key, page);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let LogRead { known_end: since, stale: void } = feed.reads.remove(&after).unwrap_or_default();
         feed.reads.shrink_if_empty();
@@ -40,43 +40,43 @@ impl Switchboard {
         if feed.stage != FeedStage::Live {
             return;
         }
-        if heard.tail.seq < since && !planted(Mutant::CursorBare) {
+        if page.tail.seq < since && !planted(Mutant::CursorBare) {
             return self.resync_feed(key);
         }
-        feed.known_end = feed.known_end.max(heard.tail.seq);
-        self.release_acceptances(now, &heard.facts);
+        feed.known_end = feed.known_end.max(page.tail.seq);
+        self.release_acceptances(now, &page.facts);
         let Some(feed) = self.feeds.get(key) else { return };
         let readers = feed.subs.iter().filter(|(_, sub)| sub.mode == SubscriptionMode::Reading { scan: after });
         for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
-            self.apply_page_to_link(key, link, heard, since);
+            self.apply_page_to_link(key, link, page, since);
         }
-        self.apply_page_to_feed(now, key, heard);
+        self.apply_page_to_feed(now, key, page);
     }
 
     /// Applies the part of a page that is new to the feed.
-    fn apply_page_to_feed(&mut self, now: Now, key: &SessionKey, heard: &FactPage) {
+    fn apply_page_to_feed(&mut self, now: Now, key: &SessionKey, page: &FactPage) {
         let Some(feed) = self.feeds.get(key) else { return };
         let head = feed.head();
-        let end = heard.after.0 + heard.facts.len() as u64;
-        if heard.floor > head.seq {
+        let end = page.after.0 + page.facts.len() as u64;
+        if page.floor > head.seq {
             // The facts that this node lacks have been trimmed, so the feed starts from the snapshot.
             return self.resync_feed(key);
         }
-        if heard.after > head.seq {
+        if page.after > head.seq {
             return;
         }
         if end <= head.seq.0 {
             // The owner's message was faster; links that wait for this page need no other one.
             return self.start_links(key, None);
         }
-        let overlap = usize::try_from(head.seq.0 - heard.after.0).unwrap_or(usize::MAX);
-        let last = overlap.checked_sub(1).and_then(|n| heard.facts.get(n));
+        let overlap = usize::try_from(head.seq.0 - page.after.0).unwrap_or(usize::MAX);
+        let last = overlap.checked_sub(1).and_then(|n| page.facts.get(n));
         if last.is_some_and(|(epoch, _)| *epoch != head.epoch) && !planted(Mutant::CursorBare) {
             return self.resync_feed(key);
         }
-        self.handle_facts(now, key, head, heard.facts.get(overlap..).unwrap_or_default());
+        self.handle_facts(now, key, head, page.facts.get(overlap..).unwrap_or_default());
         let Some(feed) = self.feeds.get(key) else { return };
-        if feed.head().seq < heard.tail.seq {
+        if feed.head().seq < page.tail.seq {
             self.catch_up(key);
         }
         self.start_links(key, None);
@@ -85,21 +85,21 @@ impl Switchboard {
     }
 
     /// Handles a page for one link.
-    fn apply_page_to_link(&mut self, key: &SessionKey, link: LinkId, heard: &FactPage, since: Seq) {
+    fn apply_page_to_link(&mut self, key: &SessionKey, link: LinkId, page: &FactPage, since: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(sub) = feed.subs.get_mut(&link) else { return };
         let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
-        if heard.tail.seq < sub.cursor.seq && since < sub.cursor.seq {
+        if page.tail.seq < sub.cursor.seq && since < sub.cursor.seq {
             // The page is older than the link's cursor and cannot disprove it.
-            return self.read_log(key, heard.after);
+            return self.read_log(key, page.after);
         }
         // A slow link may lack text of a turn that has ended and been trimmed. Only the fact directly before the
         // first kept one may be missing, because a link's check needs no more than its epoch.
-        let holed = matches!(sub.mode, SubscriptionMode::Reading { scan } if scan.0 + 1 < heard.floor.0);
-        let start = if sub.cursor.seq < heard.floor || holed {
-            SubscriptionStart::Trimmed { floor: heard.floor }
-        } else if heard.tail.seq < sub.cursor.seq
-            || sub.verify.is_some_and(|at| at.0 > heard.floor && !contains_fact(heard, at))
+        let holed = matches!(sub.mode, SubscriptionMode::Reading { scan } if scan.0 + 1 < page.floor.0);
+        let start = if sub.cursor.seq < page.floor || holed {
+            SubscriptionStart::Trimmed { floor: page.floor }
+        } else if page.tail.seq < sub.cursor.seq
+            || sub.verify.is_some_and(|at| at.0 > page.floor && !contains_fact(page, at))
         {
             SubscriptionStart::Regressed
         } else {
@@ -116,14 +116,14 @@ impl Switchboard {
             sub.send_subscribed(post, link, key, &feed.state, start);
             sub.follow_open_runs(&feed.state);
             if let SubscriptionMode::Reading { scan } = sub.read_for_text(&feed.state)
-                && scan < heard.after
+                && scan < page.after
             {
                 sub.mode = SubscriptionMode::Reading { scan };
                 return self.continue_link(key, link);
             }
         }
-        let mut scan = heard.after;
-        for (epoch, entry) in &heard.facts {
+        let mut scan = page.after;
+        for (epoch, entry) in &page.facts {
             let at = Cursor { seq: Seq(scan.0 + 1), epoch: *epoch };
             match sub.show_fact(post, link, key, at, entry) {
                 ShowOutcome::Done => scan = at.seq,
@@ -146,7 +146,7 @@ impl Switchboard {
 }
 
 /// Returns whether a page has a fact of this epoch at this position.
-fn contains_fact(heard: &FactPage, (seq, epoch): (Seq, Epoch)) -> bool {
-    let n = seq.0.checked_sub(heard.after.0 + 1).and_then(|n| usize::try_from(n).ok());
-    n.and_then(|n| heard.facts.get(n)).is_some_and(|(there, _)| *there == epoch)
+fn contains_fact(page: &FactPage, (seq, epoch): (Seq, Epoch)) -> bool {
+    let n = seq.0.checked_sub(page.after.0 + 1).and_then(|n| usize::try_from(n).ok());
+    n.and_then(|n| page.facts.get(n)).is_some_and(|(there, _)| *there == epoch)
 }

@@ -10,7 +10,7 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{ControlRequest as Asked, Input};
+use turnway_core::protocol::input::{ControlRequest, Input};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::shrink::Shrink;
 use turnway_core::time::Now;
@@ -47,13 +47,13 @@ impl Switchboard {
 
     /// Records that the store itself notified the owner when it accepted the request; the answer is awaited as
     /// after any offer.
-    pub(super) fn record_store_offer(&mut self, now: Now, ask_key: &RequestKey, node: NodeId, heard: u32) {
+    pub(super) fn record_store_offer(&mut self, now: Now, ask_key: &RequestKey, node: NodeId, receivers: u32) {
         let wait = self.jitter(OFFER_INTERVAL);
         let Some(ask) = self.requests.get_mut(ask_key) else { return };
         ask.offers += 1;
         self.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
         self.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
-        if heard == 0 {
+        if receivers == 0 {
             self.handle_publish_failed(now, node);
         }
     }
@@ -96,10 +96,10 @@ impl Switchboard {
     /// Handles a dead node: claims its sessions with requests or open turns here.
     pub(super) fn handle_node_died(&mut self, now: Now, node: NodeId) {
         let of = |owner: OwnershipSnapshot| owner.holder.is_some_and(|holder| holder.node == node);
-        let asked = self.requests.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
+        let requested = self.requests.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
         let shown = self.feeds.iter().filter(|(_, feed)| feed.state.has_open_turn() && of(feed.owner));
         let shown = shown.map(|(key, feed)| (key.clone(), feed.owner));
-        for (key, owner) in asked.chain(shown).collect::<Vec<_>>() {
+        for (key, owner) in requested.chain(shown).collect::<Vec<_>>() {
             self.claim(now, &key, owner);
         }
     }
@@ -107,8 +107,8 @@ impl Switchboard {
     pub(super) fn remove_request(&mut self, ask_key: &RequestKey) -> Option<PendingRequest> {
         let ask = self.requests.remove(ask_key)?;
         self.timers.clear(&Timer::Offer(ask_key.clone()));
-        for asker in &ask.waiters {
-            if let Some(there) = self.links.get_mut(asker.link) {
+        for waiter in &ask.waiters {
+            if let Some(there) = self.links.get_mut(waiter.link) {
                 if !planted(Planted::AsksKept) {
                     there.requests.remove(ask_key);
                 }
@@ -129,18 +129,18 @@ impl Switchboard {
         let run_id = match &ask.payload {
             RequestPayload::Input(_) => None,
             RequestPayload::Control { control, .. } => match &control.what {
-                Asked::Cancel { run_id } => run_id.clone(),
-                Asked::Open { .. }
-                | Asked::Close
-                | Asked::Switch { .. }
-                | Asked::Invite { .. }
-                | Asked::Remove { .. }
-                | Asked::Handover { .. } => None,
+                ControlRequest::Cancel { run_id } => run_id.clone(),
+                ControlRequest::Open { .. }
+                | ControlRequest::Close
+                | ControlRequest::Switch { .. }
+                | ControlRequest::Invite { .. }
+                | ControlRequest::Remove { .. }
+                | ControlRequest::Handover { .. } => None,
             },
         };
-        for asker in ask.waiters.into_iter().filter(|asker| !asker.answered) {
+        for waiter in ask.waiters.into_iter().filter(|waiter| !waiter.answered) {
             let session = Some(ask.key.session.clone());
-            self.refuse(asker.link, asker.request_id, session, run_id.clone(), refusal.clone());
+            self.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
         }
     }
 
@@ -148,7 +148,7 @@ impl Switchboard {
     pub(super) fn handle_input_accepted(&mut self, run_id: &RunId) {
         for ask_key in self.requests_of_run(run_id) {
             let Some(ask) = self.requests.get_mut(&ask_key) else { continue };
-            if ask.waiters.iter().all(|asker| asker.answered) {
+            if ask.waiters.iter().all(|waiter| waiter.answered) {
                 self.remove_request(&ask_key);
             } else {
                 ask.accepted_by_owner = true;
@@ -165,8 +165,8 @@ impl Switchboard {
     pub(super) fn handle_control_answered(&mut self, control: &ControlId, shown: bool) {
         let named = |ask_key: &RequestKey| matches!(ask_key, RequestKey::Control(id, _) if id == control);
         let first = RequestKey::Control(control.clone(), Principal::first());
-        let asked = self.requests.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
-        for ask_key in asked.cloned().collect::<Vec<_>>() {
+        let matching = self.requests.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
+        for ask_key in matching.cloned().collect::<Vec<_>>() {
             self.complete_request(&ask_key, shown);
         }
     }
@@ -176,38 +176,38 @@ impl Switchboard {
     pub(super) fn complete_request(&mut self, ask_key: &RequestKey, shown: bool) {
         let Some(ask) = self.remove_request(ask_key) else { return };
         let RequestPayload::Control { control, .. } = &ask.payload else { return };
-        for asker in ask.waiters {
+        for waiter in ask.waiters {
             match &control.what {
-                Asked::Open { .. } => self.answer_with_snapshot(&ask.key, asker, SnapshotPurpose::Open),
-                Asked::Switch { .. } | Asked::Invite { .. } | Asked::Remove { .. } => {
-                    self.answer_with_snapshot(&ask.key, asker, SnapshotPurpose::Members);
+                ControlRequest::Open { .. } => self.answer_with_snapshot(&ask.key, waiter, SnapshotPurpose::Open),
+                ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
+                    self.answer_with_snapshot(&ask.key, waiter, SnapshotPurpose::Members);
                 }
-                Asked::Handover { handover_id, .. } => {
-                    self.answer_with_snapshot(&ask.key, asker, SnapshotPurpose::Handover(*handover_id));
+                ControlRequest::Handover { handover_id, .. } => {
+                    self.answer_with_snapshot(&ask.key, waiter, SnapshotPurpose::Handover(*handover_id));
                 }
-                Asked::Close => {
-                    let follows = self.links.get(asker.link).is_some_and(|link| link.is_subscribed(&ask.key));
+                ControlRequest::Close => {
+                    let follows = self.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&ask.key));
                     if !(shown && follows) {
-                        let request_id = asker.request_id;
+                        let request_id = waiter.request_id;
                         let session = ask.key.session.clone();
-                        self.notify(asker.link, Notification::Closed { request_id, session });
+                        self.notify(waiter.link, Notification::Closed { request_id, session });
                     }
                 }
-                Asked::Cancel { .. } if !asker.wants_receipt => {}
-                Asked::Cancel { run_id } => {
-                    let request_id = asker.request_id;
+                ControlRequest::Cancel { .. } if !waiter.wants_receipt => {}
+                ControlRequest::Cancel { run_id } => {
+                    let request_id = waiter.request_id;
                     let session = ask.key.session.clone();
                     let run_id = run_id.clone();
-                    self.notify(asker.link, Notification::CancelAccepted { request_id, session, run_id });
+                    self.notify(waiter.link, Notification::CancelAccepted { request_id, session, run_id });
                 }
             }
         }
     }
 
     /// Answers a client with the session's state after its request.
-    fn answer_with_snapshot(&mut self, key: &SessionKey, asker: RequestWaiter, purpose: SnapshotPurpose) {
-        let asked = self.view_number(key);
-        let waiting = SnapshotWaiter { link: asker.link, request_id: asker.request_id, view_number: asked, purpose };
+    fn answer_with_snapshot(&mut self, key: &SessionKey, waiter: RequestWaiter, purpose: SnapshotPurpose) {
+        let view_number = self.view_number(key);
+        let waiting = SnapshotWaiter { link: waiter.link, request_id: waiter.request_id, view_number, purpose };
         self.snapshot_waiters.entry(key.clone()).or_default().push(waiting);
         self.read_state(key);
     }
@@ -216,7 +216,7 @@ impl Switchboard {
         // A request is dropped with its last client; a stored one is found by its owner or by a sweep.
         for ask_key in asks {
             let Some(ask) = self.requests.get_mut(&ask_key) else { continue };
-            ask.waiters.retain(|asker| asker.link != link);
+            ask.waiters.retain(|waiter| waiter.link != link);
             if ask.waiters.is_empty() {
                 self.remove_request(&ask_key);
             }
@@ -239,30 +239,30 @@ impl Switchboard {
         }
     }
 
-    fn release_acceptance(&mut self, now: Now, ask_key: &RequestKey, said: &Fact) {
+    fn release_acceptance(&mut self, now: Now, ask_key: &RequestKey, fact: &Fact) {
         let Some(ask) = self.requests.get_mut(ask_key) else { return };
         let RequestPayload::Input(input) = ask.payload.clone() else { return };
-        if !records_input(&input, said) {
+        if !records_input(&input, fact) {
             return;
         }
         let key = ask.key.clone();
         let links = &self.links;
         let follows = |link: LinkId| links.get(link).is_some_and(|there| there.is_subscribed(&key));
-        let mut told = Vec::new();
-        for asker in ask.waiters.iter_mut().filter(|asker| !asker.answered && follows(asker.link)) {
-            asker.answered = true;
-            self.stats.accept_durations.record(now.mono - asker.since);
-            told.push((asker.link, asker.request_id.clone()));
+        let mut answered_links = Vec::new();
+        for waiter in ask.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
+            waiter.answered = true;
+            self.stats.accept_durations.record(now.mono - waiter.since);
+            answered_links.push((waiter.link, waiter.request_id.clone()));
         }
-        for (link, request_id) in told {
+        for (link, request_id) in answered_links {
             self.notify_turn_accepted(link, &key, &input, request_id, false);
         }
     }
 }
 
 /// Returns whether the fact records this input, and not another body with the same id.
-fn records_input(input: &Input, said: &Fact) -> bool {
-    let Fact::Input(InputFact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. }) = said else {
+fn records_input(input: &Input, fact: &Fact) -> bool {
+    let Fact::Input(InputFact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. }) = fact else {
         return false;
     };
     input.message == *message

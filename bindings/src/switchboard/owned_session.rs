@@ -7,7 +7,7 @@ use turnway_core::id::{
     ControlId, Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, Nonce, Seq,
 };
 use turnway_core::protocol::input::{Input, Strategy};
-use turnway_core::session::{FactRecord, Output as Said, SessionRuntime, State};
+use turnway_core::session::{FactRecord, Output as RuntimeOutput, SessionRuntime, State};
 use turnway_core::share::Account;
 use turnway_core::store::{Append, Claimed, InboxContents};
 use turnway_core::time::Mono;
@@ -98,7 +98,7 @@ pub(super) struct OwnedSession {
     /// The lease of the ownership is lost; the session continues if this claim wins.
     pub(super) reclaim_nonce: Option<Nonce>,
     /// Outputs held back while this node has no lease.
-    pub(super) held_outputs: Vec<Said>,
+    pub(super) held_outputs: Vec<RuntimeOutput>,
     /// The store may have lost writes, and this owner has yet to check its log.
     pub(super) needs_check: bool,
     /// The account that the session counts for.
@@ -125,7 +125,7 @@ impl SubscriberNode {
 
 impl OwnedSession {
     pub(super) fn new(claimed: &Claimed, runtime: SessionRuntime, durable: State, snapshot_seq: Seq) -> Self {
-        let ears = claimed.listeners.iter().map(|(node, stamp)| (*node, SubscriberNode::new(*stamp)));
+        let subscribers = claimed.listeners.iter().map(|(node, stamp)| (*node, SubscriberNode::new(*stamp)));
         Self {
             token: claimed.token,
             runtime,
@@ -146,7 +146,7 @@ impl OwnedSession {
             reading: false,
             read_again: false,
             catching_up: false,
-            subscribers: ears.collect(),
+            subscribers: subscribers.collect(),
             previous_owner: None,
             version: claimed.version,
             control_offerers: BTreeMap::new(),
@@ -189,8 +189,8 @@ impl OwnedSession {
     /// Returns whether nothing is to be decided or written, and every subscriber has acknowledged everything (I10).
     pub(super) fn is_quiet(&self, me: NodeId) -> bool {
         let tail = self.tail().seq;
-        let heard = self.subscribers.iter().all(|(node, ear)| *node == me || ear.acked >= tail);
-        self.is_written() && heard && self.runtime.is_idle() && !self.reading && !self.releasing
+        let all_acked = self.subscribers.iter().all(|(node, subscriber)| *node == me || subscriber.acked >= tail);
+        self.is_written() && all_acked && self.runtime.is_idle() && !self.reading && !self.releasing
     }
 
     /// Returns whether an offered input directly follows the last one, so that its content spares a read of the

@@ -15,7 +15,7 @@ use turnway_core::protocol::action::ToolReport;
 use turnway_core::protocol::agent::Order;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::rng::Rng;
-use turnway_core::session::{Input as Told, Output as Said, SessionRuntime, State};
+use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionRuntime, State};
 use turnway_core::store::{InboxContents, Op, Reply};
 use turnway_core::time::Now;
 
@@ -114,7 +114,7 @@ impl Switchboard {
         owned.previous_owner = before;
         owned.account = self.count_session(key, claimed.view.user.as_ref());
         if self.drain.is_some() {
-            owned.runtime.handle_input(now, Told::Hold);
+            owned.runtime.handle_input(now, RuntimeInput::Hold);
         }
         self.owned_sessions.insert(key.clone(), SessionOwnership::Owned(Box::new(owned)));
         // Links here may have missed facts that another owner wrote.
@@ -166,8 +166,8 @@ impl Switchboard {
         self.timers.clear(&Timer::Reserve(key.clone()));
         if let Some(SessionOwnership::Owned(mut owned)) = self.owned_sessions.remove(key) {
             let unsaid = owned.held_outputs.drain(..).filter_map(|output| match output {
-                Said::Order(order @ Order::Drop { .. }) => Some(order),
-                Said::Order(
+                RuntimeOutput::Order(order @ Order::Drop { .. }) => Some(order),
+                RuntimeOutput::Order(
                     Order::Invoke(_)
                     | Order::Cancel { .. }
                     | Order::Steer(_)
@@ -175,15 +175,15 @@ impl Switchboard {
                     | Order::News(_)
                     | Order::Credit { .. },
                 )
-                | Said::Tool(_)
-                | Said::Record(_)
-                | Said::RemoveControl { .. }
-                | Said::Chunk { .. }
-                | Said::ProcessOutput { .. }
-                | Said::ControlAnswered { .. }
-                | Said::SessionTask(_)
-                | Said::ReadInbox
-                | Said::ReadContent => None,
+                | RuntimeOutput::Tool(_)
+                | RuntimeOutput::Record(_)
+                | RuntimeOutput::RemoveControl { .. }
+                | RuntimeOutput::Chunk { .. }
+                | RuntimeOutput::ProcessOutput { .. }
+                | RuntimeOutput::ControlAnswered { .. }
+                | RuntimeOutput::SessionTask(_)
+                | RuntimeOutput::ReadInbox
+                | RuntimeOutput::ReadContent => None,
             });
             for order in unsaid.chain(owned.runtime.abandon()) {
                 self.outbox.push_back(Output::Order(order));
@@ -210,7 +210,7 @@ impl Switchboard {
         let mine = owner.holder.is_some_and(|holder| holder.node == self.me) && self.drain.is_none();
         match self.owned_sessions.get_mut(key) {
             // The session was handed over, and the message about that is late.
-            Some(seat) if mine && !seat.is_beyond_reserved() => self.claim(now, key, owner),
+            Some(ownership) if mine && !ownership.is_beyond_reserved() => self.claim(now, key, owner),
             Some(SessionOwnership::Claiming { .. } | SessionOwnership::Loading { .. }) => {}
             Some(SessionOwnership::Owned(owned)) if owned.releasing => {}
             Some(SessionOwnership::Owned(_)) => self.accept_offer(now, from, key, item),
@@ -230,7 +230,7 @@ impl Switchboard {
                 let run_id = input.run_id.clone();
                 if owned.is_next_input(place, prev) || (place > owned.head && planted(Mutant::BellTrusted)) {
                     owned.head = place;
-                    owned.runtime.handle_input(now, Told::Take { place, input });
+                    owned.runtime.handle_input(now, RuntimeInput::Take { place, input });
                     self.drive_runtime(now, key);
                 } else if place > owned.head {
                     return self.read_inbox(key);
@@ -247,7 +247,7 @@ impl Switchboard {
                         return self.read_inbox(key);
                     }
                     owned.control_head = place;
-                    owned.runtime.handle_input(now, Told::Control { place, control });
+                    owned.runtime.handle_input(now, RuntimeInput::Control { place, control });
                 }
             }
         }
@@ -312,24 +312,24 @@ impl Switchboard {
         let wanted = owned.runtime.wanted_content();
         let content = inputs.inputs.iter().find(|(place, _)| Some(*place) == wanted);
         if let Some((place, input)) = content.map(|(place, input)| (*place, Arc::clone(input))) {
-            owned.runtime.handle_input(now, Told::Content { place, input });
+            owned.runtime.handle_input(now, RuntimeInput::Content { place, input });
         }
-        let mut taken = Vec::new();
+        let mut accepted = Vec::new();
         for (place, input) in inputs_after(&inputs, head) {
-            taken.push(input.run_id.clone());
-            owned.runtime.handle_input(now, Told::Take { place, input });
+            accepted.push(input.run_id.clone());
+            owned.runtime.handle_input(now, RuntimeInput::Take { place, input });
         }
         let controls = inputs.controls.into_iter().filter(|(place, _)| *place > control_head);
         for (place, control) in controls.filter(|_| !planted(Mutant::ControlUnread)) {
-            owned.runtime.handle_input(now, Told::Control { place, control });
+            owned.runtime.handle_input(now, RuntimeInput::Control { place, control });
         }
         owned.head = owned.head.max(inputs.tail);
         owned.control_head = owned.control_head.max(inputs.control_tail);
         let again = std::mem::take(&mut owned.read_again);
         if !again && std::mem::take(&mut owned.catching_up) {
-            owned.runtime.handle_input(now, Told::InboxRead);
+            owned.runtime.handle_input(now, RuntimeInput::InboxRead);
         }
-        for run_id in taken {
+        for run_id in accepted {
             self.handle_input_accepted(&run_id);
         }
         if again {
@@ -340,11 +340,16 @@ impl Switchboard {
 
     /// Handles a tool runner's report about an action.
     pub(super) fn handle_tool_report(&mut self, now: Now, key: &SessionKey, action_id: EventId, report: ToolReport) {
-        self.handle_reports(now, key, std::iter::once(Told::Tool { action_id, report }));
+        self.handle_reports(now, key, std::iter::once(RuntimeInput::Tool { action_id, report }));
     }
 
     /// Handles reports of agents and tool runners.
-    pub(super) fn handle_reports(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
+    pub(super) fn handle_reports(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        reports: impl ExactSizeIterator<Item = RuntimeInput>,
+    ) {
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             self.stats.late_reports += reports.len() as u64;
             return;

@@ -10,8 +10,8 @@ use turnway_core::store::{CreationKey, Op, Reply, RunLocation, SessionSummary, S
 impl Switchboard {
     /// Reads a session's present state for a link that does not subscribe.
     pub(super) fn read_snapshot(&mut self, link: LinkId, key: &SessionKey, request_id: Option<RequestId>) {
-        let asked = self.view_number(key);
-        let waiting = SnapshotWaiter { link, request_id, view_number: asked, purpose: SnapshotPurpose::Get };
+        let view_number = self.view_number(key);
+        let waiting = SnapshotWaiter { link, request_id, view_number, purpose: SnapshotPurpose::Get };
         self.snapshot_waiters.entry(key.clone()).or_default().push(waiting);
         self.read_state(key);
     }

@@ -22,7 +22,7 @@ impl Switchboard {
         key: &SessionKey,
         by: Option<FenceToken>,
         view: SessionView,
-        asked: ReadTicket,
+        ticket: ReadTicket,
     ) {
         self.stats.snapshots_unreadable += 1;
         if view.floor > Seq(0) {
@@ -33,17 +33,17 @@ impl Switchboard {
             }
             return;
         }
-        let rebuild = Rebuild { owner_token: by, asked, view, state: State::default() };
+        let rebuild = Rebuild { owner_token: by, asked: ticket, view, state: State::default() };
         self.rebuilds.entry(key.clone()).or_default().push(rebuild);
         self.push_store_op(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
     }
 
     /// Applies a page to the rebuilds that wait for it.
-    pub(super) fn apply_page_to_rebuilds(&mut self, now: Now, key: &SessionKey, heard: &FactPage) {
+    pub(super) fn apply_page_to_rebuilds(&mut self, now: Now, key: &SessionKey, page: &FactPage) {
         let Some(rebuilds) = self.rebuilds.remove(key) else { return };
         for mut rebuild in rebuilds {
-            if rebuild.state.tail.seq == heard.after {
-                for (epoch, entry) in &heard.facts {
+            if rebuild.state.tail.seq == page.after {
+                for (epoch, entry) in &page.facts {
                     if rebuild.state.tail.seq < rebuild.view.tail.seq {
                         rebuild.state.apply(*epoch, entry);
                     }

@@ -12,8 +12,8 @@ impl Switchboard {
         let holder = self.lease.holder;
         let leaving = self.drain.is_some();
         let mut gone = Vec::new();
-        for (key, seat) in &mut self.owned_sessions {
-            let epoch = match seat {
+        for (key, ownership) in &mut self.owned_sessions {
+            let epoch = match ownership {
                 SessionOwnership::Claiming { .. } => None,
                 SessionOwnership::Loading { claimed, .. } => Some(claimed.token.epoch),
                 // The session was released, or claimed with a lease that is lost too; which of the two is unknown.

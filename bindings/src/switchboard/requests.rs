@@ -15,7 +15,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::input::{BodyHash, ControlEntry, ControlRequest as Asked, Input, Strategy};
+use turnway_core::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Strategy};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{self, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Mono, Now};
@@ -53,7 +53,7 @@ impl PendingRequest {
     /// Returns whether the outcome is unknown and every waiting client can safely repeat the request. A client that
     /// cannot would start another turn, so its request keeps waiting.
     fn may_be_repeated(&self) -> bool {
-        self.place.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|asker| asker.repeatable)
+        self.place.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|waiter| waiter.repeatable)
     }
 }
 
@@ -99,9 +99,9 @@ impl Switchboard {
         let principal = there.principal.clone();
         let busy = there.is_busy(&command);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
-        let plain = |board: &mut Self, request_id, session, what| {
-            let asker = RequestWaiter::new(now, link, request_id);
-            board.put_control(now, within(session), principal.clone(), asker, what);
+        let plain = |switchboard: &mut Self, request_id, session, what| {
+            let waiter = RequestWaiter::new(now, link, request_id);
+            switchboard.put_control(now, within(session), principal.clone(), waiter, what);
         };
         if let Err(refusal) = authority::check_access(&principal, command.kind().operation) {
             return self.refuse(link, command.request_id().cloned(), None, None, refusal);
@@ -121,25 +121,25 @@ impl Switchboard {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
                     return self.refuse(link, request_id, session, None, Refusal::not_found());
                 }
-                let asker =
+                let waiter =
                     RequestWaiter { repeatable: session.is_some(), ..RequestWaiter::new(now, link, request_id) };
                 let session = session.unwrap_or_else(|| self.make_session(now));
-                self.put_control(now, within(session), principal, asker, Asked::Open { agents, active });
+                self.put_control(now, within(session), principal, waiter, ControlRequest::Open { agents, active });
             }
-            LinkCommand::Close { request_id, session } => plain(self, request_id, session, Asked::Close),
-            LinkCommand::ChangeMembers { request_id, session, request: wish } => {
-                plain(self, request_id, session, wish.into())
+            LinkCommand::Close { request_id, session } => plain(self, request_id, session, ControlRequest::Close),
+            LinkCommand::ChangeMembers { request_id, session, request } => {
+                plain(self, request_id, session, request.into())
             }
             LinkCommand::DecideHandover { request_id, session, handover_id, confirm } => {
-                plain(self, request_id, session, Asked::Handover { handover_id, confirm });
+                plain(self, request_id, session, ControlRequest::Handover { handover_id, confirm });
             }
             LinkCommand::Cancel { request_id, target, wants_receipt: receipt } => {
                 let (session, run_id) = match target {
                     CancelTarget::Run(run_id) => (run_id.session(), Some(run_id)),
                     CancelTarget::Session(session) => (session, None),
                 };
-                let asker = RequestWaiter { wants_receipt: receipt, ..RequestWaiter::new(now, link, request_id) };
-                self.put_control(now, within(session), principal, asker, Asked::Cancel { run_id });
+                let waiter = RequestWaiter { wants_receipt: receipt, ..RequestWaiter::new(now, link, request_id) };
+                self.put_control(now, within(session), principal, waiter, ControlRequest::Cancel { run_id });
             }
         }
     }
@@ -210,24 +210,31 @@ impl Switchboard {
             let early = AcceptedTurn { request_id, session, run_id, message_id, duplicate: false };
             self.notify(link, Notification::TurnAccepted(Box::new(early)));
         }
-        let asker = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, ask.request_id) };
-        self.put_request(now, ask_key, key, principal, asker, RequestPayload::Input(input));
+        let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, ask.request_id) };
+        self.put_request(now, ask_key, key, principal, waiter, RequestPayload::Input(input));
     }
 
-    fn put_control(&mut self, now: Now, key: SessionKey, principal: Principal, asker: RequestWaiter, what: Asked) {
-        let name = if let Asked::Cancel { run_id: Some(run_id) } = &what {
+    fn put_control(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        principal: Principal,
+        waiter: RequestWaiter,
+        what: ControlRequest,
+    ) {
+        let name = if let ControlRequest::Cancel { run_id: Some(run_id) } = &what {
             format!("cancel:{run_id}")
         } else {
             EventId::new(now.store, self.rng.next_u128()).to_string()
         };
         let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
-        let create = matches!(what, Asked::Open { .. });
+        let create = matches!(what, ControlRequest::Open { .. });
         let user = principal.user.clone();
-        let request_id = asker.request_id.clone();
+        let request_id = waiter.request_id.clone();
         let control = ControlEntry { id: id.clone(), user, request_id, what };
         let what = RequestPayload::Control { control: Arc::new(control), create };
         let ask_key = RequestKey::Control(id, principal.clone());
-        self.put_request(now, ask_key, key, principal, asker, what);
+        self.put_request(now, ask_key, key, principal, waiter, what);
     }
 
     fn put_request(
@@ -236,7 +243,7 @@ impl Switchboard {
         ask_key: RequestKey,
         key: SessionKey,
         principal: Principal,
-        asker: RequestWaiter,
+        waiter: RequestWaiter,
         what: RequestPayload,
     ) {
         let makes_work = matches!(&what, RequestPayload::Input(_) | RequestPayload::Control { create: true, .. });
@@ -244,25 +251,25 @@ impl Switchboard {
             && !self.requests.contains_key(&ask_key)
             && let Err(refusal) = self.check_sessions(&key, &principal)
         {
-            return self.refuse(asker.link, asker.request_id, Some(key.session), None, refusal);
+            return self.refuse(waiter.link, waiter.request_id, Some(key.session), None, refusal);
         }
-        if let Some(there) = self.links.get_mut(asker.link) {
+        if let Some(there) = self.links.get_mut(waiter.link) {
             there.requests.insert(ask_key.clone());
         }
         if let Some(ask) = self.requests.get_mut(&ask_key) {
-            ask.waiters.push(asker);
+            ask.waiters.push(waiter);
         } else {
             let owner = OwnershipSnapshot::default();
             let place = None;
             self.requests_by_session.entry(key.clone()).or_default().insert(ask_key.clone());
-            let askers = vec![asker];
+            let waiters = vec![waiter];
             let in_hand = false;
             let doubt = None;
             let ask = PendingRequest {
                 key,
                 principal,
                 payload: what,
-                waiters: askers,
+                waiters,
                 owner,
                 place,
                 offers: 0,
@@ -372,14 +379,14 @@ impl Switchboard {
         let Some(ask) = self.requests.get_mut(ask_key) else { return };
         let RequestPayload::Input(input) = ask.payload.clone() else { return };
         let key = ask.key.clone();
-        let untold: Vec<_> = ask.waiters.iter_mut().filter(|asker| !asker.answered).collect();
-        let mut told = Vec::new();
-        for asker in untold {
-            asker.answered = true;
-            self.stats.accept_durations.record(now.mono - asker.since);
-            told.push((asker.link, asker.request_id.clone()));
+        let unanswered: Vec<_> = ask.waiters.iter_mut().filter(|waiter| !waiter.answered).collect();
+        let mut answered_links = Vec::new();
+        for waiter in unanswered {
+            waiter.answered = true;
+            self.stats.accept_durations.record(now.mono - waiter.since);
+            answered_links.push((waiter.link, waiter.request_id.clone()));
         }
-        for (link, request_id) in told {
+        for (link, request_id) in answered_links {
             self.notify_turn_accepted(link, &key, &input, request_id, accepted.duplicate);
             self.subscribe_sender(&key, link, &input.run_id, accepted.tail);
         }
@@ -413,7 +420,7 @@ impl Switchboard {
             self.remove_request(ask_key);
         } else if let Some(holder) = accepted.owner.holder {
             match accepted.offer_receivers {
-                Some(heard) => self.record_store_offer(now, ask_key, holder.node, heard),
+                Some(receivers) => self.record_store_offer(now, ask_key, holder.node, receivers),
                 None => self.send_offer(now, ask_key),
             }
         } else {

@@ -8,7 +8,7 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::session::{AttemptPermit, Input as Told};
+use turnway_core::session::{AttemptPermit, Input as RuntimeInput};
 use turnway_core::share::queue::FairQueue;
 use turnway_core::share::{Account, Ledger, ShareBound, Shares};
 use turnway_core::time::Now;
@@ -148,7 +148,7 @@ impl ResourceLedgers {
         self.end_permit(key, &mut owned.permit);
         if self.waiting.is_empty() && self.try_take(&account, applicant.bytes) {
             owned.permit = PermitState::Granted(account, applicant.bytes);
-            owned.runtime.handle_input(now, Told::PermitGranted);
+            owned.runtime.handle_input(now, RuntimeInput::PermitGranted);
             return true;
         }
         self.waiting.push(&account, (key.clone(), applicant.bytes));
@@ -200,7 +200,7 @@ impl Switchboard {
                     continue;
                 };
                 owned.permit = PermitState::Granted(account, bytes);
-                owned.runtime.handle_input(now, Told::PermitGranted);
+                owned.runtime.handle_input(now, RuntimeInput::PermitGranted);
                 self.drive_runtime(now, &key);
             }
         }

@@ -6,7 +6,7 @@ use super::owned_session::SessionOwnership;
 use turnway_core::id::{AgentId, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::member::{Member, SessionTask, SessionTaskResult};
-use turnway_core::session::Input as Told;
+use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Now;
 
@@ -27,17 +27,17 @@ fn member_name(key: &SessionKey, agent: &AgentId) -> String {
 
 impl Switchboard {
     /// Starts a task; a repetition of a running task has no effect.
-    pub(super) fn start_task(&mut self, now: Now, key: &SessionKey, errand: SessionTask) {
-        if errand.record_to_keep.is_none() && self.is_unknown(&errand.agent_id) {
+    pub(super) fn start_task(&mut self, now: Now, key: &SessionKey, task: SessionTask) {
+        if task.record_to_keep.is_none() && self.is_unknown(&task.agent_id) {
             return self.deliver_receipt(
                 now,
                 key,
-                &errand,
+                &task,
                 SessionTaskResult::Failed("the agent is not configured on this node".to_owned()),
             );
         }
-        let name = member_name(key, &errand.agent_id);
-        self.session_tasks.insert(name.clone(), RunningTask { key: key.clone(), task: errand });
+        let name = member_name(key, &task.agent_id);
+        self.session_tasks.insert(name.clone(), RunningTask { key: key.clone(), task });
         self.push_store_op(Op::Get { name });
     }
 
@@ -78,21 +78,21 @@ impl Switchboard {
 
     /// Returns whether the session here still waits for the task.
     fn is_wanted(&self, name: &str) -> bool {
-        let Some(RunningTask { key, task: errand }) = self.session_tasks.get(name) else { return false };
+        let Some(RunningTask { key, task }) = self.session_tasks.get(name) else { return false };
         let state = self.owned_sessions.get(key).and_then(SessionOwnership::owned).map(|owned| owned.runtime.state());
-        let change = state.and_then(|state| state.changes.get(&errand.agent_id));
-        change.is_some_and(|change| change.tx_id == errand.tx_id)
+        let change = state.and_then(|state| state.changes.get(&task.agent_id));
+        change.is_some_and(|change| change.tx_id == task.tx_id)
     }
 
     fn finish_task(&mut self, now: Now, name: &str, receipt: SessionTaskResult) {
-        if let Some(RunningTask { key, task: errand }) = self.session_tasks.remove(name) {
-            self.deliver_receipt(now, &key, &errand, receipt);
+        if let Some(RunningTask { key, task }) = self.session_tasks.remove(name) {
+            self.deliver_receipt(now, &key, &task, receipt);
         }
     }
 
-    fn deliver_receipt(&mut self, now: Now, key: &SessionKey, errand: &SessionTask, receipt: SessionTaskResult) {
+    fn deliver_receipt(&mut self, now: Now, key: &SessionKey, task: &SessionTask, receipt: SessionTaskResult) {
         if let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) {
-            owned.runtime.handle_input(now, Told::TaskResult { tx_id: errand.tx_id, receipt });
+            owned.runtime.handle_input(now, RuntimeInput::TaskResult { tx_id: task.tx_id, receipt });
         }
         self.drive_runtime(now, key);
     }

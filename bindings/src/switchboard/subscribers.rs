@@ -31,11 +31,11 @@ impl Switchboard {
                 continue;
             };
             let end = owned.tail();
-            if let Some(ear) = owned.subscribers.get_mut(&from)
+            if let Some(subscriber) = owned.subscribers.get_mut(&from)
                 && (*at == end || at.seq < end.seq)
             {
-                ear.acked = ear.acked.max(at.seq);
-                ear.unanswered_digests = 0;
+                subscriber.acked = subscriber.acked.max(at.seq);
+                subscriber.unanswered_digests = 0;
             }
             self.drive_runtime(now, key);
         }
@@ -44,10 +44,10 @@ impl Switchboard {
     /// Checks whether a node is alive: reads its lease, and remembers when the doubt about its subscriptions began.
     pub(super) fn check_lease(&mut self, now: Now, node: NodeId) {
         for owned in self.owned_sessions.values_mut().filter_map(SessionOwnership::owned_mut) {
-            if let Some(ear) = owned.subscribers.get_mut(&node)
-                && ear.checked.is_none_or(|(stamp, _)| stamp != ear.stamp)
+            if let Some(subscriber) = owned.subscribers.get_mut(&node)
+                && subscriber.checked.is_none_or(|(stamp, _)| stamp != subscriber.stamp)
             {
-                ear.checked = Some((ear.stamp, now.mono));
+                subscriber.checked = Some((subscriber.stamp, now.mono));
             }
         }
         self.push_store_op(Op::Lease { node, sent: now.mono });
@@ -57,13 +57,13 @@ impl Switchboard {
     /// subscription. An earlier check says nothing about a node that has since returned.
     pub(super) fn remove_subscriber(&mut self, now: Now, node: NodeId, sent: Mono) {
         let mut struck = Vec::new();
-        for (key, seat) in &mut self.owned_sessions {
-            let Some(owned) = seat.owned_mut() else { continue };
-            let gone = owned.subscribers.get(&node).filter(|ear| {
-                let doubted = ear.checked.filter(|(stamp, _)| *stamp == ear.stamp);
+        for (key, ownership) in &mut self.owned_sessions {
+            let Some(owned) = ownership.owned_mut() else { continue };
+            let gone = owned.subscribers.get(&node).filter(|subscriber| {
+                let doubted = subscriber.checked.filter(|(stamp, _)| *stamp == subscriber.stamp);
                 doubted.is_some_and(|(_, since)| since <= sent) || planted(Mutant::PruneUnheard)
             });
-            if let Some(stamp) = gone.map(|ear| ear.stamp) {
+            if let Some(stamp) = gone.map(|subscriber| subscriber.stamp) {
                 owned.subscribers.remove(&node);
                 struck.push((key.clone(), stamp));
             }
@@ -111,28 +111,30 @@ impl Switchboard {
     pub(super) fn send_tail_digests(&mut self, now: Now) {
         let me = self.me;
         let kept = planted(Mutant::IdleKept);
-        let mut mail: BTreeMap<NodeId, Vec<(SessionKey, Cursor)>> = BTreeMap::new();
+        let mut digests: BTreeMap<NodeId, Vec<(SessionKey, Cursor)>> = BTreeMap::new();
         let mut silent = BTreeSet::new();
-        for (key, seat) in &mut self.owned_sessions {
-            let Some(owned) = seat.owned_mut() else { continue };
+        for (key, ownership) in &mut self.owned_sessions {
+            let Some(owned) = ownership.owned_mut() else { continue };
             let end = owned.tail();
-            for (node, ear) in
-                owned.subscribers.iter_mut().filter(|(node, ear)| **node != me && (kept || ear.acked < end.seq))
+            for (node, subscriber) in owned
+                .subscribers
+                .iter_mut()
+                .filter(|(node, subscriber)| **node != me && (kept || subscriber.acked < end.seq))
             {
-                mail.entry(*node).or_default().push((key.clone(), end));
-                ear.unanswered_digests += 1;
-                if ear.unanswered_digests.is_multiple_of(5) {
+                digests.entry(*node).or_default().push((key.clone(), end));
+                subscriber.unanswered_digests += 1;
+                if subscriber.unanswered_digests.is_multiple_of(5) {
                     silent.insert(*node);
                 }
             }
         }
-        if !mail.is_empty() {
+        if !digests.is_empty() {
             self.timers.set(Timer::TailDigest, now.mono + self.digest_waits().1);
         }
         for node in silent {
             self.check_lease(now, node);
         }
-        for (node, logs) in mail {
+        for (node, logs) in digests {
             self.send_peer(now, node, PeerMessage::TailDigest { logs });
         }
     }

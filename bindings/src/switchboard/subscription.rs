@@ -93,10 +93,10 @@ pub(super) enum ShowOutcome {
 }
 
 impl Subscription {
-    pub(super) fn joining(asked: Option<(Seq, Option<Epoch>)>) -> Self {
+    pub(super) fn joining(requested_cursor: Option<(Seq, Option<Epoch>)>) -> Self {
         Self {
             cursor: Cursor::default(),
-            mode: SubscriptionMode::Joining { requested_cursor: asked },
+            mode: SubscriptionMode::Joining { requested_cursor },
             view_number: 0,
             text_search_pending: false,
             hold_until_run: None,
@@ -144,14 +144,14 @@ impl Subscription {
                 self.texts.shrink_if_empty();
             }
         }
-        let asked = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));
+        let requested = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));
         let silent = matches!(entry.fact, Fact::Run(RunFact::TextDelta { .. } | RunFact::AgentDone { .. }));
-        if asked || !silent {
+        if requested || !silent {
             post.stats.facts_shown += 1;
             let is_operator = post.links.get(link).is_some_and(|there| there.principal.operator);
             let entry = if is_operator { Arc::clone(entry) } else { entry.for_users() };
             let session = key.session.clone();
-            let note = Notification::Fact { session, seq: at.seq, epoch: at.epoch, entry, requested: asked };
+            let note = Notification::Fact { session, seq: at.seq, epoch: at.epoch, entry, requested };
             post.links.notify(post.outbox, link, note);
         }
         ShowOutcome::Done
@@ -236,9 +236,9 @@ impl Subscription {
         run_id: &RunId,
         printed: &ProcessOutput,
     ) {
-        let asked =
+        let is_requested =
             self.hold_until_run.is_none() && self.types.iter().any(|pattern| pattern.matches(PROCESS_OUTPUT_TYPE));
-        if asked && !post.links.is_full(link, key) {
+        if is_requested && !post.links.is_full(link, key) {
             let session = key.session.clone();
             let run_id = run_id.clone();
             let printed = Box::new(printed.clone());

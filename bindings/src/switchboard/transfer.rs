@@ -25,15 +25,15 @@ impl Switchboard {
             .get(key)
             .and_then(SessionOwnership::owned)
             .is_some_and(|owned| owned.runtime.has_work());
-        let heir = if leaves && has_work { self.pick_successor() } else { None };
-        let Some(heir) = heir else { return self.release_session(key) };
+        let successor = if leaves && has_work { self.pick_successor() } else { None };
+        let Some(successor) = successor else { return self.release_session(key) };
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             return;
         };
-        (owned.releasing, owned.lingering, owned.successor) = (true, false, Some(heir));
+        (owned.releasing, owned.lingering, owned.successor) = (true, false, Some(successor));
         let epoch = owned.epoch();
         self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_TIMEOUT);
-        self.send_peer(now, heir, PeerMessage::Reserve { key: key.clone(), epoch });
+        self.send_peer(now, successor, PeerMessage::Reserve { key: key.clone(), epoch });
     }
 
     fn release_session(&mut self, key: &SessionKey) {

@@ -14,12 +14,12 @@ use turnway_core::time::Now;
 // === impl ToolExecutor ===
 
 impl ToolExecutor {
-    pub(super) fn handle_message(&mut self, now: Now, gate: GatewayIndex, told: GatewayMessage) {
-        match told {
-            GatewayMessage::Execute(asked) => {
-                self.owner_gateways.insert(asked.action_id, gate);
-                self.execute(now, gate, &asked);
-                self.drop_owner_if_unknown(asked.action_id);
+    pub(super) fn handle_message(&mut self, now: Now, gate: GatewayIndex, message: GatewayMessage) {
+        match message {
+            GatewayMessage::Execute(request) => {
+                self.owner_gateways.insert(request.action_id, gate);
+                self.execute(now, gate, &request);
+                self.drop_owner_if_unknown(request.action_id);
             }
             GatewayMessage::Signal { action_id } if self.is_known(&action_id) => {
                 self.stop(now, action_id.id, ProcessStopCause::Canceled);
@@ -47,21 +47,21 @@ impl ToolExecutor {
     }
 
     /// Performs a requested action; a known action is not repeated, its state is reported instead (EV-N5, EV-N6).
-    fn execute(&mut self, now: Now, gate: GatewayIndex, asked: &ExecuteMessage) {
-        let id = asked.action_id;
-        let name = QualifiedAction::of(asked.session.key(), id);
+    fn execute(&mut self, now: Now, gate: GatewayIndex, request: &ExecuteMessage) {
+        let id = request.action_id;
+        let name = QualifiedAction::of(request.session.key(), id);
         if self.is_known(&name) {
             return self.report_state(now, gate, id);
         }
-        let age = Duration::from_millis(asked.ts.0.saturating_sub(created_at(id)));
+        let age = Duration::from_millis(request.ts.0.saturating_sub(created_at(id)));
         let refused = if self.actions.contains_key(&id) {
             ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the action id is in use by another session")
         } else if age > limits::TOOL_EXECUTOR_REQUEST_AGE_MAX {
             ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the request is too old to be started")
-        } else if !self.has_room(asked.ts.0) {
+        } else if !self.has_room(request.ts.0) {
             ToolOutcome::failure("busy", "too many actions in a short time; try again later")
         } else {
-            return self.begin(now, asked);
+            return self.begin(now, request);
         };
         self.push_output(Output::Send(gate, messages::result(now.store, &name, &refused)));
     }

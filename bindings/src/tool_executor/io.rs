@@ -19,7 +19,7 @@ pub enum Input {
     Closed(GatewayIndex),
     /// A message from a gateway.
     Received(GatewayIndex, GatewayMessage),
-    /// The process of an [`ProcessOutputPayload::Spawn`] is running.
+    /// The process of an [`Output::Spawn`] is running.
     Spawned {
         action_id: EventId,
         /// The system's process id.
@@ -44,8 +44,8 @@ pub enum Input {
     Shutdown(Duration),
 }
 
-/// An output of the tool executor. Outputs are performed in order: an output after an [`ProcessOutputPayload::JournalRecord`] waits
-/// until the record is durable.
+/// An output of the tool executor. Outputs are performed in order: an output after an [`Output::Record`] waits until
+/// the record is durable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Kill the remaining processes of these actions, which an earlier instance of the runner had started.

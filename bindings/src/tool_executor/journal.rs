@@ -52,7 +52,7 @@ pub struct ToolOutcome {
     pub error: Option<ToolError>,
 }
 
-// === impl Record ===
+// === impl JournalRecord ===
 
 impl TryFrom<JournalLine> for JournalRecord {
     type Error = &'static str;
@@ -67,7 +67,7 @@ impl TryFrom<JournalLine> for JournalRecord {
     }
 }
 
-// === impl Outcome ===
+// === impl ToolOutcome ===
 
 impl ToolOutcome {
     /// Creates a success.

@@ -236,20 +236,20 @@ impl ToolExecutor {
         let Some(KnownAction { state: ActionState::Running(process), .. }) = self.actions.get_mut(&id) else {
             return;
         };
-        let mut told = Vec::new();
-        let throttled = process.print(now.mono, stream, bytes, &mut told);
+        let mut pieces = Vec::new();
+        let throttled = process.print(now.mono, stream, bytes, &mut pieces);
         self.timers.set_or_clear(ExecutorTimer::Flush(id, stream), process.flush_deadline(stream));
-        self.send_output(now, id, stream, (told, throttled));
+        self.send_output(now, id, stream, (pieces, throttled));
     }
 
     fn flush(&mut self, now: Now, id: EventId, stream: OutputStream, last: bool) {
         let Some(KnownAction { state: ActionState::Running(process), .. }) = self.actions.get_mut(&id) else {
             return;
         };
-        let mut told = Vec::new();
-        let throttled = process.flush(now.mono, stream, last, &mut told);
+        let mut pieces = Vec::new();
+        let throttled = process.flush(now.mono, stream, last, &mut pieces);
         self.timers.set_or_clear(ExecutorTimer::Flush(id, stream), process.flush_deadline(stream).filter(|_| !last));
-        self.send_output(now, id, stream, (told, throttled));
+        self.send_output(now, id, stream, (pieces, throttled));
     }
 
     fn send_output(
@@ -257,12 +257,12 @@ impl ToolExecutor {
         now: Now,
         id: EventId,
         stream: OutputStream,
-        told: (Vec<super::output_buffer::OutputPiece>, bool),
+        pieces: (Vec<super::output_buffer::OutputPiece>, bool),
     ) {
-        let (told, throttled) = told;
+        let (pieces, throttled) = pieces;
         let Some(gate) = self.owner_gateway(id) else { return };
         let name = self.qualified_id(id);
-        for piece in told {
+        for piece in pieces {
             self.outputs.push_back(Output::SendIfRoom(gate, messages::chunk(now.store, &name, stream.name(), &piece)));
         }
         if throttled {
@@ -298,8 +298,8 @@ impl ToolExecutor {
     fn check_finished(&mut self) {
         let read = self.gateways.values().all(|unread| unread.sent.is_empty() && unread.awaiting_pong.is_empty());
         // Results for gateways that are not connected will be sent by the next instance.
-        let told = read && !self.unsent_results.iter().any(|id| self.has_receiver(*id));
-        if self.shutting_down && !self.finished && told && self.process_count() == 0 {
+        let is_delivered = read && !self.unsent_results.iter().any(|id| self.has_receiver(*id));
+        if self.shutting_down && !self.finished && is_delivered && self.process_count() == 0 {
             self.finished = true;
             self.timers.clear(&ExecutorTimer::Leave);
             self.outputs.push_back(Output::Finished);
@@ -319,7 +319,7 @@ impl Machine for ToolExecutor {
                 self.send_results(now);
             }
             Input::Closed(gate) => self.gateway_closed(gate),
-            Input::Received(gate, told) => self.handle_message(now, gate, told),
+            Input::Received(gate, message) => self.handle_message(now, gate, message),
             Input::Spawned { action_id, pid } => self.handle_spawned(now, action_id, pid),
             Input::Failed { action_id, why } => self.handle_exit(now, action_id, Err(why)),
             Input::Printed { action_id, stream, bytes } => self.handle_output(now, action_id, stream, &bytes),

@@ -215,12 +215,12 @@ mod tests {
             FromRunner::Invoked { action_id: id().into(), pid: None }
         );
         let outcome = ToolOutcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
-        let (said, _) = read(&result(Millis(1), &id().into(), &outcome));
+        let (message, _) = read(&result(Millis(1), &id().into(), &outcome));
         let ToolOutcome { ok, result, error } = outcome;
-        assert_eq!(said, FromRunner::Result { action_id: id().into(), ok, result, error });
+        assert_eq!(message, FromRunner::Result { action_id: id().into(), ok, result, error });
         let piece = OutputPiece { offset: 3, data: "hi".to_owned(), encoding: OutputEncoding::Utf8, truncated: true };
-        let (said, body) = read(&chunk(Millis(1), &id().into(), "stdout", &piece));
-        let FromRunner::Chunk { printed, session: None } = said else { panic!("a chunk") };
+        let (message, body) = read(&chunk(Millis(1), &id().into(), "stdout", &piece));
+        let FromRunner::Chunk { printed, session: None } = message else { panic!("a chunk") };
         assert_eq!((printed.action_id, printed.stream, printed.offset), (id(), OutputStream::Stdout, 3));
         assert_eq!((printed.data.reveal(), printed.truncated), ("hi", true));
         assert_eq!((&body["offset"], &body["data"], &body["truncated"]), (&json!(3), &json!("hi"), &json!(true)));

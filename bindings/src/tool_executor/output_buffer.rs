@@ -41,8 +41,8 @@ pub struct OutputBuffer {
 // === impl OutputBuffer ===
 
 impl OutputBuffer {
-    /// Adds output. Complete pieces are appended to `told`.
-    pub fn push(&mut self, now: Mono, mut bytes: &[u8], pace: &mut OutputRate, told: &mut Vec<OutputPiece>) {
+    /// Adds output. Complete pieces are appended to `pieces`.
+    pub fn push(&mut self, now: Mono, mut bytes: &[u8], pace: &mut OutputRate, pieces: &mut Vec<OutputPiece>) {
         let keep = &bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..];
         self.tail.extend(keep);
         self.tail.drain(..self.tail.len().saturating_sub(OUTPUT_TAIL_BYTES));
@@ -51,7 +51,7 @@ impl OutputBuffer {
             self.pending.extend_from_slice(part);
             bytes = rest;
             if self.pending.len() == OUTPUT_CHUNK_BYTES_MAX {
-                self.emit(now, false, pace, told);
+                self.emit(now, false, pace, pieces);
             }
         }
         if self.flush_at.is_none() && !self.pending.is_empty() {
@@ -60,19 +60,19 @@ impl OutputBuffer {
     }
 
     /// Emits pending output if its wait has expired.
-    pub fn flush(&mut self, now: Mono, pace: &mut OutputRate, told: &mut Vec<OutputPiece>) {
+    pub fn flush(&mut self, now: Mono, pace: &mut OutputRate, pieces: &mut Vec<OutputPiece>) {
         if self.flush_at.is_some_and(|due| due <= now) {
-            self.emit(now, false, pace, told);
+            self.emit(now, false, pace, pieces);
         }
     }
 
     /// Ends the stream. If the last output was dropped, an empty piece reports that.
-    pub fn finish(&mut self, now: Mono, pace: &mut OutputRate, told: &mut Vec<OutputPiece>) {
-        self.emit(now, true, pace, told);
+    pub fn finish(&mut self, now: Mono, pace: &mut OutputRate, pieces: &mut Vec<OutputPiece>) {
+        self.emit(now, true, pace, pieces);
         if std::mem::take(&mut self.gap) {
             let data = String::new();
             let encoding = OutputEncoding::Utf8;
-            told.push(OutputPiece { offset: self.offset, data, encoding, truncated: true });
+            pieces.push(OutputPiece { offset: self.offset, data, encoding, truncated: true });
         }
     }
 
@@ -110,12 +110,12 @@ impl OutputBuffer {
     }
 
     /// Emits pending output in pieces that fit a message.
-    fn emit(&mut self, now: Mono, last: bool, pace: &mut OutputRate, told: &mut Vec<OutputPiece>) {
+    fn emit(&mut self, now: Mono, last: bool, pace: &mut OutputRate, pieces: &mut Vec<OutputPiece>) {
         self.flush_at = None;
-        while self.emit_one(now, last, pace, told) {}
+        while self.emit_one(now, last, pace, pieces) {}
     }
 
-    fn emit_one(&mut self, now: Mono, last: bool, pace: &mut OutputRate, told: &mut Vec<OutputPiece>) -> bool {
+    fn emit_one(&mut self, now: Mono, last: bool, pace: &mut OutputRate, pieces: &mut Vec<OutputPiece>) -> bool {
         // An incomplete last character waits for its remaining bytes.
         let whole = self.pending.len() - if last { 0 } else { incomplete_suffix(&self.pending) };
         let (end, encoding) = match std::str::from_utf8(&self.pending[..whole]) {
@@ -137,7 +137,7 @@ impl OutputBuffer {
             OutputEncoding::Utf8 => String::from_utf8_lossy(&piece).into_owned(),
             OutputEncoding::Base64 => STANDARD.encode(&piece),
         };
-        told.push(OutputPiece { offset, data, encoding, truncated: std::mem::take(&mut self.gap) });
+        pieces.push(OutputPiece { offset, data, encoding, truncated: std::mem::take(&mut self.gap) });
         true
     }
 }
@@ -172,107 +172,107 @@ mod tests {
     /// Covers: LN-EV7.
     #[test]
     fn small_output_is_batched_and_large_output_split() {
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
-        spool.push(at(0), b"a", &mut pace, &mut told);
-        spool.push(at(10), b"b", &mut pace, &mut told);
-        assert_eq!((told.len(), spool.flush_deadline()), (0, Some(at(50))));
-        spool.flush(at(49), &mut pace, &mut told);
-        spool.flush(at(50), &mut pace, &mut told);
-        assert_eq!((told[0].data.as_str(), told[0].offset, spool.flush_deadline()), ("ab", 0, None));
-        spool.push(at(60), &[b'x'; 40_000], &mut pace, &mut told);
-        let sizes: Vec<usize> = told.iter().map(|piece| piece.data.len()).collect();
+        let mut pieces = Vec::new();
+        buffer.push(at(0), b"a", &mut pace, &mut pieces);
+        buffer.push(at(10), b"b", &mut pace, &mut pieces);
+        assert_eq!((pieces.len(), buffer.flush_deadline()), (0, Some(at(50))));
+        buffer.flush(at(49), &mut pace, &mut pieces);
+        buffer.flush(at(50), &mut pace, &mut pieces);
+        assert_eq!((pieces[0].data.as_str(), pieces[0].offset, buffer.flush_deadline()), ("ab", 0, None));
+        buffer.push(at(60), &[b'x'; 40_000], &mut pace, &mut pieces);
+        let sizes: Vec<usize> = pieces.iter().map(|piece| piece.data.len()).collect();
         assert_eq!(sizes, [2, 16_384, 16_384]);
-        spool.finish(at(61), &mut pace, &mut told);
-        assert_eq!((told[3].offset, told[3].data.len(), spool.bytes()), (32_770, 7232, 40_002));
-        assert!(told.iter().all(|piece| !piece.truncated) && !spool.has_dropped());
+        buffer.finish(at(61), &mut pace, &mut pieces);
+        assert_eq!((pieces[3].offset, pieces[3].data.len(), buffer.bytes()), (32_770, 7232, 40_002));
+        assert!(pieces.iter().all(|piece| !piece.truncated) && !buffer.has_dropped());
     }
 
     /// Covers: LN-EV8.
     #[test]
     fn output_over_the_limit_is_dropped_and_marked() {
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
+        let mut pieces = Vec::new();
         for ms in 0..2000 {
-            spool.push(at(ms), &[b'x'; 4096], &mut pace, &mut told);
+            buffer.push(at(ms), &[b'x'; 4096], &mut pace, &mut pieces);
         }
-        let carried: usize = told.iter().map(|piece| piece.data.len()).sum();
+        let carried: usize = pieces.iter().map(|piece| piece.data.len()).sum();
         assert!((500_000..800_000).contains(&carried), "{carried} in 2 s and what may come at once");
-        for pair in told.windows(2) {
+        for pair in pieces.windows(2) {
             let end = pair[0].offset + pair[0].data.len() as u64;
             assert_eq!(pair[1].truncated, pair[1].offset != end);
         }
-        assert!(spool.has_dropped() && spool.bytes() == 2000 * 4096);
-        told.clear();
-        spool.finish(at(2000), &mut pace, &mut told);
-        let end = told.last().expect("an end");
-        assert!(end.truncated && end.offset + end.data.len() as u64 == spool.bytes());
+        assert!(buffer.has_dropped() && buffer.bytes() == 2000 * 4096);
+        pieces.clear();
+        buffer.finish(at(2000), &mut pace, &mut pieces);
+        let end = pieces.last().expect("an end");
+        assert!(end.truncated && end.offset + end.data.len() as u64 == buffer.bytes());
     }
 
     /// Covers: LN-EV7.
     #[test]
     fn characters_stay_whole_and_other_bytes_are_encoded() {
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
+        let mut pieces = Vec::new();
         let letters = "ä".repeat(10_000);
-        spool.push(at(0), b"x", &mut pace, &mut told);
-        spool.push(at(0), letters.as_bytes(), &mut pace, &mut told);
-        spool.finish(at(1), &mut pace, &mut told);
-        let text: String = told.iter().map(|piece| piece.data.as_str()).collect();
+        buffer.push(at(0), b"x", &mut pace, &mut pieces);
+        buffer.push(at(0), letters.as_bytes(), &mut pace, &mut pieces);
+        buffer.finish(at(1), &mut pace, &mut pieces);
+        let text: String = pieces.iter().map(|piece| piece.data.as_str()).collect();
         assert_eq!(text, format!("x{letters}"));
-        assert!(told.iter().all(|piece| piece.encoding == OutputEncoding::Utf8 && piece.data.len() <= 16_384));
-        told.clear();
-        spool.push(at(2), &[0xff, 0, b'a'], &mut pace, &mut told);
-        spool.flush(at(52), &mut pace, &mut told);
-        assert_eq!((told[0].encoding, told[0].data.as_str()), (OutputEncoding::Base64, "/wBh"));
+        assert!(pieces.iter().all(|piece| piece.encoding == OutputEncoding::Utf8 && piece.data.len() <= 16_384));
+        pieces.clear();
+        buffer.push(at(2), &[0xff, 0, b'a'], &mut pace, &mut pieces);
+        buffer.flush(at(52), &mut pace, &mut pieces);
+        assert_eq!((pieces[0].encoding, pieces[0].data.as_str()), (OutputEncoding::Base64, "/wBh"));
         // An incomplete character at the end is not text.
-        spool.push(at(60), &[0xc3], &mut pace, &mut told);
-        spool.flush(at(110), &mut pace, &mut told);
-        assert_eq!((told.len(), spool.flush_deadline()), (1, None));
-        spool.finish(at(111), &mut pace, &mut told);
-        assert_eq!(told[1].encoding, OutputEncoding::Base64);
+        buffer.push(at(60), &[0xc3], &mut pace, &mut pieces);
+        buffer.flush(at(110), &mut pace, &mut pieces);
+        assert_eq!((pieces.len(), buffer.flush_deadline()), (1, None));
+        buffer.finish(at(111), &mut pace, &mut pieces);
+        assert_eq!(pieces[1].encoding, OutputEncoding::Base64);
     }
 
     #[test]
     fn output_tail_is_kept_and_fits_a_result() {
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
-        spool.push(at(0), &[b'a'; 10_000], &mut pace, &mut told);
-        spool.push(at(0), b"the end", &mut pace, &mut told);
-        assert!(spool.tail(true).ends_with("aathe end") && spool.tail(true).len() == OUTPUT_TAIL_BYTES);
-        spool.push(at(0), &[1; 5000], &mut pace, &mut told);
-        let written = serde_json::to_string(&spool.tail(true)).expect("a text").len();
+        let mut pieces = Vec::new();
+        buffer.push(at(0), &[b'a'; 10_000], &mut pace, &mut pieces);
+        buffer.push(at(0), b"the end", &mut pace, &mut pieces);
+        assert!(buffer.tail(true).ends_with("aathe end") && buffer.tail(true).len() == OUTPUT_TAIL_BYTES);
+        buffer.push(at(0), &[1; 5000], &mut pace, &mut pieces);
+        let written = serde_json::to_string(&buffer.tail(true)).expect("a text").len();
         assert!((6000..=OUTPUT_TAIL_JSON_BYTES_MAX + 2).contains(&written), "{written}");
     }
 
     /// Covers: EV-E4, issue 23 A4.
     #[test]
     fn output_tail_starts_at_a_character_boundary() {
-        for letter in ["é", "世", "\u{1F600}"] {
-            for before in 0..letter.len() {
-                let mut spool = OutputBuffer::default();
+        for character in ["é", "世", "\u{1F600}"] {
+            for before in 0..character.len() {
+                let mut buffer = OutputBuffer::default();
                 let mut pace = OutputRate::default();
-                let mut told = Vec::new();
-                let text = format!("{}{}end", "x".repeat(before), letter.repeat(5000));
-                spool.push(at(0), text.as_bytes(), &mut pace, &mut told);
-                let tail = spool.tail(true);
-                assert!(text.ends_with(&tail) && tail.len() <= OUTPUT_TAIL_BYTES, "{letter} {before}");
-                assert!(tail.len() > OUTPUT_TAIL_BYTES - letter.len());
+                let mut pieces = Vec::new();
+                let text = format!("{}{}end", "x".repeat(before), character.repeat(5000));
+                buffer.push(at(0), text.as_bytes(), &mut pace, &mut pieces);
+                let tail = buffer.tail(true);
+                assert!(text.ends_with(&tail) && tail.len() <= OUTPUT_TAIL_BYTES, "{character} {before}");
+                assert!(tail.len() > OUTPUT_TAIL_BYTES - character.len());
                 // An incomplete character is omitted while more bytes may follow.
-                spool.push(at(0), &letter.as_bytes()[..1], &mut pace, &mut told);
-                assert!(spool.tail(false).ends_with("end") && spool.tail(true).ends_with("end\u{FFFD}"));
+                buffer.push(at(0), &character.as_bytes()[..1], &mut pace, &mut pieces);
+                assert!(buffer.tail(false).ends_with("end") && buffer.tail(true).ends_with("end\u{FFFD}"));
             }
         }
         // Invalid UTF-8 is shown as U+FFFD and respects the same size limit.
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
-        spool.push(at(0), &[0xff; 10_000], &mut pace, &mut told);
-        assert!(spool.tail(true).len() <= OUTPUT_TAIL_BYTES && spool.tail(true).chars().all(|c| c == '\u{FFFD}'));
+        let mut pieces = Vec::new();
+        buffer.push(at(0), &[0xff; 10_000], &mut pace, &mut pieces);
+        assert!(buffer.tail(true).len() <= OUTPUT_TAIL_BYTES && buffer.tail(true).chars().all(|c| c == '\u{FFFD}'));
     }
 
     /// One invalid byte makes one binary piece, and the following characters stay complete.
@@ -280,30 +280,30 @@ mod tests {
     /// Covers: LN-EV7, issue 23 A4.
     #[test]
     fn output_piece_ends_at_a_character_boundary() {
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
+        let mut pieces = Vec::new();
         let mut bytes = vec![0xff];
         bytes.extend_from_slice("世".repeat(20_000).as_bytes());
-        spool.push(at(0), &bytes, &mut pace, &mut told);
-        spool.finish(at(1), &mut pace, &mut told);
-        let kinds: Vec<OutputEncoding> = told.iter().map(|piece| piece.encoding).collect();
+        buffer.push(at(0), &bytes, &mut pace, &mut pieces);
+        buffer.finish(at(1), &mut pace, &mut pieces);
+        let kinds: Vec<OutputEncoding> = pieces.iter().map(|piece| piece.encoding).collect();
         assert_eq!(kinds, [OutputEncoding::Base64, OutputEncoding::Utf8, OutputEncoding::Utf8, OutputEncoding::Utf8]);
-        let rest: String = told[1..].iter().map(|piece| piece.data.as_str()).collect();
+        let rest: String = pieces[1..].iter().map(|piece| piece.data.as_str()).collect();
         assert!(rest.chars().all(|c| c == '世'));
     }
 
     /// Covers: LN-EV7, issue 23 E17.
     #[test]
     fn escaped_control_characters_fit_a_message() {
-        let mut spool = OutputBuffer::default();
+        let mut buffer = OutputBuffer::default();
         let mut pace = OutputRate::default();
-        let mut told = Vec::new();
-        spool.push(at(0), &[0; 40_000], &mut pace, &mut told);
-        spool.finish(at(1), &mut pace, &mut told);
-        let longest = told.iter().map(|piece| serde_json::to_string(&piece.data).expect("a text").len()).max();
+        let mut pieces = Vec::new();
+        buffer.push(at(0), &[0; 40_000], &mut pace, &mut pieces);
+        buffer.finish(at(1), &mut pace, &mut pieces);
+        let longest = pieces.iter().map(|piece| serde_json::to_string(&piece.data).expect("a text").len()).max();
         assert!(longest.is_some_and(|bytes| bytes <= OUTPUT_CHUNK_JSON_BYTES_MAX + 2), "{longest:?}");
-        assert_eq!(told.iter().map(|piece| piece.data.len()).sum::<usize>(), 40_000);
-        assert!(told.windows(2).all(|pair| pair[1].offset == pair[0].offset + pair[0].data.len() as u64));
+        assert_eq!(pieces.iter().map(|piece| piece.data.len()).sum::<usize>(), 40_000);
+        assert!(pieces.windows(2).all(|pair| pair[1].offset == pair[0].offset + pair[0].data.len() as u64));
     }
 }

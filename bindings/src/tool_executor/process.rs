@@ -115,25 +115,31 @@ impl Process {
     }
 
     /// Adds output. Returns true when output is dropped for the first time.
-    pub(super) fn print(&mut self, now: Mono, stream: OutputStream, bytes: &[u8], told: &mut Vec<OutputPiece>) -> bool {
-        let (spool, pace) = match stream {
+    pub(super) fn print(
+        &mut self,
+        now: Mono,
+        stream: OutputStream,
+        bytes: &[u8],
+        pieces: &mut Vec<OutputPiece>,
+    ) -> bool {
+        let (buffer, pace) = match stream {
             OutputStream::Stdout => (&mut self.stdout, &mut self.output_rate),
             OutputStream::Stderr => (&mut self.stderr, &mut self.output_rate),
         };
-        spool.push(now, bytes, pace, told);
+        buffer.push(now, bytes, pace, pieces);
         self.is_throttled()
     }
 
     /// Emits the pending output of a stream if its wait has expired, or if it is the last output.
-    pub(super) fn flush(&mut self, now: Mono, stream: OutputStream, last: bool, told: &mut Vec<OutputPiece>) -> bool {
-        let (spool, pace) = match stream {
+    pub(super) fn flush(&mut self, now: Mono, stream: OutputStream, last: bool, pieces: &mut Vec<OutputPiece>) -> bool {
+        let (buffer, pace) = match stream {
             OutputStream::Stdout => (&mut self.stdout, &mut self.output_rate),
             OutputStream::Stderr => (&mut self.stderr, &mut self.output_rate),
         };
         if last {
-            spool.finish(now, pace, told)
+            buffer.finish(now, pace, pieces)
         } else {
-            spool.flush(now, pace, told)
+            buffer.flush(now, pace, pieces)
         }
         self.is_throttled()
     }
@@ -185,14 +191,14 @@ impl Process {
     }
 
     fn report(&self, now: Mono, is_over: bool) -> Value {
-        let mut told = json!({
+        let mut report = json!({
             "program": self.program, "runtime_ms": u64::try_from((now - self.started_at).as_millis()).unwrap_or(u64::MAX),
             "stdout": self.stdout.tail(is_over), "stdout_bytes": self.stdout.bytes(),
             "stderr": self.stderr.tail(is_over), "stderr_bytes": self.stderr.bytes(),
         });
         if self.stdout.has_dropped() || self.stderr.has_dropped() {
-            told["throttled"] = true.into();
+            report["throttled"] = true.into();
         }
-        told
+        report
     }
 }

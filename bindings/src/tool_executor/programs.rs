@@ -105,7 +105,7 @@ impl Program {
     }
 }
 
-// === impl Word ===
+// === impl CommandWord ===
 
 impl CommandWord {
     /// Parses a word: `{name}` is a placeholder for an argument, everything else is literal.
@@ -162,7 +162,7 @@ impl CommandWord {
     }
 }
 
-// === impl Part ===
+// === impl WordPart ===
 
 impl WordPart {
     fn arg(&self) -> Option<&str> {
@@ -179,7 +179,7 @@ pub fn is_arg_name(text: &str) -> bool {
     text.len() <= 32 && text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(plain)
 }
 
-// === impl Arg ===
+// === impl ProgramArg ===
 
 impl ProgramArg {
     fn resolve(&self, name: &str, given: Option<&Value>) -> Result<String, ToolError> {
@@ -212,7 +212,7 @@ impl ProgramArg {
     }
 }
 
-// === impl Pattern ===
+// === impl ArgPattern ===
 
 impl ArgPattern {
     /// Compiles a pattern, or returns the reason why the text is not a valid one.
@@ -252,11 +252,11 @@ impl fmt::Debug for ArgPattern {
     }
 }
 
-// === impl Command ===
+// === impl ProcessCommand ===
 
 impl fmt::Debug for ProcessCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command").field("program", &self.program).finish_non_exhaustive()
+        f.debug_struct("ProcessCommand").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
@@ -299,8 +299,8 @@ mod tests {
         match (program().resolve("log", &map), expected) {
             (Ok(command), Ok(words)) => assert_eq!(command.words, words, "{given}"),
             (Err(error), Err(why)) => {
-                let told = format!("{}: {}", error.code, error.message.reveal());
-                assert!(told.contains(why), "{given}: {told}");
+                let message = format!("{}: {}", error.code, error.message.reveal());
+                assert!(message.contains(why), "{given}: {message}");
             }
             (got, _) => panic!("{given}: {got:?}"),
         }
@@ -331,8 +331,8 @@ mod tests {
         }
         assert!(ArgPattern::parse("\\d+").expect("a pattern").matches_whole("42"));
         for (bad, why) in [("(", "unclosed"), ("a)(b", "unopened"), ("[z-a]", "invalid"), ("(a{99}){9999}", "")] {
-            let told = ArgPattern::parse(bad).expect_err("no pattern");
-            assert!(told.contains(why) && !told.contains('\n'), "{bad}: {told}");
+            let message = ArgPattern::parse(bad).expect_err("no pattern");
+            assert!(message.contains(why) && !message.contains('\n'), "{bad}: {message}");
         }
         // A pattern with exponential time in backtracking engines.
         assert!(!ArgPattern::parse("(a*)*b").expect("a pattern").matches_whole(&"a".repeat(4000)));

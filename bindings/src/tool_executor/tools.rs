@@ -22,25 +22,25 @@ pub const TOOLS: [&str; 4] = [SPAWN_TOOL, STATUS, "process.signal", "process.kil
 
 impl ToolExecutor {
     /// Performs an action that was not requested before.
-    pub(super) fn begin(&mut self, now: Now, asked: &ExecuteMessage) {
-        let done = match asked.tool.as_str() {
+    pub(super) fn begin(&mut self, now: Now, request: &ExecuteMessage) {
+        let done = match request.tool.as_str() {
             _ if self.is_shutting_down() => Err(ToolError::of("runner_stopped", "this runner is shutting down")),
-            SPAWN_TOOL => match self.spawn(asked) {
-                Ok(command) => return self.record_and_spawn(now, asked, command),
+            SPAWN_TOOL => match self.spawn(request) {
+                Ok(command) => return self.record_and_spawn(now, request, command),
                 Err(why) => Err(why),
             },
-            STATUS => self.status(now, asked),
-            "process.signal" => self.signal(asked),
-            "process.kill" => self.kill(now, asked),
+            STATUS => self.status(now, request),
+            "process.signal" => self.signal(request),
+            "process.kill" => self.kill(now, request),
             _ => Err(ToolError::of("unknown_tool", "unknown tool")),
         };
         let outcome = match done {
             Ok(result) => ToolOutcome::success(result),
             Err(error) => ToolOutcome { ok: false, result: None, error: Some(error) },
         };
-        let id = asked.action_id;
-        let session = asked.session.clone();
-        if asked.tool == STATUS {
+        let id = request.action_id;
+        let session = request.session.clone();
+        if request.tool == STATUS {
             // A status query is harmless to repeat, so it needs no record.
             self.queue_result(id, KnownAction { session, program: None, state: ActionState::Ended(outcome) });
         } else {
@@ -50,8 +50,8 @@ impl ToolExecutor {
         self.send_results(now);
     }
 
-    fn spawn(&self, asked: &ExecuteMessage) -> Result<ProcessCommand, ToolError> {
-        let args = parse_object(&asked.args.0)?;
+    fn spawn(&self, request: &ExecuteMessage) -> Result<ProcessCommand, ToolError> {
+        let args = parse_object(&request.args.0)?;
         if let Some(stranger) = args.keys().find(|key| !["program", "args"].contains(&key.as_str())) {
             return Err(bad_args(&format!("unknown argument {stranger:?}; known arguments: program, args")));
         }
@@ -71,13 +71,13 @@ impl ToolExecutor {
         Ok(command)
     }
 
-    fn record_and_spawn(&mut self, now: Now, asked: &ExecuteMessage, command: ProcessCommand) {
-        let id = asked.action_id;
-        let session = asked.session.clone();
+    fn record_and_spawn(&mut self, now: Now, request: &ExecuteMessage, command: ProcessCommand) {
+        let id = request.action_id;
+        let session = request.session.clone();
         let program = command.program.clone();
         let limit = self.programs.get(&program).map_or(limits::PROCESS_TIMEOUT, |program| program.time_limit);
         // The gateway's clock may differ from ours; the duration that it allows is the same on both.
-        let given = std::time::Duration::from_millis(asked.deadline.0.saturating_sub(asked.ts.0));
+        let given = std::time::Duration::from_millis(request.deadline.0.saturating_sub(request.ts.0));
         let why = if given <= limit { ProcessStopCause::Deadline } else { ProcessStopCause::TimeLimit };
         self.push_record(JournalRecord::Begun { id, session: session.clone(), program: program.clone() });
         let process = Process::new(now.mono, session.clone(), program.clone());
@@ -87,36 +87,36 @@ impl ToolExecutor {
         self.push_output(Output::Spawn { action_id: id, command: Box::new(command) });
     }
 
-    fn status(&self, now: Now, asked: &ExecuteMessage) -> Result<Value, ToolError> {
-        let args = parse_object(&asked.args.0)?;
+    fn status(&self, now: Now, request: &ExecuteMessage) -> Result<Value, ToolError> {
+        let args = parse_object(&request.args.0)?;
         if !args.contains_key("process_id") {
-            let own = self.actions.iter().filter(|(_, known)| known.session == asked.session);
+            let own = self.actions.iter().filter(|(_, known)| known.session == request.session);
             let running = own.filter(|(_, known)| matches!(known.state, ActionState::Running(_)));
-            let name = |id| QualifiedAction::of(asked.session.key(), id);
+            let name = |id| QualifiedAction::of(request.session.key(), id);
             let running: Vec<Value> =
                 running.map(|(id, known)| json!({"process_id": name(*id), "program": known.program})).collect();
             let programs: Vec<&str> = self.programs.keys().map(String::as_str).collect();
             return Ok(json!({"programs": programs, "running": running}));
         }
-        let (id, known) = self.process(&asked.session, args)?;
-        let mut told = match &known.state {
+        let (id, known) = self.process(&request.session, args)?;
+        let mut status = match &known.state {
             ActionState::Running(process) => process.status(now.mono),
             ActionState::Ended(ToolOutcome { result: Some(result), .. }) => result.0.clone(),
             ActionState::Ended(ToolOutcome { error, .. }) => {
                 json!({"state": "exited", "program": known.program, "error": error.as_ref().map(|error| &error.code)})
             }
         };
-        told["process_id"] = self.qualified_id(id).to_string().into();
-        Ok(told)
+        status["process_id"] = self.qualified_id(id).to_string().into();
+        Ok(status)
     }
 
     /// Sends a signal. A signal to a process that has ended is not an error, because the sender cannot know of the
     /// end in time.
-    fn signal(&mut self, asked: &ExecuteMessage) -> Result<Value, ToolError> {
-        let args = parse_object(&asked.args.0)?;
+    fn signal(&mut self, request: &ExecuteMessage) -> Result<Value, ToolError> {
+        let args = parse_object(&request.args.0)?;
         let signal = args.get("signal").and_then(Value::as_str).and_then(Signal::parse);
         let signal = signal.ok_or_else(|| bad_args("\"signal\" must be one of TERM, KILL, INT, HUP, USR1, USR2"))?;
-        let (action_id, known) = self.process(&asked.session, args)?;
+        let (action_id, known) = self.process(&request.session, args)?;
         let name = self.qualified_id(action_id);
         let runs = matches!(known.state, ActionState::Running(_));
         if runs {
@@ -128,8 +128,8 @@ impl ToolExecutor {
         Ok(json!({"process_id": name, "state": if runs { "signaled" } else { "exited" }}))
     }
 
-    fn kill(&mut self, now: Now, asked: &ExecuteMessage) -> Result<Value, ToolError> {
-        let (id, known) = self.process(&asked.session, parse_object(&asked.args.0)?)?;
+    fn kill(&mut self, now: Now, request: &ExecuteMessage) -> Result<Value, ToolError> {
+        let (id, known) = self.process(&request.session, parse_object(&request.args.0)?)?;
         let name = self.qualified_id(id);
         let runs = matches!(known.state, ActionState::Running(_));
         if runs {

@@ -123,7 +123,7 @@ pub struct ToolResult {
     pub error: Option<ToolError>,
 }
 
-/// The error of a tool: the runner's own code, or one of [`crate::check_session::Actions`]'s.
+/// The error of a tool: the runner's own code, or one of [`crate::session::Actions`]'s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolError {
     /// A stable code, for programs.
@@ -314,7 +314,7 @@ impl ActionSpec {
     }
 }
 
-// === impl Stream ===
+// === impl OutputStream ===
 
 impl OutputStream {
     /// Returns the name on the wire.
@@ -326,7 +326,7 @@ impl OutputStream {
     }
 }
 
-// === impl Encoding ===
+// === impl OutputEncoding ===
 
 impl OutputEncoding {
     /// Returns the name on the wire.
@@ -355,7 +355,7 @@ mod tests {
     /// Covers: EV-E3, EV-E5.
     #[test]
     fn requested_action_serialises_in_protocol_form() {
-        let asked = ActionRequested {
+        let requested = ActionRequested {
             action_id: EventId::new(Millis(1), 1),
             name: Some(AgentEventId::parse("a1").expect("a name")),
             agent_id: AgentId::parse("a").expect("a name"),
@@ -367,16 +367,19 @@ mod tests {
             deadline_ms: Some(Millis(7)),
             mark: None,
         };
-        let written = serde_json::to_value(&asked).expect("it is written");
+        let written = serde_json::to_value(&requested).expect("it is written");
         assert_eq!(
             (&written["type"], &written["tool"], &written["args"]),
             (&json!("tool_call"), &json!("sh.run"), &json!({"x": [1]}))
         );
-        assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(asked.clone()));
-        let said =
-            ActionRequested { what: ActionSpec::Say { text: Private("hi".to_owned()) }, deadline_ms: None, ..asked };
-        let written = serde_json::to_value(&said).expect("it is written");
+        assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(requested.clone()));
+        let text = ActionRequested {
+            what: ActionSpec::Say { text: Private("hi".to_owned()) },
+            deadline_ms: None,
+            ..requested
+        };
+        let written = serde_json::to_value(&text).expect("it is written");
         assert_eq!((&written["type"], &written["text"]), (&json!("say"), &json!("hi")));
-        assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(said));
+        assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(text));
     }
 }

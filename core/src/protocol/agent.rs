@@ -121,7 +121,7 @@ pub enum Order {
         /// The ownership that ordered the attempt; repeated in the report.
         epoch: Epoch,
     },
-    /// Take a further input while running; report [`AgentEvent::SteeredInput`].
+    /// Take a further input while running; report [`AgentEvent::Steered`].
     Steer(Box<Steer>),
     /// The run has ended for the gateway: close its connection, report nothing more.
     Drop { run_id: RunId, attempt: u32 },
@@ -283,8 +283,8 @@ impl AgentEvent {
     pub fn data_bytes(&self) -> usize {
         match self {
             Self::State { state, detail, .. } => json_bytes(&(Scope::Agent, state, detail)) + DATA_OVERHEAD_BYTES,
-            Self::Handover { request: wish, .. } => json_bytes(&(&wish.reason, &wish.summary)) + DATA_OVERHEAD_BYTES,
-            Self::Action { request: wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_OVERHEAD_BYTES,
+            Self::Handover { request, .. } => json_bytes(&(&request.reason, &request.summary)) + DATA_OVERHEAD_BYTES,
+            Self::Action { request, .. } => json_bytes(&(&request.name, &request.what)) + DATA_OVERHEAD_BYTES,
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_OVERHEAD_BYTES,
             Self::Acked
             | Self::Alive

@@ -96,7 +96,7 @@ pub struct HandoverContext {
     pub is_cut: bool,
 }
 
-// === impl Rejection ===
+// === impl HandoverRejection ===
 
 impl HandoverRejection {
     /// Returns the name on the wire.

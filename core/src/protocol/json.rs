@@ -78,15 +78,15 @@ pub fn json_bytes(value: &impl Serialize) -> usize {
 /// Returns the length of the longest prefix that takes at most `json_bytes_max` bytes as JSON. No code point is
 /// split.
 pub fn json_prefix_len(text: &str, json_bytes_max: usize) -> usize {
-    let mut room = json_bytes_max;
+    let mut left_bytes = json_bytes_max;
     for (at, c) in text.char_indices() {
         let takes = match c {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
             '\0'..='\u{1f}' => 6,
             c => c.len_utf8(),
         };
-        match room.checked_sub(takes) {
-            Some(left) => room = left,
+        match left_bytes.checked_sub(takes) {
+            Some(left) => left_bytes = left,
             None => return at,
         }
     }
@@ -134,11 +134,11 @@ mod tests {
         for text in texts {
             let written = serde_json::to_string(text).expect("a text").len();
             assert_eq!(json_bytes(&text), written);
-            for room in (0..written + 3).step_by(7) {
-                let fits = json_prefix_len(text, room);
-                assert!(json_bytes(&&text[..fits]) - 2 <= room);
+            for bytes_max in (0..written + 3).step_by(7) {
+                let fits = json_prefix_len(text, bytes_max);
+                assert!(json_bytes(&&text[..fits]) - 2 <= bytes_max);
                 let next = text[fits..].chars().next();
-                assert!(next.is_none_or(|c| json_bytes(&&text[..fits + c.len_utf8()]) - 2 > room));
+                assert!(next.is_none_or(|c| json_bytes(&&text[..fits + c.len_utf8()]) - 2 > bytes_max));
             }
         }
     }

@@ -108,7 +108,7 @@ fn bare_action(key: &SessionKey, id: &str) -> Option<String> {
     Some(action.id.to_string())
 }
 
-// === impl Members ===
+// === impl JsonMembers ===
 
 impl JsonMembers {
     fn get(&mut self, name: &str) -> Option<&mut Box<RawValue>> {

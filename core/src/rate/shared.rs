@@ -35,14 +35,15 @@ pub fn charge(full: Mono, cost: Duration, most: Duration, now: Mono) -> Mono {
     (full.max(now) + cost).min(now + most)
 }
 
-// === impl Share ===
+// === impl SharedRate ===
 
 impl SharedRate {
-    /// Takes one unit, as [`Rate::try_take`] does. When there was room, returns whether a report to the store is due now.
+    /// Takes one unit, as [`Rate::try_take`] does. When there was room, returns whether a report to the store is due
+    /// now.
     pub fn take(&mut self, rate: Rate, now: Mono) -> Result<bool, Duration> {
         self.full_at = rate.try_take(self.full_at, now)?;
         self.unreported = self.unreported.saturating_add(1);
-        let is_late = self.reported_at.is_none_or(|told| now - told >= limits::RATE_REPORT_INTERVAL);
+        let is_late = self.reported_at.is_none_or(|reported_at| now - reported_at >= limits::RATE_REPORT_INTERVAL);
         let is_new = !self.is_report_due && (is_late || self.unreported >= rate.report_threshold());
         self.is_report_due |= is_new;
         Ok(is_new)
@@ -215,10 +216,10 @@ mod tests {
                 let allowed = u64::from(count) * (now - begin) / 1000 + u64::from(rate.burst()) + most + 1;
                 assert!(taken <= allowed, "{number}: {taken} of {allowed} after {} ms", now - begin);
             }
-            let asked = (end - begin) / gap;
+            let requests = (end - begin) / gap;
             let wanted = u64::from(count) * 30;
             let owed = u64::from(rate.burst());
-            assert!(taken + owed >= asked.min(wanted), "{number}: {taken} of {asked} at {count}/s");
+            assert!(taken + owed >= requests.min(wanted), "{number}: {taken} of {requests} at {count}/s");
             let promised = rate.burst();
             for node in &fleet.nodes {
                 let meanwhile =

@@ -75,7 +75,7 @@ pub struct FinishedAction {
 impl Actions {
     /// Returns how often a run has requested an action.
     pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
-        self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
+        self.asked.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
     }
 
     /// Returns whether a run has already requested an action with this name.
@@ -106,9 +106,9 @@ impl Actions {
         self.open.contains_key(&id).then_some(id)
     }
 
-    fn apply_requested(&mut self, run_id: &RunId, asked: &ActionRequested) {
+    fn apply_requested(&mut self, run_id: &RunId, requested: &ActionRequested) {
         self.asked = Some((run_id.clone(), self.request_count(run_id) + 1));
-        let ActionSpec::ToolCall { tool, args } = &asked.what else { return };
+        let ActionSpec::ToolCall { tool, args } = &requested.what else { return };
         if KILL_TOOLS.contains(&tool.as_str())
             && let Some(ends) = self.process_of(&args.0).and_then(|id| self.open.get_mut(&id))
         {
@@ -116,19 +116,19 @@ impl Actions {
         }
         let action = Action {
             run_id: run_id.clone(),
-            agent: asked.agent_id.clone(),
-            name: asked.name.clone(),
+            agent: requested.agent_id.clone(),
+            name: requested.name.clone(),
             tool: tool.clone(),
             args: Private(args.text()),
-            deadline: asked.deadline_ms.unwrap_or_default(),
+            deadline: requested.deadline_ms.unwrap_or_default(),
             runner: None,
             spawned: false,
             is_ending: false,
             told: 0,
             orphan: false,
-            cause: asked.action_id,
+            cause: requested.action_id,
         };
-        self.open.insert(asked.action_id, action);
+        self.open.insert(requested.action_id, action);
     }
 
     fn apply_ended(&mut self, ended: &ToolResult, is_open: impl Fn(&RunId) -> bool) {
@@ -219,19 +219,19 @@ impl State {
                     (action.runner, action.cause) = (Some(invoked.runner_id.clone()), entry.id);
                 }
             }
-            Fact::Action(ActionFact::ProcessSpawned(told)) => {
-                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.spawned = true);
+            Fact::Action(ActionFact::ProcessSpawned(report)) => {
+                actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.spawned = true);
             }
-            Fact::Action(ActionFact::ProcessProgress(told)) => {
-                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
+            Fact::Action(ActionFact::ProcessProgress(report)) => {
+                actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.told += 1);
             }
-            Fact::Action(ActionFact::SystemEvent(told)) => {
-                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
+            Fact::Action(ActionFact::SystemEvent(report)) => {
+                actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.told += 1);
             }
             Fact::Action(ActionFact::Ended(ended)) => actions.apply_ended(ended, |run_id| runs.contains_key(run_id)),
             Fact::Run(RunFact::Started { agent_id, .. }) => {
-                let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
-                news.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
+                let mut untold = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
+                untold.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
             }
             Fact::Session(SessionFact::Closed { .. }) => *actions = Actions::default(),
             fact if fact.is_terminal() => {

@@ -58,7 +58,7 @@ impl ActionDeadlines {
     }
 }
 
-// === impl End ===
+// === impl ActionEnd ===
 
 impl ActionEnd {
     fn failed(code: &str, why: &str, process: ProcessExit, signal: bool) -> Self {
@@ -75,10 +75,10 @@ impl SessionRuntime {
         &mut self,
         now: Now,
         run_id: &RunId,
-        wish: ActionRequest,
-        said: Option<AgentEventId>,
+        request: ActionRequest,
+        event_id: Option<AgentEventId>,
     ) {
-        if said.is_some() {
+        if event_id.is_some() {
             // As for a state: the log must have the agent's events in their order.
             self.checkpoint_text(now, run_id);
         }
@@ -86,10 +86,10 @@ impl SessionRuntime {
         if live.repeat_bytes.is_some_and(|bytes| bytes > 0) {
             return;
         }
-        live.advance_mark(said);
+        live.advance_mark(event_id);
         let mark = live.mark.clone();
         let attempt = live.attempt;
-        let again = wish.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
+        let again = request.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
         let again = again && !planted(Mutant::ActionAskedAgain);
         let many = self.state.actions.request_count(run_id) >= limits::RUN_ACTIONS_MAX;
         let agent = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
@@ -97,7 +97,7 @@ impl SessionRuntime {
             self.counts.late_reports += 1;
             return;
         };
-        let ActionRequest { name, what, timeout } = wish;
+        let ActionRequest { name, what, timeout } = request;
         let action_id = self.event_id(now);
         let usual = match &what {
             ActionSpec::ToolCall { tool, .. } if tool.as_str() == SPAWN_TOOL => limits::PROCESS_TIMEOUT,
@@ -107,10 +107,10 @@ impl SessionRuntime {
         let deadline_ms = matches!(what, ActionSpec::ToolCall { .. }).then(|| now.store.after(wait));
         let crowded = self.state.actions.open.len() >= limits::SESSION_ACTIONS_MAX;
         let execute = self.tool_execution(run_id, action_id, &what, now.store.after(wait));
-        let asked = ActionRequested { action_id, name, agent_id, attempt, what, deadline_ms, mark };
-        let asker = asked.agent_id.clone();
-        let about = RecordContext { tx: Some(action_id), asker: Some(&asker), ..RecordContext::agent(run_id) };
-        let seq = self.record(now, Fact::Action(ActionFact::Requested(asked)), about);
+        let requested = ActionRequested { action_id, name, agent_id, attempt, what, deadline_ms, mark };
+        let requester = requested.agent_id.clone();
+        let about = RecordContext { tx: Some(action_id), asker: Some(&requester), ..RecordContext::agent(run_id) };
+        let seq = self.record(now, Fact::Action(ActionFact::Requested(requested)), about);
         let Some(execute) = execute else { return };
         self.actions.deadlines.insert(action_id, now.mono + wait);
         if crowded {
@@ -167,22 +167,22 @@ impl SessionRuntime {
                 let is_process = action.is_process();
                 self.record_for_action(now, action_id, Fact::Action(ActionFact::Invoked(invoked)));
                 if is_process {
-                    let told = ProcessReported { pid, ..process_report(action_id) };
-                    self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessSpawned(told)));
+                    let reported = ProcessReported { pid, ..process_report(action_id) };
+                    self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessSpawned(reported)));
                 }
             }
             ToolReport::Progress(_) | ToolReport::System { .. } if action.told >= limits::ACTION_PROGRESS_MAX => {
                 self.counts.late_reports += 1;
             }
             ToolReport::Progress(data) => {
-                let told = ProcessReported { data: Some(data), ..process_report(action_id) };
-                self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessProgress(told)));
+                let reported = ProcessReported { data: Some(data), ..process_report(action_id) };
+                self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessProgress(reported)));
             }
             // No part of the action has started on that machine, as far as is known.
             ToolReport::System { .. } if !begun => {}
             ToolReport::System { runner: runner_id, name, data } => {
-                let told = SystemReported { action_id, runner_id, name, data };
-                self.record_for_action(now, action_id, Fact::Action(ActionFact::SystemEvent(told)));
+                let reported = SystemReported { action_id, runner_id, name, data };
+                self.record_for_action(now, action_id, Fact::Action(ActionFact::SystemEvent(reported)));
             }
             ToolReport::Output(printed) => {
                 let run_id = action.run_id.clone();
@@ -258,14 +258,14 @@ impl SessionRuntime {
         let tool = action.tool.clone();
         let runner = action.runner.clone();
         if action.spawned {
-            let told = ProcessReported {
+            let reported = ProcessReported {
                 abnormal_exit: end.process == ProcessExit::Abnormal,
                 data: end.result.clone(),
                 ..process_report(action_id)
             };
             let fact = match end.process {
-                ProcessExit::Canceled => Fact::Action(ActionFact::ProcessCanceled(told)),
-                ProcessExit::Exited | ProcessExit::Abnormal => Fact::Action(ActionFact::ProcessExited(told)),
+                ProcessExit::Canceled => Fact::Action(ActionFact::ProcessCanceled(reported)),
+                ProcessExit::Exited | ProcessExit::Abnormal => Fact::Action(ActionFact::ProcessExited(reported)),
             };
             self.record_for_action(now, action_id, fact);
         }
@@ -284,22 +284,22 @@ impl SessionRuntime {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
         let run_id = action.run_id.clone();
         let cause = action.cause;
-        let asker = action.agent.clone();
+        let agent = action.agent.clone();
         let begins =
             if let Fact::Action(ActionFact::Invoked(invoked)) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { FactSource::Runner } else { FactSource::Gateway };
         let runner = runner.as_ref();
         let cause = Some(cause);
-        let asker = Some(&asker);
-        self.record(now, fact, RecordContext { source, runner, cause, asker, ..RecordContext::run(&run_id) });
+        let agent = Some(&agent);
+        self.record(now, fact, RecordContext { source, runner, cause, asker: agent, ..RecordContext::run(&run_id) });
     }
 
     /// Sends the running agent the fact that was just recorded, once durable, if the fact is about an action that the
     /// agent has requested, in the same or in an earlier run (EV-T8), or of a type that the agent has subscribed to
     /// (EV-G1). The cancel or the end of the agent's own run is reported by other orders. An agent that does not run
     /// is told with its next turn.
-    pub(super) fn deliver_to_agent(&mut self, asker: Option<&AgentId>, entry: &Arc<Entry>) {
+    pub(super) fn deliver_to_agent(&mut self, requester: Option<&AgentId>, entry: &Arc<Entry>) {
         let Attempt::Live(live) = &self.attempt else { return };
         let seq = self.state.tail.seq;
         let wants =
@@ -309,13 +309,13 @@ impl SessionRuntime {
             return;
         }
         let agent = self.state.runs.get(&live.run_id).and_then(|run| run.agent.as_ref());
-        let Some(agent_id) = agent.filter(|agent| wants || asker == Some(agent)).cloned() else { return };
+        let Some(agent_id) = agent.filter(|agent| wants || requester == Some(agent)).cloned() else { return };
         let key = self.key.clone();
         let run_id = live.run_id.clone();
         let attempt = live.attempt;
         let epoch = self.token.epoch;
-        let news = FactDelivery { key, run_id, attempt, agent_id, seq, epoch, entry: entry.for_users() };
-        let order = Output::Order(Order::News(Box::new(news)));
+        let delivery = FactDelivery { key, run_id, attempt, agent_id, seq, epoch, entry: entry.for_users() };
+        let order = Output::Order(Order::News(Box::new(delivery)));
         if planted(Mutant::NewsEarly) {
             self.outbox.push(order);
         } else {

@@ -47,7 +47,7 @@ pub(super) struct LiveAttempt {
     /// The last event that was handled completely here, if events have ids.
     pub(super) mark: Option<EventMark>,
     pub(super) states: u32,
-    /// The fact after which the order is sent; `ordered` tells whether the order was sent.
+    /// The fact after which the order is sent; `is_ordered` tells whether the order was sent.
     pub(super) start_seq: Seq,
     pub(super) is_ordered: bool,
     input_ack: Duration,
@@ -67,7 +67,7 @@ pub(super) struct LiveAttempt {
 }
 
 impl LiveAttempt {
-    /// Creates an attempt that the fact at `seq` records, and that ends at `run_at` at the latest.
+    /// Creates an attempt that the fact at `seq` records, and that ends at `run_due` at the latest.
     pub(super) fn new(run_id: &RunId, attempt: u32, seq: Seq, policy: &AgentPolicy, run_due: Mono) -> Self {
         Self {
             run_id: run_id.clone(),
@@ -212,8 +212,8 @@ impl SessionRuntime {
             }
             AgentEvent::Done { stop, usage } => self.handle_done(now, run_id, stop, usage),
             AgentEvent::Steered { message_id, outcome } => self.handle_steer_ack(now, run_id, &message_id, outcome),
-            AgentEvent::Handover { request: wish, id } => self.handle_handover_request(now, run_id, *wish, id),
-            AgentEvent::Action { request: wish, id } => self.handle_action_request(now, run_id, *wish, id),
+            AgentEvent::Handover { request, id } => self.handle_handover_request(now, run_id, *request, id),
+            AgentEvent::Action { request, id } => self.handle_action_request(now, run_id, *request, id),
             AgentEvent::Subscribed(events) => live.subscribed = events,
             AgentEvent::Alive => {}
             AgentEvent::CancelAcked => self.counts.late_reports += 1,

@@ -92,11 +92,11 @@ fn may_still_run(ending: &Ending, live: bool) -> bool {
 }
 
 /// Returns the strategy as applied: an input that was to be steered and was not taken has waited instead (ST-6).
-fn applied_strategy(ending: &Ending, asked: Strategy) -> Strategy {
-    match (asked, ending) {
+fn applied_strategy(ending: &Ending, requested: Strategy) -> Strategy {
+    match (requested, ending) {
         (Strategy::Steer, Ending::Steered { .. }) => Strategy::Steer,
         (Strategy::Steer, _) => Strategy::Enqueue,
-        (asked, _) => asked,
+        (requested, _) => requested,
     }
 }
 
@@ -104,12 +104,12 @@ impl SessionRuntime {
     /// Ends a turn: records its unrecorded text, then its terminal fact; its input is removed from the inbox in the
     /// same step.
     pub(super) fn end_turn(&mut self, now: Now, run_id: &RunId, ending: Ending) {
-        let Some(taken) = self.inputs.get(run_id) else { return };
+        let Some(open_input) = self.inputs.get(run_id) else { return };
         let ends = Some(EndedInput {
-            place: taken.place,
+            place: open_input.place,
             run_id: run_id.clone(),
-            taken: taken.taken_at,
-            strategy: applied_strategy(&ending, taken.input.strategy),
+            taken: open_input.taken_at,
+            strategy: applied_strategy(&ending, open_input.input.strategy),
         });
         let live = matches!(&self.attempt, Attempt::Live(live) if live.run_id == *run_id);
         let running = self.state.running.as_ref() == Some(run_id);

@@ -134,7 +134,7 @@ impl Handovers {
 
     /// Returns how often a run has requested a handover.
     pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
-        self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
+        self.asked.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
     }
 
     /// Returns the handover that an agent is told of with a turn.
@@ -157,17 +157,17 @@ impl Handovers {
     }
 
     fn append_answer(&mut self, run_id: Option<&RunId>, text: &str) {
-        let said = self.said.as_mut().filter(|said| Some(&said.0) == run_id);
-        said.into_iter().for_each(|said| said.1.push(text));
+        let answer = self.said.as_mut().filter(|answer| Some(&answer.0) == run_id);
+        answer.into_iter().for_each(|answer| answer.1.push(text));
     }
 
     /// Stores the end of an ended turn's answer with the handover that was requested in that turn.
     fn store_answer_tail(&mut self, run_id: &RunId) {
-        let Some(said) = self.said.take_if(|said| said.0 == *run_id) else { return };
+        let Some(answer) = self.said.take_if(|answer| answer.0 == *run_id) else { return };
         let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.said));
         let given = self.given.iter_mut().map(|given| (&given.run_id, &mut given.said));
         if let Some((_, kept)) = open.chain(given).find(|(of, _)| *of == run_id) {
-            *kept = said.1;
+            *kept = answer.1;
         }
     }
 }
@@ -256,15 +256,15 @@ impl Handovers {
 }
 
 impl Handover {
-    fn new(run_id: RunId, asked: &HandoverRequested) -> Self {
+    fn new(run_id: RunId, requested: &HandoverRequested) -> Self {
         Self {
-            id: asked.handover_id,
+            id: requested.handover_id,
             run_id,
-            from: asked.from.clone(),
-            to: asked.to.clone(),
-            reason: asked.reason.clone(),
-            summary: asked.summary.clone(),
-            deadline: asked.deadline_ms,
+            from: requested.from.clone(),
+            to: requested.to.clone(),
+            reason: requested.reason.clone(),
+            summary: requested.summary.clone(),
+            deadline: requested.deadline_ms,
             joining: None,
             said: AnswerTail::default(),
         }
@@ -285,16 +285,16 @@ mod tests {
     /// Covers: SR-T9.
     #[test]
     fn long_answer_keeps_its_end_at_a_character_boundary() {
-        let mut said = AnswerTail::default();
-        said.push(&"a".repeat(limits::HANDOVER_TEXT_BYTES_MAX));
-        assert!(!said.is_cut && said.text.reveal().len() == limits::HANDOVER_TEXT_BYTES_MAX);
-        said.push("\u{e9}");
-        assert!(said.is_cut && said.text.reveal().ends_with("a\u{e9}"));
-        assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX);
+        let mut tail = AnswerTail::default();
+        tail.push(&"a".repeat(limits::HANDOVER_TEXT_BYTES_MAX));
+        assert!(!tail.is_cut && tail.text.reveal().len() == limits::HANDOVER_TEXT_BYTES_MAX);
+        tail.push("\u{e9}");
+        assert!(tail.is_cut && tail.text.reveal().ends_with("a\u{e9}"));
+        assert_eq!(tail.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX);
         // A character that would be cut in two is left out.
-        let mut said = AnswerTail::default();
-        said.push(&"\u{e9}".repeat(limits::HANDOVER_TEXT_BYTES_MAX / 2));
-        said.push("x");
-        assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX - 1);
+        let mut tail = AnswerTail::default();
+        tail.push(&"\u{e9}".repeat(limits::HANDOVER_TEXT_BYTES_MAX / 2));
+        tail.push("x");
+        assert_eq!(tail.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX - 1);
     }
 }

@@ -54,10 +54,10 @@ impl SessionRuntime {
         &mut self,
         now: Now,
         run_id: &RunId,
-        wish: HandoverRequest,
-        said: Option<AgentEventId>,
+        request: HandoverRequest,
+        event_id: Option<AgentEventId>,
     ) {
-        if said.is_some() {
+        if event_id.is_some() {
             // As for a state: the log must have the agent's events in their order.
             self.checkpoint_text(now, run_id);
         }
@@ -65,19 +65,19 @@ impl SessionRuntime {
         if live.repeat_bytes.is_some_and(|bytes| bytes > 0) {
             return;
         }
-        live.advance_mark(said);
+        live.advance_mark(event_id);
         let mark = live.mark.clone();
         let from = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
-        let Some(from) = from.filter(|from| self.may_request_handover(run_id, from, &wish.to)) else {
+        let Some(from) = from.filter(|from| self.may_request_handover(run_id, from, &request.to)) else {
             self.counts.late_reports += 1;
             return;
         };
-        let HandoverRequest { to, reason, summary } = wish;
+        let HandoverRequest { to, reason, summary } = request;
         let handover_id = self.event_id(now);
         let deadline_ms = now.store.after(self.directory.policy(&from).handover);
-        let asked = HandoverRequested { handover_id, from, to, reason, summary, deadline_ms, mark };
+        let requested = HandoverRequested { handover_id, from, to, reason, summary, deadline_ms, mark };
         let about = RecordContext { tx: Some(handover_id), ..RecordContext::agent(run_id) };
-        self.record(now, Fact::Handover(HandoverFact::Requested(asked)), about);
+        self.record(now, Fact::Handover(HandoverFact::Requested(requested)), about);
         if planted(Mutant::HandoverUnasked) {
             self.confirm_handover(now, None);
         }
@@ -109,7 +109,7 @@ impl SessionRuntime {
         };
         let to = open.to.clone();
         let joining = open.joining.is_some();
-        if !self.handover.decisions.iter().any(|(asked, _)| *asked == place) {
+        if !self.handover.decisions.iter().any(|(decided, _)| *decided == place) {
             self.handover.decisions.push((place, Arc::clone(control)));
         }
         let request_id = control.request_id.clone();
@@ -132,7 +132,7 @@ impl SessionRuntime {
     /// Requests that the agent becomes a member before the handover is confirmed.
     fn invite_for_handover(&mut self, now: Now, id: EventId, agent_id: AgentId, control: &ControlEntry) {
         let tx_id = self.event_id(now);
-        let asked = MemberChangeRequested {
+        let requested = MemberChangeRequested {
             tx_id,
             agent_id,
             user: control.user.clone(),
@@ -143,7 +143,7 @@ impl SessionRuntime {
             handover_id: Some(id),
         };
         let about = RecordContext { user: Some(&control.user), source: FactSource::User, ..RecordContext::tx(tx_id) };
-        self.record(now, Fact::Member(MemberFact::Adding(asked)), about);
+        self.record(now, Fact::Member(MemberFact::Adding(requested)), about);
     }
 
     /// Performs the follow-ups for handovers after any change.
@@ -201,15 +201,15 @@ impl SessionRuntime {
 
     /// Ends the handover, and answers all decisions.
     fn end_handover(&mut self, now: Now, id: EventId, fact: Fact) {
-        let mut asked = std::mem::take(&mut self.handover.decisions).into_iter();
-        let first = asked.next();
+        let mut decisions = std::mem::take(&mut self.handover.decisions).into_iter();
+        let first = decisions.next();
         let answers = first.as_ref().map(|(place, _)| *place);
         self.record(now, fact, RecordContext { answers, ..RecordContext::tx(id) });
         self.handover.deadline = None;
         if let Some((_, control)) = first {
             self.answer_with_fact(&control);
         }
-        for (place, control) in asked {
+        for (place, control) in decisions {
             self.answer_without_fact(place, &control);
         }
     }

@@ -26,8 +26,8 @@ impl SessionRuntime {
         let run_id = input.run_id.clone();
         // A previous owner may have been lost between a message and its admission: the input is then admitted now.
         let begun = self.state.runs.get(&run_id).map(|run| run.agent.is_some());
-        let taken = OpenInput::new(now, place, Arc::clone(&input));
-        let again = self.inputs.insert(run_id.clone(), taken).is_some();
+        let open_input = OpenInput::new(now, place, Arc::clone(&input));
+        let again = self.inputs.insert(run_id.clone(), open_input).is_some();
         if begun == Some(true) || again {
             // The log has the turn, but the store had lost the input when the turn was to be cancelled.
             if let Some((at, control)) = self.early_cancels.remove(&run_id) {
@@ -148,8 +148,8 @@ impl SessionRuntime {
     fn replaced_run(&self, input: &Input) -> Option<RunId> {
         let old = input.replaces.as_ref().filter(|old| self.state.waiting.contains(old))?;
         let waits = self.state.runs.get(old).is_some_and(|run| run.rank == Rank::Queued);
-        let asked = self.inputs.get(old).filter(|_| waits)?;
-        (asked.input.user == input.user).then(|| old.clone())
+        let replaced = self.inputs.get(old).filter(|_| waits)?;
+        (replaced.input.user == input.user).then(|| old.clone())
     }
 
     /// Gives an input the place of a waiting one, which ends. The end is recorded first: if the owner is lost in

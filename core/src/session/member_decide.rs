@@ -60,8 +60,8 @@ impl SessionRuntime {
                 self.handle_switch(now, &MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() });
             }
             ControlRequest::Invite { agent_id, reason, activate } => {
-                let wish = MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() };
-                self.handle_invite(now, &wish, *activate);
+                let request = MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() };
+                self.handle_invite(now, &request, *activate);
             }
             ControlRequest::Remove { agent_id, reason } => {
                 self.handle_remove(now, &MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() });
@@ -73,22 +73,22 @@ impl SessionRuntime {
         }
     }
 
-    fn handle_switch(&mut self, now: Now, wish: &MemberRequest<'_>) {
-        let place = wish.place;
-        let control = wish.control;
+    fn handle_switch(&mut self, now: Now, request: &MemberRequest<'_>) {
+        let place = request.place;
+        let control = request.control;
         if !self.is_open() {
             return self.answer_with_notice(now, Code::SessionClosed.as_str(), place, control);
         }
-        if !self.state.agents.contains(wish.agent) {
+        if !self.state.agents.contains(request.agent) {
             return self.answer_with_notice(now, Code::AgentNotInSession.as_str(), place, control);
         }
-        if self.state.active.as_ref() == Some(wish.agent) {
+        if self.state.active.as_ref() == Some(request.agent) {
             return self.answer_without_fact(place, control);
         }
-        let reason = wish.reason.unwrap_or("user").to_owned();
+        let reason = request.reason.unwrap_or("user").to_owned();
         let about = RecordContext { answers: Some(place), user: Some(&control.user), ..RecordContext::default() };
         let request_id = control.request_id.clone();
-        self.record_switch(now, wish.agent, (reason, "switch_agent"), request_id, about);
+        self.record_switch(now, request.agent, (reason, "switch_agent"), request_id, about);
         self.answer_with_fact(control);
     }
 
@@ -112,51 +112,51 @@ impl SessionRuntime {
 
     /// Returns whether the same request is already open, repeated by another owner or because the lane was read
     /// again.
-    fn reattach_request(&mut self, wish: &MemberRequest<'_>) -> bool {
-        let under_way = self.state.changes.get(wish.agent);
+    fn reattach_request(&mut self, request: &MemberRequest<'_>) -> bool {
+        let under_way = self.state.changes.get(request.agent);
         let again = under_way.is_some_and(|change| {
             let adding = matches!(change.step, MemberStep::Adding { .. });
-            change.request_id == wish.control.request_id
-                && adding == matches!(wish.control.what, ControlRequest::Invite { .. })
+            change.request_id == request.control.request_id
+                && adding == matches!(request.control.what, ControlRequest::Invite { .. })
         });
-        if again && !self.changes.controls.contains_key(wish.agent) {
-            self.changes.controls.insert(wish.agent.clone(), (wish.place, Arc::clone(wish.control)));
+        if again && !self.changes.controls.contains_key(request.agent) {
+            self.changes.controls.insert(request.agent.clone(), (request.place, Arc::clone(request.control)));
             return true;
         }
         false
     }
 
-    fn handle_invite(&mut self, now: Now, wish: &MemberRequest<'_>, activate: bool) {
+    fn handle_invite(&mut self, now: Now, request: &MemberRequest<'_>, activate: bool) {
         let full = |state: &State| {
             let full = state.agents.len() + state.changes.len() >= limits::SESSION_AGENTS_MAX;
             full.then_some("the session already has the maximum number of agents")
         };
-        if !self.check_change(now, wish, Code::AddAgentFailed, full) {
+        if !self.check_change(now, request, Code::AddAgentFailed, full) {
             return;
         }
-        if let Some(member) = self.state.member(wish.agent) {
+        if let Some(member) = self.state.member(request.agent) {
             // The agent is already a member, and the requester is told so.
             let id = self.event_id(now);
-            let done = self.change_done(id, wish, member);
+            let done = self.change_done(id, request, member);
             self.record(
                 now,
                 Fact::Member(MemberFact::Added(done)),
-                RecordContext { answers: Some(wish.place), ..RecordContext::tx(id) },
+                RecordContext { answers: Some(request.place), ..RecordContext::tx(id) },
             );
-            return self.answer_with_fact(wish.control);
+            return self.answer_with_fact(request.control);
         }
-        self.begin_change(now, wish, activate, |fact| Fact::Member(MemberFact::Adding(fact)));
+        self.begin_change(now, request, activate, |fact| Fact::Member(MemberFact::Adding(fact)));
     }
 
-    fn handle_remove(&mut self, now: Now, wish: &MemberRequest<'_>) {
+    fn handle_remove(&mut self, now: Now, request: &MemberRequest<'_>) {
         let needed = |state: &State| {
-            if !state.agents.contains(wish.agent) {
+            if !state.agents.contains(request.agent) {
                 return Some("the agent is not a member of this session");
             }
             (state.agents.len() == 1).then_some("the last agent of a session cannot be removed")
         };
-        if self.check_change(now, wish, Code::RemoveAgentFailed, needed) {
-            self.begin_change(now, wish, false, |fact| Fact::Member(MemberFact::Removing(fact)));
+        if self.check_change(now, request, Code::RemoveAgentFailed, needed) {
+            self.begin_change(now, request, false, |fact| Fact::Member(MemberFact::Removing(fact)));
         }
     }
 
@@ -164,42 +164,43 @@ impl SessionRuntime {
     fn check_change(
         &mut self,
         now: Now,
-        wish: &MemberRequest<'_>,
+        request: &MemberRequest<'_>,
         code: Code,
         why_not: impl FnOnce(&State) -> Option<&'static str>,
     ) -> bool {
-        if self.reattach_request(wish) {
+        if self.reattach_request(request) {
             return false;
         }
         let why = if !self.is_open() {
             Some("the session is closed")
-        } else if self.state.changes.contains_key(wish.agent) {
+        } else if self.state.changes.contains_key(request.agent) {
             Some("the agent is already being added or removed")
         } else {
             why_not(&self.state)
         };
         let Some(why) = why else { return true };
         let tx_id = self.event_id(now);
-        let agent_id = wish.agent.clone();
+        let agent_id = request.agent.clone();
         let message = why.to_owned();
-        let request_id = wish.control.request_id.clone();
+        let request_id = request.control.request_id.clone();
         let failed = MemberChangeFailed { tx_id, agent_id, code, message, request_id };
-        self.record_change_failed(now, failed, Some((wish.place, Arc::clone(wish.control))));
+        self.record_change_failed(now, failed, Some((request.place, Arc::clone(request.control))));
         false
     }
 
     fn begin_change(
         &mut self,
         now: Now,
-        wish: &MemberRequest<'_>,
+        request: &MemberRequest<'_>,
         activate: bool,
         fact: fn(MemberChangeRequested) -> Fact,
     ) {
         let id = self.event_id(now);
-        let asked = change_request(now, id, wish, activate);
-        let about = RecordContext { user: Some(&wish.control.user), source: FactSource::User, ..RecordContext::tx(id) };
-        self.record(now, fact(asked), about);
-        self.changes.controls.insert(wish.agent.clone(), (wish.place, Arc::clone(wish.control)));
+        let requested = change_request(now, id, request, activate);
+        let about =
+            RecordContext { user: Some(&request.control.user), source: FactSource::User, ..RecordContext::tx(id) };
+        self.record(now, fact(requested), about);
+        self.changes.controls.insert(request.agent.clone(), (request.place, Arc::clone(request.control)));
     }
 
     /// Records that a change has failed, and answers the requester.
@@ -223,10 +224,10 @@ impl SessionRuntime {
         }
     }
 
-    fn change_done(&self, tx_id: EventId, wish: &MemberRequest<'_>, member: Member) -> MemberChanged {
-        let request_id = wish.control.request_id.clone();
-        let agent_id = wish.agent.clone();
-        let reason = wish.reason.map(str::to_owned);
+    fn change_done(&self, tx_id: EventId, request: &MemberRequest<'_>, member: Member) -> MemberChanged {
+        let request_id = request.control.request_id.clone();
+        let agent_id = request.agent.clone();
+        let reason = request.reason.map(str::to_owned);
         MemberChanged { tx_id, agent_id, member, reason, restored: false, request_id }
     }
 
@@ -248,8 +249,8 @@ impl SessionRuntime {
                     MemberStep::Removing { member, .. } => Some(member),
                     MemberStep::Adding { .. } => None,
                 };
-                let errand = SessionTask { tx_id: change.tx_id, agent_id: agent, record_to_keep: keep };
-                self.outbox.push_after(self.state.tail.seq, Output::SessionTask(errand));
+                let task = SessionTask { tx_id: change.tx_id, agent_id: agent, record_to_keep: keep };
+                self.outbox.push_after(self.state.tail.seq, Output::SessionTask(task));
             }
         }
     }
@@ -289,7 +290,7 @@ impl SessionRuntime {
     /// active agent.
     fn reassign_waiting_turns(&mut self, now: Now) {
         while let Some((run_id, place)) = self.first_without_agent() {
-            let addressed = self.inputs.get(&run_id).is_some_and(|taken| taken.input.agent_id.is_some());
+            let addressed = self.inputs.get(&run_id).is_some_and(|open| open.input.agent_id.is_some());
             let agent = self.state.active.clone().filter(|_| !addressed);
             if let Some(agent_id) = agent.filter(|agent| self.state.agents.contains(agent)) {
                 let ahead = place + usize::from(self.state.running.is_some());
@@ -387,15 +388,15 @@ impl SessionRuntime {
     }
 }
 
-fn change_request(now: Now, tx_id: EventId, wish: &MemberRequest<'_>, activate: bool) -> MemberChangeRequested {
+fn change_request(now: Now, tx_id: EventId, request: &MemberRequest<'_>, activate: bool) -> MemberChangeRequested {
     MemberChangeRequested {
         tx_id,
-        agent_id: wish.agent.clone(),
-        user: wish.control.user.clone(),
-        reason: wish.reason.map(str::to_owned),
+        agent_id: request.agent.clone(),
+        user: request.control.user.clone(),
+        reason: request.reason.map(str::to_owned),
         activate,
         deadline_ms: now.store.after(limits::MEMBER_CHANGE_TIMEOUT),
-        request_id: wish.control.request_id.clone(),
+        request_id: request.control.request_id.clone(),
         handover_id: None,
     }
 }

@@ -42,13 +42,13 @@ pub enum Output {
         /// True if a fact contains the answer, so that subscribers of the session have been told.
         shown: bool,
     },
-    /// Execute a task and answer with [`super::Input::Receipt`].
+    /// Execute a task and answer with [`super::Input::TaskResult`].
     SessionTask(SessionTask),
     /// Read the inbox up to its end, then answer with [`super::Input::InboxRead`]: a control entry names a turn that
     /// may be there.
     ReadInbox,
     /// Read the input at [`super::SessionRuntime::wanted_content`] from the inbox, then answer with
-    /// [`super::Input::ContentSchema`].
+    /// [`super::Input::Content`].
     ReadContent,
 }
 
@@ -93,7 +93,7 @@ impl Outbox {
         self.ready.push_back(output);
     }
 
-    /// Adds an output that waits until the fact at `seq` is durable, and for every output added by `after` before.
+    /// Adds an output that waits until the fact at `seq` is durable, and for every gated output before it.
     pub(super) fn push_after(&mut self, seq: Seq, output: Output) {
         if seq <= self.durable_upto && self.gated.is_empty() {
             self.ready.push_back(output);

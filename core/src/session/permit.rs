@@ -45,8 +45,8 @@ impl SessionRuntime {
     /// Returns the turn that waits for a permit, if any.
     pub fn permit_request(&self) -> Option<PermitRequest> {
         let run_id = self.next_turn().filter(|_| self.permit == AttemptPermit::Wanted)?;
-        let taken = self.inputs.get(&run_id)?;
-        Some(PermitRequest { user: taken.input.user.clone(), bytes: taken.bytes })
+        let open_input = self.inputs.get(&run_id)?;
+        Some(PermitRequest { user: open_input.input.user.clone(), bytes: open_input.bytes })
     }
 
     /// Returns the position of an input whose content is to be read from the inbox.
@@ -77,11 +77,11 @@ impl SessionRuntime {
 
     /// Returns whether the content of a turn's input is in memory; otherwise requests the content.
     pub(super) fn check_content(&mut self, run_id: &RunId) -> bool {
-        let Some(taken) = self.inputs.get(run_id) else { return false };
-        if taken.has_content {
+        let Some(open_input) = self.inputs.get(run_id) else { return false };
+        if open_input.has_content {
             return true;
         }
-        if self.reading_content.replace(taken.place) != Some(taken.place) {
+        if self.reading_content.replace(open_input.place) != Some(open_input.place) {
             self.outbox.push(Output::ReadContent);
         }
         false
@@ -97,8 +97,8 @@ impl SessionRuntime {
     /// Accepts the content of an input that was read from the inbox.
     pub(super) fn handle_content(&mut self, place: InboxPosition, input: Arc<Input>) {
         self.reading_content = self.reading_content.filter(|wanted| *wanted != place);
-        if let Some(taken) = self.inputs.get_mut(&input.run_id).filter(|taken| taken.place == place) {
-            (taken.input, taken.has_content) = (input, true);
+        if let Some(open_input) = self.inputs.get_mut(&input.run_id).filter(|open_input| open_input.place == place) {
+            (open_input.input, open_input.has_content) = (input, true);
         }
     }
 
@@ -109,7 +109,7 @@ impl SessionRuntime {
         }
         let next = self.next_turn();
         let is_read = |place: InboxPosition| {
-            next.as_ref().and_then(|run_id| self.inputs.get(run_id)).is_some_and(|taken| taken.place == place)
+            next.as_ref().and_then(|run_id| self.inputs.get(run_id)).is_some_and(|open_input| open_input.place == place)
         };
         self.reading_content = self.reading_content.filter(|place| is_read(*place));
         let is_idle = matches!(self.attempt, Attempt::None) && self.reading_content.is_none();
@@ -138,12 +138,12 @@ impl SessionRuntime {
     /// Drops the content of an input from memory, unless the content of waiting inputs is small in total.
     fn unload_content(&mut self, run_id: &RunId) {
         let waiting = self.state.waiting.iter().filter_map(|run_id| self.inputs.get(run_id));
-        let kept: u64 = waiting.filter(|taken| taken.has_content).map(|taken| taken.bytes).sum();
+        let kept: u64 = waiting.filter(|open_input| open_input.has_content).map(|open_input| open_input.bytes).sum();
         if kept <= limits::WAITING_CONTENT_BYTES_MAX {
             return;
         }
-        let Some(taken) = self.inputs.get_mut(run_id) else { return };
-        let input = &*taken.input;
+        let Some(open_input) = self.inputs.get_mut(run_id) else { return };
+        let input = &*open_input.input;
         let nothing = Content::Text(String::new());
         let named = Input {
             run_id: input.run_id.clone(),
@@ -158,6 +158,6 @@ impl SessionRuntime {
             metadata: None,
             traceparent: input.traceparent.clone(),
         };
-        (taken.input, taken.has_content) = (Arc::new(named), false);
+        (open_input.input, open_input.has_content) = (Arc::new(named), false);
     }
 }

@@ -26,7 +26,7 @@ pub enum Input {
     Take { place: InboxPosition, input: Arc<input::Input> },
     /// The next entry of the control lane, in its order.
     Control { place: InboxPosition, control: Arc<ControlEntry> },
-    /// The content of an input, read after [`ProcessOutputPayload::ReadContent`].
+    /// The content of an input, read after [`Output::ReadContent`].
     Content {
         place: InboxPosition,
         /// The whole input.
@@ -34,7 +34,7 @@ pub enum Input {
     },
     /// The requested permit to start a turn ([`AttemptPermit::Wanted`]).
     PermitGranted,
-    /// The inbox was read up to its end after [`ProcessOutputPayload::ReadInbox`].
+    /// The inbox was read up to its end after [`Output::ReadInbox`].
     InboxRead,
     /// A report of an agent.
     Agent {
@@ -168,13 +168,13 @@ impl SessionRuntime {
 
     /// Returns the time at which the oldest open input was taken: for metrics.
     pub fn oldest_input_at(&self) -> Option<Mono> {
-        self.inputs.values().map(|taken| taken.taken_at).min()
+        self.inputs.values().map(|open_input| open_input.taken_at).min()
     }
 
     /// Returns the time at which a turn's input was taken, on the first call for that turn only. For metrics.
     pub fn mark_shown(&mut self, run_id: &RunId) -> Option<Mono> {
-        let taken = self.inputs.get_mut(run_id)?;
-        (!std::mem::replace(&mut taken.is_shown, true)).then_some(taken.taken_at)
+        let open_input = self.inputs.get_mut(run_id)?;
+        (!std::mem::replace(&mut open_input.is_shown, true)).then_some(open_input.taken_at)
     }
 
     /// Ends the machine after this node has lost ownership; returns the orders that close requests at agents.
@@ -247,7 +247,7 @@ impl SessionRuntime {
         let run = about.run.and_then(|run| self.state.runs.get(run));
         let cause = about.cause.or(run.map(|run| run.cause)).or(about.tx.filter(|_| names.is_none()));
         let traceparent = about.run.and_then(|run| self.inputs.get(run));
-        let traceparent = traceparent.and_then(|taken| taken.input.traceparent.as_deref()).map(Arc::from);
+        let traceparent = traceparent.and_then(|open_input| open_input.input.traceparent.as_deref()).map(Arc::from);
         let source = match (about.source, run) {
             (FactSource::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
             (FactSource::User, _) => about.user.map(|user| format!("user:{user}")),

@@ -209,8 +209,8 @@ impl State {
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
         let seq = self.tail.seq;
         if let Fact::Input(InputFact::UserMessage { message_id, request_id, user, .. }) = &entry.fact {
-            let asked = (user.clone(), message_id.clone(), request_id.clone());
-            self.runs.insert(run_id.clone(), Box::new(Run::new_waiting(seq, entry.id, asked)));
+            let origin = (user.clone(), message_id.clone(), request_id.clone());
+            self.runs.insert(run_id.clone(), Box::new(Run::new_waiting(seq, entry.id, origin)));
             return;
         }
         if entry.fact.is_terminal() {
@@ -267,8 +267,8 @@ impl ResumeState {
 
 impl Run {
     /// Creates a waiting run from the user, message id and request id of its message.
-    fn new_waiting(first: Seq, cause: EventId, asked: (UserId, MessageId, Option<RequestId>)) -> Self {
-        let (user, message_id, request_id) = asked;
+    fn new_waiting(first: Seq, cause: EventId, origin: (UserId, MessageId, Option<RequestId>)) -> Self {
+        let (user, message_id, request_id) = origin;
         Self {
             agent: None,
             user,

@@ -51,7 +51,7 @@ pub(super) struct PendingSteers {
     outcome: Option<(StopReason, Option<Json>)>,
 }
 
-// === impl Steers ===
+// === impl PendingSteers ===
 
 impl PendingSteers {
     pub(super) fn is_finishing(&self) -> bool {
@@ -230,7 +230,7 @@ impl SessionRuntime {
             Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => return,
         };
         let cancelling = self.is_cancelling(host);
-        let (Some(taken), Attempt::Live(live)) = (self.inputs.get(run_id), &mut self.attempt) else { return };
+        let (Some(open_input), Attempt::Live(live)) = (self.inputs.get(run_id), &mut self.attempt) else { return };
         let Some(agent_id) = self.state.runs.get(host).and_then(|run| run.agent.clone()) else { return };
         let gone = live.steers.is_finishing() || cancelling || !live.steers.agent_reported;
         if gone || live.steers.sent.contains_key(run_id) {
@@ -240,7 +240,7 @@ impl SessionRuntime {
         live.steers.sent.insert(run_id.clone(), due);
         // The agent has to answer this first: the silence timeout of the run counts from then on.
         live.restart_silence(due);
-        let input = Arc::clone(&taken.input);
+        let input = Arc::clone(&open_input.input);
         let steer = Steer {
             key: self.key.clone(),
             run_id: host.clone(),
@@ -269,13 +269,13 @@ impl SessionRuntime {
             steered.host == *host && run.is_some_and(|run| run.message_id == *message_id)
         };
         let found = self.state.steered_inputs().into_iter().find(named);
-        let said = found.as_ref().and_then(|(_, steered)| steered.outcome);
+        let known_outcome = found.as_ref().and_then(|(_, steered)| steered.outcome);
         let (Some((run_id, _)), Attempt::Live(live)) = (found, &self.attempt) else {
             self.counts.late_reports += 1;
             return;
         };
         let given = live.steers.sent.contains_key(&run_id);
-        if !given || said.is_some_and(|said| said.is_final() || said == outcome) {
+        if !given || known_outcome.is_some_and(|known_outcome| known_outcome.is_final() || known_outcome == outcome) {
             self.counts.late_reports += 1;
             return;
         }

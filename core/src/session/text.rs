@@ -35,7 +35,7 @@ pub(super) struct AttemptText {
 
 impl fmt::Debug for AttemptText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Text({} of {} recorded, {} shown)", self.saved, self.len(), self.shown)
+        write!(f, "AttemptText({} of {} recorded, {} shown)", self.saved, self.len(), self.shown)
     }
 }
 

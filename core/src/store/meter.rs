@@ -37,10 +37,10 @@ pub(super) struct RecordSizes {
     counted: u64,
 }
 
-// === impl Meter ===
+// === impl ModelUsageMeter ===
 
 impl ModelUsageMeter {
-    /// Creates the meter of an empty store that may hold `room` bytes.
+    /// Creates the meter of an empty store that may hold `capacity` bytes.
     pub(super) fn new(measure: ByteMeasure, quotas: Quotas, capacity: Option<u64>) -> Self {
         Self { measure, quotas, capacity, usage: Usage::default() }
     }
@@ -53,7 +53,7 @@ impl ModelUsageMeter {
         user: &UserId,
         weight: u64,
     ) -> Option<StoreRefusal> {
-        let free = self.capacity.map(|room| room.saturating_sub(self.usage.total()));
+        let free = self.capacity.map(|capacity| capacity.saturating_sub(self.usage.total()));
         if free.is_some_and(|free| free < weight) {
             return Some(StoreRefusal::Full);
         }
@@ -95,7 +95,7 @@ impl ModelUsageMeter {
     }
 }
 
-// === impl Sizes ===
+// === impl RecordSizes ===
 
 impl RecordSizes {
     fn uncounted(&self) -> i64 {

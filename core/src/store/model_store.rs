@@ -30,9 +30,9 @@ impl ModelStore {
         Self { journaled, ..Self::default() }
     }
 
-    /// Creates an empty store that counts bytes, and refuses inputs over a quota or over `room` bytes in all.
-    pub fn metered(measure: ByteMeasure, quotas: Quotas, room: Option<u64>) -> Self {
-        Self { meter: Some(ModelUsageMeter::new(measure, quotas, room)), ..Self::default() }
+    /// Creates an empty store that counts bytes, and refuses inputs over a quota or over `capacity` bytes in all.
+    pub fn metered(measure: ByteMeasure, quotas: Quotas, capacity: Option<u64>) -> Self {
+        Self { meter: Some(ModelUsageMeter::new(measure, quotas, capacity)), ..Self::default() }
     }
 
     /// Executes one op, atomically. Leases run by `now.mono`; `now.store` is the store's clock.

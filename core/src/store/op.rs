@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Renew a node's lease; with `fresh`, take out a new lease under a lease id that was never used. `sent` is
-    /// repeated in the answer. Answers `Renewed` or `Lost`.
+    /// repeated in the answer. Answers `Renewed` or `LeaseLost`.
     Renew { holder: Holder, ttl: Duration, fresh: bool, sent: Mono },
     /// Give up a node's lease. Answers `Done`.
     Retire { holder: Holder },
@@ -26,26 +26,27 @@ pub enum Op {
     /// Answers `Accepted` or `Refused`.
     Control { key: SessionKey, principal: Principal, control: Arc<ControlEntry>, create: bool },
     /// Become the owner, if the ownership is still as the claimer saw it. The same nonce repeats the same claim.
-    /// `floor` is the highest epoch that the claimer knows. Answers `Claimed` or `Held`.
+    /// `floor` is the highest epoch that the claimer knows. Answers `Claimed` or `OwnershipConflict`.
     Claim { key: SessionKey, holder: Holder, nonce: Nonce, expect: OwnershipSnapshot, floor: Epoch },
-    /// Append facts to the log; the only way to write to the log. Answers `Appended`, `Fenced`, `Order` or `Gone`.
+    /// Append facts to the log; the only way to write to the log. Answers `Appended`, `Fenced`, `OutOfOrder` or
+    /// `InputMissing`.
     Append(Box<Append>),
     /// Give up ownership; with `drain` inputs may be left to the next owner. Answers `Released`, `Fenced` or
-    /// `Pending`.
+    /// `NotReleased`.
     Release { key: SessionKey, token: FenceToken, tail: Seq, drain: bool },
-    /// Hand ownership to a chosen node. Answers `Transferred`, `Fenced` or `Order`.
+    /// Hand ownership to a chosen node. Answers `Transferred`, `Fenced` or `OutOfOrder`.
     Transfer { key: SessionKey, token: FenceToken, tail: Seq, to: Holder, nonce: Nonce },
     /// Register this node as a listener because it has links of the session; the greater stamp is kept. Answers
-    /// `Listening`, or `Refused::TooMany` if [`crate::limits::LISTENERS_MAX`] other nodes listen.
+    /// `Listening`, or `StoreRefusal::TooMany` if [`crate::limits::LISTENERS_MAX`] other nodes listen.
     Listen { key: SessionKey, node: NodeId, stamp: ListenStamp },
     /// Remove this node from the listeners, if the stored stamp is ≤ `stamp`. Answers `Done`.
     Unlisten { key: SessionKey, node: NodeId, stamp: ListenStamp },
     /// Read the latest snapshot and every fact after it, which make the session's present state. Answers `View`.
     ReadView { key: SessionKey },
     /// Read facts after a position, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes (but at least
-    /// one). Answers `Heard`.
+    /// one). Answers `Facts`.
     Read { key: SessionKey, after: Seq, limit: u32 },
-    /// Read inputs and control entries after the given positions. Answers `Waiting`.
+    /// Read inputs and control entries after the given positions. Answers `Inbox`.
     Inbox { key: SessionKey, token: FenceToken, after: InboxPosition, control_after: InboxPosition },
     /// Store the state at a position of the log; a state older than the stored one changes nothing. Answers `Done` or
     /// `Fenced`.
@@ -69,7 +70,7 @@ pub enum Op {
     /// before a time, in whole seconds. Answers `Done` to one caller only, or `Refused`: `Busy`, or `NotFound`.
     DeleteIdle { key: SessionKey, before: Millis },
     /// Find sessions whose holder has no lease, and sessions without an owner that have entries in inbox or control
-    /// lane; at most `limit`. Answers `Work`.
+    /// lane; at most `limit`. Answers `Unowned`.
     Sweep { limit: u32 },
     /// Read a small named value that belongs to no session. Answers `Value`.
     Get { name: String },
@@ -107,7 +108,7 @@ pub struct SnapshotWrite {
     pub token: FenceToken,
     /// The last fact that the state includes.
     pub at: Cursor,
-    /// The state, encoded by [`crate::protocol::websocket_config`].
+    /// The state, encoded by [`crate::protocol::codec`].
     pub state: Arc<[u8]>,
 }
 

@@ -164,7 +164,7 @@ pub struct InboxContents {
 pub struct Snapshot {
     /// The last fact that the state includes.
     pub at: Cursor,
-    /// The state, encoded by [`crate::protocol::websocket_config`].
+    /// The state, encoded by [`crate::protocol::codec`].
     pub state: Arc<[u8]>,
 }
 

@@ -103,16 +103,16 @@ impl StoredSession {
             return Reply::Refused(StoreRefusal::NotFound);
         }
         let owner = self.ownership();
-        if let Some(taken) = self.accepted_messages.get(&input.run_id)
+        if let Some(accepted) = self.accepted_messages.get(&input.run_id)
             && !planted(Mutant::NoDedupe)
         {
-            if taken.hash != hash {
+            if accepted.hash != hash {
                 return Reply::Refused(StoreRefusal::Conflict);
             }
-            let place = taken.place;
-            let prev = taken.prev;
-            let tail = taken.log_tail;
-            let ended = taken.ended.is_some();
+            let place = accepted.place;
+            let prev = accepted.prev;
+            let tail = accepted.log_tail;
+            let ended = accepted.ended.is_some();
             let duplicate = true;
             let rung = None;
             return Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate, ended, offer_receivers: rung });
@@ -136,8 +136,8 @@ impl StoredSession {
         let place = InboxPosition(now.0.max(prev.0 + 1));
         self.inbox_tail = place;
         self.assign_user(now, principal);
-        let taken = AcceptedMessage { place, prev, hash, log_tail: tail, accepted_at: now, ended: None };
-        self.accepted_messages.insert(input.run_id.clone(), taken);
+        let accepted = AcceptedMessage { place, prev, hash, log_tail: tail, accepted_at: now, ended: None };
+        self.accepted_messages.insert(input.run_id.clone(), accepted);
         self.inbox.insert(place, input);
         Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None })
     }
@@ -179,7 +179,7 @@ impl StoredSession {
 
     pub(super) fn find(&self, principal: &Principal, run_id: &RunId) -> Reply {
         match self.accepted_messages.get(run_id).filter(|_| !self.belongs_to_other(principal)) {
-            Some(taken) => Reply::Found(RunLocation { after: taken.log_tail, ended: taken.ended }),
+            Some(accepted) => Reply::Found(RunLocation { after: accepted.log_tail, ended: accepted.ended }),
             None => Reply::Refused(StoreRefusal::NotFound),
         }
     }
@@ -317,8 +317,8 @@ impl StoredSession {
                     self.inbox.remove(place);
                     self.inbox.shrink_if_empty();
                 }
-                if let Some(taken) = self.accepted_messages.get_mut(run_id) {
-                    taken.ended = Some(last);
+                if let Some(accepted) = self.accepted_messages.get_mut(run_id) {
+                    accepted.ended = Some(last);
                 }
             }
             for place in answers {
@@ -445,8 +445,9 @@ impl StoredSession {
 
     pub(super) fn expire(&mut self, before: Millis) {
         let floor = self.floor;
-        self.accepted_messages
-            .retain(|_, taken| !(taken.accepted_at < before && taken.ended.is_some_and(|ended| ended <= floor)));
+        self.accepted_messages.retain(|_, accepted| {
+            !(accepted.accepted_at < before && accepted.ended.is_some_and(|ended| ended <= floor))
+        });
     }
 }
 

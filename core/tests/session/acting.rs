@@ -42,8 +42,8 @@ impl Script {
     }
 
     fn request_action(&mut self, name: Option<&str>, what: ActionSpec) {
-        let wish = Box::new(ActionRequest { name: name.map(said), what, timeout: None });
-        self.report(AgentEvent::Action { request: wish, id: None });
+        let request = Box::new(ActionRequest { name: name.map(said), what, timeout: None });
+        self.report(AgentEvent::Action { request, id: None });
     }
 
     /// Returns the id of the n-th requested action; 0 is the last.

@@ -167,10 +167,10 @@ impl Script {
             Output::Chunk { offset, text, .. } => format!("{offset}'{}'", text.reveal()),
             Output::ProcessOutput { printed, .. } => format!("PRINTED({})", printed.data.reveal()),
             Output::ControlAnswered { .. } => "answered".to_owned(),
-            Output::SessionTask(errand) => {
-                let word = if errand.record_to_keep.is_some() { "REQUEST_REMOVE" } else { "REQUEST_ADD" };
-                let word = format!("{word}({})", errand.agent_id);
-                self.pending_task = Some(errand);
+            Output::SessionTask(task) => {
+                let word = if task.record_to_keep.is_some() { "REQUEST_REMOVE" } else { "REQUEST_ADD" };
+                let word = format!("{word}({})", task.agent_id);
+                self.pending_task = Some(task);
                 word
             }
             Output::ReadInbox => {
@@ -253,9 +253,9 @@ impl Script {
 
     /// Answers the pending task; state that a removal kept is returned by the next successful task.
     fn receipt(&mut self, receipt: SessionTaskResult) {
-        let errand = self.pending_task.take().expect("an errand went out");
-        self.kept_member = errand.record_to_keep;
-        self.give(Input::TaskResult { tx_id: errand.tx_id, receipt });
+        let task = self.pending_task.take().expect("an errand went out");
+        self.kept_member = task.record_to_keep;
+        self.give(Input::TaskResult { tx_id: task.tx_id, receipt });
     }
 
     fn say(&mut self, text: &str, id: Option<AgentEventId>) {
@@ -314,8 +314,8 @@ impl Script {
             ["asks", to, id @ ..] => {
                 let reason = Private("why".to_owned());
                 let summary = Private("what".to_owned());
-                let wish = Box::new(HandoverRequest { to: agent(to), reason, summary });
-                return self.report(AgentEvent::Handover { request: wish, id: id.first().map(|id| said(id)) });
+                let request = Box::new(HandoverRequest { to: agent(to), reason, summary });
+                return self.report(AgentEvent::Handover { request, id: id.first().map(|id| said(id)) });
             }
             ["yes"] => true,
             ["no"] => false,

@@ -99,8 +99,8 @@ where
     }
     let bad = || invalid(StatusCode::BAD_REQUEST, "expected {\"to\": DIRECTORY} with an absolute path");
     let body: Bytes = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| bad())?.to_bytes();
-    let wish: BackupRequest = serde_json::from_slice(&body).map_err(|_| bad())?;
-    if wish.to.is_absolute() { Ok(wish) } else { Err(bad()) }
+    let request: BackupRequest = serde_json::from_slice(&body).map_err(|_| bad())?;
+    if request.to.is_absolute() { Ok(request) } else { Err(bad()) }
 }
 
 fn invalid(status: StatusCode, why: &str) -> BackupRefusal {

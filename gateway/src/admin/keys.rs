@@ -135,8 +135,8 @@ impl KeyAdmin {
         B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         let keys = self.keys()?;
-        let wish = read_new_key(headers, body).await?;
-        let (key, record) = keys.create(wish).await?;
+        let spec = read_new_key(headers, body).await?;
+        let (key, record) = keys.create(spec).await?;
         tracing::info!(key = record.id.as_str(), tenant = record.tenant.as_str(), "API key created by an operator");
         Ok(response::json(StatusCode::CREATED, &NewKeyView { key: &key.reveal(), shown: self.key_view(&record, true) }))
     }
@@ -205,10 +205,10 @@ async fn read_new_key<B>(headers: &HeaderMap, body: B) -> Result<KeySpec, KeyRef
 where
     B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    let asked: NewKeyRequest = read_json(headers, body).await?;
+    let request: NewKeyRequest = read_json(headers, body).await?;
     let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
     let named = |error: turnway_core::id::BadName| bad(error.to_string());
-    let NewKeyRequest { tenant, user_id, scopes, serves, label, lasts_s } = asked;
+    let NewKeyRequest { tenant, user_id, scopes, serves, label, lasts_s } = request;
     if label.as_ref().is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control)) {
         return Err(bad(format!("label: expected up to {LABEL_BYTES_MAX} bytes of printable text")));
     }
@@ -256,8 +256,8 @@ mod tests {
     #[test]
     fn missing_randomness_is_an_internal_error_without_retry() {
         let error = getrandom::Error::UNSUPPORTED;
-        for trouble in [KeyError::Randomness(error), KeyStoreError::Randomness(error).into()] {
-            let KeyRefusal(status, refusal) = trouble.into();
+        for error in [KeyError::Randomness(error), KeyStoreError::Randomness(error).into()] {
+            let KeyRefusal(status, refusal) = error.into();
             assert_eq!((status, refusal.code), (StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError));
             assert_eq!(refusal.retry_after_ms, None, "it is no matter of time");
         }

@@ -130,12 +130,12 @@ impl AttemptControl {
 
     /// Queues a notification for the agent. Returns `false` if the queue is full: the agent then gets the notification
     /// with its next turn.
-    pub(super) fn push_news(&self, news: FactDelivery) -> bool {
+    pub(super) fn push_news(&self, delivery: FactDelivery) -> bool {
         let mut waiting = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= limits::FACT_DELIVERIES_MAX {
             return false;
         }
-        waiting.push_back(news);
+        waiting.push_back(delivery);
         drop(waiting);
         self.news_notify.notify_one();
         true
@@ -157,8 +157,8 @@ impl AttemptControl {
     pub(super) async fn recv_news(&self) -> FactDelivery {
         loop {
             let next = self.news.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            if let Some(news) = next {
-                return news;
+            if let Some(delivery) = next {
+                return delivery;
             }
             self.news_notify.notified().await;
         }
@@ -181,8 +181,8 @@ impl AttemptControl {
     }
 
     fn has_credit(&self, upto: u64) -> bool {
-        let room = self.credit.load(Ordering::Acquire).saturating_add(limits::UNSAVED_TEXT_BYTES_MAX as u64);
-        upto <= room || planted(Planted::UnsavedTextUnbounded)
+        let credit_end = self.credit.load(Ordering::Acquire).saturating_add(limits::UNSAVED_TEXT_BYTES_MAX as u64);
+        upto <= credit_end || planted(Planted::UnsavedTextUnbounded)
     }
 
     /// Waits until text up to this offset may be reported. Returns `false` if it may not and the attempt was asked to
@@ -282,7 +282,7 @@ impl AttemptReporter {
     }
 }
 
-// === impl Attempt ===
+// === impl AttemptTask ===
 
 impl AttemptTask {
     pub(super) fn new(

@@ -103,7 +103,7 @@ impl Connectors {
     }
 }
 
-// === impl Client ===
+// === impl AgentClient ===
 
 impl AgentClient {
     /// Sends a request and waits for the head of its response. Only opening the connection has a deadline here.
@@ -135,12 +135,12 @@ impl AgentClient {
         is_begun: &AtomicBool,
     ) -> Result<Response<Incoming>, AgentRequestError> {
         let again = self.keep_alive_options.resend_on_stale.then(|| request.clone());
-        let asked = self.clock.mono();
+        let sent_at = self.clock.mono();
         let missed = match self.try_send(&pair.pooled, request, is_begun).await {
             Ok(response) => return Ok(response),
             Err(missed) => missed,
         };
-        let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
+        let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(sent_at, self.clock.mono()));
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.error) };
         self.metrics.agents.count_resend();
         tracing::debug!("an agent closed a pooled connection; resending the request");
@@ -212,7 +212,7 @@ fn server_keep_alive(headers: &HeaderMap) -> Option<Duration> {
     seconds.map(Duration::from_secs)
 }
 
-// === impl Pair ===
+// === impl ClientPair ===
 
 impl<C: Connect + Clone> ClientPair<C> {
     fn new(connector: &C, keeping: KeepAliveOptions) -> Self {
@@ -272,13 +272,13 @@ mod tests {
         let error = client.send(request).await.expect_err("there is no TLS");
         assert!(matches!(error, AgentRequestError::Unreachable(_)), "{error:?}");
         let request = Request::get(format!("http://{at}/health")).body(Full::default()).expect("a request");
-        let asked = tokio::spawn(async move { client.send(request).await });
+        let request_task = tokio::spawn(async move { client.send(request).await });
         // The first request to arrive is the one without TLS.
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        let mut words = [0; 11];
-        stream.read_exact(&mut words).await.expect("words");
-        assert_eq!(&words, b"GET /health");
-        asked.abort();
+        let mut start = [0; 11];
+        stream.read_exact(&mut start).await.expect("words");
+        assert_eq!(&start, b"GET /health");
+        request_task.abort();
     }
 
     #[test]

@@ -31,14 +31,14 @@ struct CountTask {
 pub(super) async fn run(attempt: &mut AttemptTask) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
     let mut task = CountTask::parse(&attempt.invoke.message.content.plain_text());
-    let line = attempt.control();
+    let control = attempt.control();
     let mut ticks = paced(task.pace);
     let mut number = 0;
     while number < task.count {
         tokio::select! {
             biased;
-            () = line.wait_cancelled() => return AgentEvent::CancelAcked,
-            steer = line.recv_steer() => {
+            () = control.wait_cancelled() => return AgentEvent::CancelAcked,
+            steer = control.recv_steer() => {
                 let changed = task.with_steer(&steer.message.content.plain_text(), number);
                 if changed.pace != task.pace {
                     ticks = paced(changed.pace);
@@ -77,7 +77,7 @@ async fn progress(attempt: &mut AttemptTask, task: CountTask, number: u64) {
     }
 }
 
-// === impl Task ===
+// === impl CountTask ===
 
 impl CountTask {
     /// Parses a task: the first number is the count, the first duration the pace ("count to 10 every 200ms").
@@ -144,8 +144,11 @@ mod tests {
     fn progress_is_reported_at_most_ten_times() {
         for count in [1, 3, 10, 99, 10_000] {
             let task = CountTask { count, pace: PACE };
-            let told: Vec<u64> = (1..=count).filter(|number| task.is_milestone(*number)).collect();
-            assert!(told.len() as u64 == count.min(STATES) && told.last() == Some(&count), "{count}: {told:?}");
+            let milestones: Vec<u64> = (1..=count).filter(|number| task.is_milestone(*number)).collect();
+            assert!(
+                milestones.len() as u64 == count.min(STATES) && milestones.last() == Some(&count),
+                "{count}: {milestones:?}"
+            );
         }
     }
 }

@@ -37,9 +37,9 @@ pub enum DialInRefusal {
 
 impl AgentRegistry {
     /// Creates the registry, and registers it to receive the orders that other nodes send.
-    pub(super) fn new(desks: BTreeMap<AgentId, Arc<AgentConnectionPool>>, lines: &RemoteCalls) -> Self {
-        let this = Self(Arc::new(desks));
-        lines.set_registry(this.clone());
+    pub(super) fn new(pools: BTreeMap<AgentId, Arc<AgentConnectionPool>>, remote_calls: &RemoteCalls) -> Self {
+        let this = Self(Arc::new(pools));
+        remote_calls.set_registry(this.clone());
         this
     }
 
@@ -50,7 +50,7 @@ impl AgentRegistry {
     /// Returns the identities that the configuration lets serve an agent for every tenant; `None` if no such agent
     /// dials in.
     pub fn served_by(&self, agent: &AgentId) -> Option<&ServedBy> {
-        self.0.get(agent).map(|desk| &desk.served_by)
+        self.0.get(agent).map(|pool| &pool.served_by)
     }
 
     /// Accepts a connection that may serve this agent for the tenants of `reach`.
@@ -60,14 +60,14 @@ impl AgentRegistry {
         capabilities: DialInCapabilities,
         reach: TenantScope,
     ) -> Result<PoolRegistration, DialInRefusal> {
-        let desk = self.0.get(agent).ok_or(DialInRefusal::Forbidden)?;
-        if desk.resumes && !capabilities.resume {
+        let pool = self.0.get(agent).ok_or(DialInRefusal::Forbidden)?;
+        if pool.resumes && !capabilities.resume {
             return Err(DialInRefusal::ResumeRequired);
         }
-        let line = Arc::new(AgentConnection::new(capabilities, reach));
-        if !desk.add(&line, limits::DIALIN_CONNECTIONS_MAX, limits::DIALIN_CONNECTIONS_OF_TENANT_MAX) {
+        let connection = Arc::new(AgentConnection::new(capabilities, reach));
+        if !pool.add(&connection, limits::DIALIN_CONNECTIONS_MAX, limits::DIALIN_CONNECTIONS_OF_TENANT_MAX) {
             return Err(DialInRefusal::TooManyConnections);
         }
-        Ok(PoolRegistration::new(Arc::clone(desk), line))
+        Ok(PoolRegistration::new(Arc::clone(pool), connection))
     }
 }

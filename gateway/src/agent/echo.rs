@@ -3,7 +3,7 @@ use crate::agent::attempt::AttemptTask;
 use std::time::Duration;
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 
-/// Prefix of an input to repeat at [`READ_WINDOW`], for people who want to watch.
+/// Prefix of an input to repeat at [`PACE`], for people who want to watch.
 const SLOW: &str = "/slow ";
 /// Pause between two words of a slow answer.
 const PACE: Duration = Duration::from_millis(100);
@@ -30,12 +30,12 @@ pub(super) async fn run(attempt: &mut AttemptTask) -> AgentEvent {
 }
 
 async fn say_slowly(attempt: &mut AttemptTask, text: &str) {
-    let line = attempt.control();
+    let control = attempt.control();
     for word in words(text) {
         attempt.report_text(TextKind::Text, word.to_owned(), None).await;
         tokio::select! {
             biased;
-            () = line.wait_cancelled() => return,
+            () = control.wait_cancelled() => return,
             () = tokio::time::sleep(PACE) => {}
         }
     }

@@ -40,7 +40,7 @@ impl AttemptAgent {
             Self::Http(agent, auth) => Box::pin(http::run(attempt, agent, auth.clone())).await,
             Self::Builtin(BuiltinAgent::Echo) => (echo::run(attempt).await, None),
             Self::Builtin(BuiltinAgent::Counter) => (Box::pin(counter::run(attempt)).await, None),
-            Self::DialIn(desk) => (Box::pin(dialin::run(attempt, desk)).await, None),
+            Self::DialIn(pool) => (Box::pin(dialin::run(attempt, pool)).await, None),
         }
     }
 
@@ -72,9 +72,9 @@ impl Drop for RunningGuard {
 
 /// Runs one attempt, and reports how it ended.
 pub(super) async fn run(agents: Arc<AgentsInner>, mut attempt: AttemptTask, work: AttemptAgent) {
-    let line = attempt.control();
+    let control = attempt.control();
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
-    let leave = RunningGuard { agents: Arc::clone(&agents), key: name, control: Arc::clone(&line) };
+    let leave = RunningGuard { agents: Arc::clone(&agents), key: name, control: Arc::clone(&control) };
     // Boxed: few attempts need the size of both.
     let (end, rest) = if agents.plugins.applies_to(&attempt.invoke.message.content) {
         Box::pin(pipelined::run(&mut attempt, &agents, &work)).await
@@ -90,11 +90,11 @@ pub(super) async fn run(agents: Arc<AgentsInner>, mut attempt: AttemptTask, work
     attempt.report(end).await;
     drop(leave);
     // An input that the agent has not looked at counts as refused.
-    while let Some(steer) = line.pop_steer() {
+    while let Some(steer) = control.pop_steer() {
         let _ = Box::pin(agents.reports.send(steer_report(steer, SteerOutcome::Refused))).await;
     }
     // A cancel that arrived while the end was reported is acknowledged like one that arrives later.
-    if line.is_cancelled() && !is_acked {
+    if control.is_cancelled() && !is_acked {
         attempt.report(AgentEvent::CancelAcked).await;
     }
     if let Some(rest) = rest {

@@ -25,7 +25,7 @@ pub(super) struct AgentHealth {
     endpoint: HttpEndpoint,
 }
 
-// === impl Health ===
+// === impl AgentHealth ===
 
 impl AgentHealth {
     /// Creates the health of an agent that is taken for reachable until a request fails.
@@ -70,8 +70,8 @@ async fn probe(health: Weak<AgentHealth>, client: AgentClient) {
         let answer = tokio::time::timeout(limits::AGENT_CONNECT_TIMEOUT, client.send(request)).await;
         if let Ok(Ok(response)) = &answer {
             // The agent's `Retry-After` sets the next probe.
-            let asked = client.retry_after(response.headers()).unwrap_or_default();
-            wait = wait.max(asked).min(PROBE_PAUSE_MAX);
+            let retry_after = client.retry_after(response.headers()).unwrap_or_default();
+            wait = wait.max(retry_after).min(PROBE_PAUSE_MAX);
         }
         // Agents need not implement the health page: any answer but a server error counts as reachable.
         let is_ill = |status: http::StatusCode| status.is_server_error() && !planted(Planted::IllAgentIsBack);

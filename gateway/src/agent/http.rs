@@ -128,7 +128,7 @@ pub(super) async fn run(attempt: &mut AttemptTask, agent: &HttpAgent, auth: Head
         return failed(AgentFailure::Broken("the request could not be built".to_owned()));
     };
     let is_begun = AtomicBool::new(false);
-    let line = attempt.control();
+    let control = attempt.control();
     let goes_on = attempt.invoke.resume.is_some();
     let names = RequestIds::of(&attempt.invoke);
     {
@@ -136,7 +136,7 @@ pub(super) async fn run(attempt: &mut AttemptTask, agent: &HttpAgent, auth: Head
         tokio::pin!(talk);
         tokio::select! {
             biased;
-            () = line.wait_cancelled() => {}
+            () = control.wait_cancelled() => {}
             end = &mut talk => return end,
         }
         // An agent that got no request has nothing to stop, unless another owner sent one.
@@ -179,11 +179,11 @@ async fn read_answer(
     let mut first = first_event_with_head(events.next(&run)).await;
     attempt.report(AgentEvent::Acked).await;
     loop {
-        let said = match first.take() {
-            Some(said) => said,
+        let message = match first.take() {
+            Some(message) => message,
             None => events.next(&run).await,
         };
-        match said {
+        match message {
             AgentMessage::Delta { kind, text, id } => attempt.report_text(kind, text, id).await,
             AgentMessage::State { state, detail, id } => attempt.report(AgentEvent::State { state, detail, id }).await,
             AgentMessage::Steered { message_id, outcome } => {
@@ -217,7 +217,7 @@ async fn first_event_with_head(next: impl Future<Output = AgentMessage>) -> Opti
     for _ in 0..BODY_YIELDS_MAX {
         tokio::select! {
             biased;
-            said = &mut next => return Some(said),
+            message = &mut next => return Some(message),
             () = tokio::task::yield_now() => {}
         }
     }
@@ -310,8 +310,8 @@ async fn read_error_body(mut body: Incoming) -> Option<Private<String>> {
         {
             let data = frame.data_ref().map_or(&[][..], |data| data);
             // One extra byte shows that the body was cut.
-            let room = limits::AGENT_ERROR_BYTES_MAX + 1 - bytes.len();
-            bytes.extend_from_slice(&data[..data.len().min(room)]);
+            let bytes_left = limits::AGENT_ERROR_BYTES_MAX + 1 - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(bytes_left)]);
         }
     };
     let _ = tokio::time::timeout(limits::AGENT_ERROR_WAIT, read).await;

@@ -14,10 +14,10 @@ use turnway_core::protocol::action::FactDelivery;
 impl Agents {
     /// Sends a notification to a running attempt. If the attempt does not take it, the agent gets it with the next
     /// turn.
-    pub(super) fn news(&self, news: FactDelivery) {
-        let Some(running) = self.0.running.get(&(news.run_id.clone(), news.attempt)) else { return };
-        let agent = self.0.agents.get(&news.agent_id);
-        if !running.control.push_news(news) {
+    pub(super) fn news(&self, delivery: FactDelivery) {
+        let Some(running) = self.0.running.get(&(delivery.run_id.clone(), delivery.attempt)) else { return };
+        let agent = self.0.agents.get(&delivery.agent_id);
+        if !running.control.push_news(delivery) {
             return;
         }
         let Some(AgentBackend::Http(agent)) = agent else { return };
@@ -25,11 +25,11 @@ impl Agents {
             return;
         };
         let agent = Arc::clone(agent);
-        let line = Arc::clone(&running.control);
-        let over = Arc::clone(&line);
+        let control = Arc::clone(&running.control);
+        let over = Arc::clone(&control);
         self.0.runtime.spawn(async move {
             tokio::select! {
-                () = deliver_news(agent, line, auth) => {}
+                () = deliver_news(agent, control, auth) => {}
                 () = over.wait_ended() => {}
             }
         });
@@ -37,10 +37,10 @@ impl Agents {
 }
 
 /// Sends notifications one after the other, until the future is dropped at the end of the attempt.
-async fn deliver_news(agent: Arc<HttpAgent>, line: Arc<AttemptControl>, auth: HeaderValue) {
+async fn deliver_news(agent: Arc<HttpAgent>, control: Arc<AttemptControl>, auth: HeaderValue) {
     loop {
-        let news = line.recv_news().await;
-        let Ok(request) = request::news(&news, &agent.endpoint, auth.clone()) else { continue };
+        let delivery = control.recv_news().await;
+        let Ok(request) = request::news(&delivery, &agent.endpoint, auth.clone()) else { continue };
         drop(deliver(&agent.client, &request, limits::STEER_ACK_TIMEOUT).await);
     }
 }

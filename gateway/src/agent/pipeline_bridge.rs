@@ -74,8 +74,8 @@ impl PieceSender {
     pub(super) async fn state(&self, state: String, detail: Option<Json>, id: Option<AgentEventId>) {
         let detail = detail.map(|detail| detail.0);
         let id = id.map(|id| id.as_str().to_owned());
-        let told = json!({"state": state, "detail": detail, "id": id});
-        self.send(AnswerPiece::Other(STATE.to_owned(), told)).await;
+        let state_piece = json!({"state": state, "detail": detail, "id": id});
+        self.send(AnswerPiece::Other(STATE.to_owned(), state_piece)).await;
     }
 
     /// Sends that the agent has failed.
@@ -95,10 +95,11 @@ impl PieceSender {
 impl PipelineBridge {
     /// Creates the bridge of an attempt, with the receiver of the request to its agent, and the sender of the agent's
     /// pieces.
-    pub(super) fn open(voice: AttemptReporter) -> (Self, oneshot::Receiver<ModelRequest>, PieceSender) {
-        let ((asks, asked), (tap, pieces)) = (oneshot::channel(), mpsc::channel(PIECES_MAX));
-        let inside = PipelineBridgeInner { reporter: Baton::new(voice), agent: Mutex::new(Some((asks, pieces))) };
-        (Self(Arc::new(inside)), asked, PieceSender(tap))
+    pub(super) fn open(reporter: AttemptReporter) -> (Self, oneshot::Receiver<ModelRequest>, PieceSender) {
+        let ((request_sender, request), (tap, pieces)) = (oneshot::channel(), mpsc::channel(PIECES_MAX));
+        let inside =
+            PipelineBridgeInner { reporter: Baton::new(reporter), agent: Mutex::new(Some((request_sender, pieces))) };
+        (Self(Arc::new(inside)), request, PieceSender(tap))
     }
 
     fn agent(&self) -> std::sync::MutexGuard<'_, Option<(oneshot::Sender<ModelRequest>, mpsc::Receiver<AnswerPiece>)>> {
@@ -107,21 +108,21 @@ impl PipelineBridge {
 
     /// Reports a piece that leaves the pipeline.
     async fn report_piece(&self, piece: &AnswerPiece) {
-        let mut voice = self.0.reporter.lock().await;
+        let mut reporter = self.0.reporter.lock().await;
         match piece {
-            AnswerPiece::Text(text) => voice.report_text(TextKind::Text, text.clone(), None).await,
+            AnswerPiece::Text(text) => reporter.report_text(TextKind::Text, text.clone(), None).await,
             AnswerPiece::Other(name, Value::String(text)) if name == REASONING => {
-                voice.report_text(TextKind::Reasoning, text.clone(), None).await;
+                reporter.report_text(TextKind::Reasoning, text.clone(), None).await;
             }
             AnswerPiece::Other(name, Value::String(id)) if name == EVENT_REPORTED => {
                 let Ok(id) = AgentEventId::parse(id) else { return };
                 let kind = TextKind::Text;
                 let text = Private(String::new());
-                voice.report(AgentEvent::Delta { kind, text, id: Some(id) }).await;
+                reporter.report(AgentEvent::Delta { kind, text, id: Some(id) }).await;
             }
-            AnswerPiece::Other(name, told) if name == STATE => {
-                if let Some(event) = parse_state(told) {
-                    voice.report(event).await;
+            AnswerPiece::Other(name, piece_state) if name == STATE => {
+                if let Some(event) = parse_state(piece_state) {
+                    reporter.report(event).await;
                 }
             }
             // Errors are reported by the end of the attempt; pieces with other names are meant for other plugins.
@@ -133,7 +134,7 @@ impl PipelineBridge {
 impl LanguageModel for PipelineBridge {
     /// Asks the agent, once. An input that no plugin changed reaches the agent unchanged.
     fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> HookFuture<'a, AnswerStream> {
-        let Some((asks, pieces)) = self.agent().take() else {
+        let Some((request_sender, pieces)) = self.agent().take() else {
             let why = "a plugin asked the agent twice; a turn can ask its agent only once";
             return ready(Err(HookError::new("asked_twice", why))).boxed();
         };
@@ -143,9 +144,9 @@ impl LanguageModel for PipelineBridge {
             Prompt::Text(text) => Content::Text(text.clone()),
             Prompt::Parts(parts) => Content::Parts(parts.clone()),
         });
-        let asked = ModelRequest { content, system_prompt: turn.system_prompt.clone().map(Private) };
+        let request = ModelRequest { content, system_prompt: turn.system_prompt.clone().map(Private) };
         // The attempt holds the receiver as long as it runs.
-        let _ = asks.send(asked);
+        let _ = request_sender.send(request);
         let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.recv().await?, pieces)));
         ready(Ok(pieces.boxed())).boxed()
     }
@@ -161,15 +162,15 @@ impl Router for PipelineBridge {
     fn wrap_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
         let is_own = self.agent().is_some();
         let from = (self.clone(), pieces, is_own);
-        let said = stream::unfold(from, async |(desk, mut pieces, is_own)| {
+        let reported = stream::unfold(from, async |(bridge, mut pieces, is_own)| {
             if is_own {
-                desk.0.reporter.lock().await.report(AgentEvent::Acked).await;
+                bridge.0.reporter.lock().await.report(AgentEvent::Acked).await;
             }
             let piece = pieces.next().await?;
-            desk.report_piece(&piece).await;
-            Some((piece, (desk, pieces, false)))
+            bridge.report_piece(&piece).await;
+            Some((piece, (bridge, pieces, false)))
         });
-        said.boxed()
+        reported.boxed()
     }
 
     /// Appends an outbound message to the answer: a turn is one answer here. An error is reported by the end of the
@@ -177,14 +178,14 @@ impl Router for PipelineBridge {
     fn deliver<'a>(&'a self, outbound: &'a MessageEnvelope) -> HookFuture<'a, bool> {
         async move {
             if outbound.kind == MessageKind::Message && !outbound.streamed && !outbound.content.is_empty() {
-                let mut voice = self.0.reporter.lock().await;
+                let mut reporter = self.0.reporter.lock().await;
                 if outbound.fallback {
                     let state = "fallback".to_owned();
                     let detail = Some(Json(json!({"fallback": true})));
-                    voice.report(AgentEvent::State { state, detail, id: None }).await;
+                    reporter.report(AgentEvent::State { state, detail, id: None }).await;
                 }
-                let between = if voice.is_silent() { "" } else { MESSAGE_SEPARATOR };
-                voice.report_text(TextKind::Text, format!("{between}{}", outbound.content), None).await;
+                let between = if reporter.is_silent() { "" } else { MESSAGE_SEPARATOR };
+                reporter.report_text(TextKind::Text, format!("{between}{}", outbound.content), None).await;
             }
             Ok(true)
         }
@@ -193,12 +194,12 @@ impl Router for PipelineBridge {
 }
 
 /// Parses a state that passed through the pipeline. Returns `None` for an invalid name, as for a state from an agent.
-fn parse_state(told: &Value) -> Option<AgentEvent> {
-    let state = told.get("state")?.as_str()?.to_owned();
+fn parse_state(piece: &Value) -> Option<AgentEvent> {
+    let state = piece.get("state")?.as_str()?.to_owned();
     if state.is_empty() || state.len() > STATE_NAME_BYTES_MAX || state.chars().any(char::is_control) {
         return None;
     }
-    let detail = told.get("detail").filter(|detail| !detail.is_null()).cloned().map(Json);
-    let id = told.get("id").and_then(Value::as_str).and_then(|id| AgentEventId::parse(id).ok());
+    let detail = piece.get("detail").filter(|detail| !detail.is_null()).cloned().map(Json);
+    let id = piece.get("id").and_then(Value::as_str).and_then(|id| AgentEventId::parse(id).ok());
     Some(AgentEvent::State { state, detail, id })
 }

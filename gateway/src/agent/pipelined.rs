@@ -15,15 +15,15 @@ use turnway_pipeline::{HookError, Inbound, MessageKind, PipelineOutcome, TurnFai
 /// Runs one attempt to its end. Dropping the future closes the request and cancels the turn; its plugin state is saved
 /// all the same.
 pub(super) async fn run(attempt: &mut AttemptTask, agents: &AgentsInner, work: &AttemptAgent) -> AttemptEnd {
-    let (desk, asked, tap) = PipelineBridge::open(attempt.reporter().clone());
-    let line = attempt.control();
+    let (bridge, request, tap) = PipelineBridge::open(attempt.reporter().clone());
+    let control = attempt.control();
     let cancel = CancellationToken::new();
-    let pipeline = agents.plugins.pipeline(&desk);
-    drop(desk);
+    let pipeline = agents.plugins.pipeline(&bridge);
+    drop(bridge);
     let envelope = envelope(&attempt.invoke);
     let turn = pipeline.process(Inbound { envelope, lifespan: None, cancel: cancel.clone() });
     tokio::pin!(turn);
-    let asked = tokio::select! {
+    let request = tokio::select! {
         biased;
         ended = &mut turn => {
             // A plugin has answered, or stopped the turn. An agent that a previous owner asked still works on it.
@@ -32,13 +32,13 @@ pub(super) async fn run(attempt: &mut AttemptTask, agents: &AgentsInner, work: &
             }
             return (attempt_end(ended, None), None);
         }
-        Ok(asked) = asked => asked,
-        () = line.wait_cancelled() => {
+        Ok(request) = request => request,
+        () = control.wait_cancelled() => {
             cancel.cancel();
             return (attempt_end(turn.await, None), None);
         }
     };
-    apply_request(attempt, asked);
+    apply_request(attempt, request);
     attempt.replace_pipeline(Some(tap));
     let talked = {
         let talk = work.run(attempt);
@@ -68,7 +68,7 @@ pub(super) async fn run(attempt: &mut AttemptTask, agents: &AgentsInner, work: &
     let ended = tokio::select! {
         biased;
         ended = &mut turn => ended,
-        () = line.wait_cancelled() => {
+        () = control.wait_cancelled() => {
             cancel.cancel();
             turn.await
         }
@@ -77,11 +77,11 @@ pub(super) async fn run(attempt: &mut AttemptTask, agents: &AgentsInner, work: &
 }
 
 /// Replaces the input and the system prompt of the attempt by the pipeline's.
-fn apply_request(attempt: &mut AttemptTask, asked: ModelRequest) {
-    if let Some(content) = asked.content {
+fn apply_request(attempt: &mut AttemptTask, request: ModelRequest) {
+    if let Some(content) = request.content {
         attempt.invoke.message.content = content;
     }
-    attempt.invoke.system_prompt = asked.system_prompt.map(Box::new);
+    attempt.invoke.system_prompt = request.system_prompt.map(Box::new);
 }
 
 /// Returns the error code that the plugins' error hooks get for a failure of the agent.
@@ -97,11 +97,11 @@ fn error_code(failure: &AgentFailure) -> &'static str {
 }
 
 /// Returns how the attempt ends. A failure of the agent takes precedence over the outcome of the pipeline.
-fn attempt_end(ended: Result<PipelineOutcome, TurnFailure>, said: Option<AgentEvent>) -> AgentEvent {
+fn attempt_end(ended: Result<PipelineOutcome, TurnFailure>, agent_end: Option<AgentEvent>) -> AgentEvent {
     let reported = |code: &str, message: String| {
         AgentEvent::Failed(AgentFailure::Reported { code: code.to_owned(), message: Private(message) })
     };
-    match (ended, said) {
+    match (ended, agent_end) {
         (Err(TurnFailure::Cancelled), _) => AgentEvent::CancelAcked,
         (_, Some(failed @ AgentEvent::Failed(_))) => failed,
         (Err(TurnFailure::Refused(HookError { code, message })), _) => {
@@ -109,13 +109,13 @@ fn attempt_end(ended: Result<PipelineOutcome, TurnFailure>, said: Option<AgentEv
         }
         (Err(TurnFailure::TooLarge(_)), _) => AgentEvent::Failed(AgentFailure::TooLarge),
         (Err(failure), _) => reported(failure.code(), failure.to_string()),
-        (Ok(outcome), said) => match outcome.outbound.iter().find(|message| message.kind == MessageKind::Error) {
+        (Ok(outcome), agent_end) => match outcome.outbound.iter().find(|message| message.kind == MessageKind::Error) {
             Some(error) => {
                 let code = error.context.get("code").and_then(|code| code.as_str());
                 let code = code.unwrap_or(if error.fallback { "no_output" } else { "error" });
                 reported(code, error.content.clone())
             }
-            None => said.unwrap_or(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
+            None => agent_end.unwrap_or(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
         },
     }
 }

@@ -64,13 +64,13 @@ impl Plugins {
     }
 
     /// Builds the pipeline of one attempt from all plugins.
-    pub(super) fn pipeline(&self, desk: &PipelineBridge) -> Pipeline {
-        let mut builtin = BuiltinPlugin::new().with_model(desk.clone()).without_default_prompt();
+    pub(super) fn pipeline(&self, bridge: &PipelineBridge) -> Pipeline {
+        let mut builtin = BuiltinPlugin::new().with_model(bridge.clone()).without_default_prompt();
         if let Some(workspace) = &self.workspace {
             builtin = builtin.with_workspace(workspace);
         }
         let workspace = self.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-        let pipeline = Pipeline::new(workspace).with(builtin).with_router(desk.clone());
+        let pipeline = Pipeline::new(workspace).with(builtin).with_router(bridge.clone());
         self.plugins.iter().fold(pipeline, |pipeline, plugin| pipeline.with_shared(Arc::clone(plugin)))
     }
 }

@@ -193,17 +193,17 @@ pub(super) fn steer(
 
 /// Builds the request that tells a running agent the result of an action, or a fact of a type it has subscribed to.
 pub(super) fn news(
-    news: &FactDelivery,
+    delivery: &FactDelivery,
     endpoint: &HttpEndpoint,
     auth: HeaderValue,
 ) -> Result<FullRequest, BuildRequestError> {
-    let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = news;
+    let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = delivery;
     let names = RequestIds::new(key, run_id, *attempt, *epoch);
     let session_id = &names.session;
     let run_id = &names.run;
     let attempt = names.attempt;
     let name = entry.fact.name();
-    let event = EventEnvelope::new(news);
+    let event = EventEnvelope::new(delivery);
     let body = HttpEventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
     let mut request = names.build_post(&endpoint.event, &trace, auth, &body)?;

@@ -32,11 +32,11 @@ pub struct SseEvents {
     pending: Option<AgentMessage>,
 }
 
-// === impl Events ===
+// === impl SseEvents ===
 
 impl SseEvents {
-    /// Reads the events of this body. `named` requires an id of every event, so that the agent can be asked for the
-    /// rest.
+    /// Reads the events of this body. `requires_ids` requires an id of every event, so that the agent can be asked for
+    /// the rest.
     pub fn new(body: Incoming, requires_ids: bool) -> Self {
         let budget = BodyBudget::new(BodyDataStream::new(body));
         let bytes_arrived = budget.bytes_arrived();
@@ -47,8 +47,8 @@ impl SseEvents {
     /// Returns the next event, or a liveness event if bytes arrived that complete no event. A body that ends without a
     /// final event is a failure. Cancel-safe.
     pub async fn next(&mut self, run: &QualifiedRun) -> AgentMessage {
-        if let Some(said) = self.pending.take() {
-            return said;
+        if let Some(message) = self.pending.take() {
+            return message;
         }
         let next = std::future::poll_fn(|cx| match self.stream.poll_next_unpin(cx) {
             Poll::Ready(event) => {
@@ -59,7 +59,7 @@ impl SseEvents {
             Poll::Pending => Poll::Pending,
         });
         let Some(event) = next.await else { return AgentMessage::Alive };
-        let (before, said) = match event {
+        let (before, message) = match event {
             Some(Ok(event)) => self.read(&event, run),
             Some(Err(error)) => (self.joiner.flush(), AgentMessage::Failed(failure(&error))),
             None => {
@@ -67,8 +67,8 @@ impl SseEvents {
                 (self.joiner.flush(), AgentMessage::Failed(AgentFailure::Broken(why)))
             }
         };
-        let Some(before) = before else { return said };
-        self.pending = Some(said);
+        let Some(before) = before else { return message };
+        self.pending = Some(message);
         before
     }
 

@@ -40,7 +40,7 @@ pub struct RunToken {
 #[error("the system provides no randomness")]
 pub struct NoRandomness;
 
-// === impl Tokens ===
+// === impl RunTokens ===
 
 impl RunTokens {
     /// Mints a token that is valid for this run until the token is dropped.

@@ -48,7 +48,7 @@ struct TrafficCounts {
     written_at: AtomicU64,
 }
 
-// === impl Counting ===
+// === impl CountingConnector ===
 
 impl<C> CountingConnector<C> {
     pub(super) fn new(connector: C, clock: Clock) -> Self {
@@ -93,12 +93,12 @@ impl Traffic {
         }))
     }
 
-    /// Returns whether the latest request, sent at `asked` and failed at `now`, met the close of a pooled connection:
+    /// Returns whether the latest request, sent at `sent_at` and failed at `now`, met the close of a pooled connection:
     /// the request was not written completely, or the connection ended within [`limits::AGENT_STALE`] after it without
     /// a byte of a response.
-    pub(super) fn is_stale(&self, asked: Mono, now: Mono) -> bool {
+    pub(super) fn is_stale(&self, sent_at: Mono, now: Mono) -> bool {
         let requests = self.0.requests.load(Ordering::Relaxed);
-        let is_kept = requests > 1 || self.0.opened < asked;
+        let is_kept = requests > 1 || self.0.opened < sent_at;
         let is_answered = self.0.is_answered.load(Ordering::Relaxed) && !planted(Planted::AnsweredAskedAgain);
         let is_silent = requests == 0 || !is_answered;
         let written_at = Mono(Duration::from_nanos(self.0.written_at.load(Ordering::Relaxed)));

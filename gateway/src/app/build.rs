@@ -165,23 +165,23 @@ impl App {
         let keeper = |files| CertificateReloader::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
         let keeper = plan.config.tls.clone().map(keeper).transpose()?;
         let shown = keeper.as_ref().map(CertificateReloader::watch);
-        let Authentication { door, keys, call_names, upkeep } =
+        let Authentication { door: auth, keys, call_names, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
-        let lines = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let agents = shared.agents(&plan, plugins, reporter, &lines)?;
-        let ((board, asked), (mouth, ear)) = (links::command_channel(), bus::event_channel());
-        let (telling, told) = mpsc::channel(REPORTS_MAX);
-        let tools = ToolRunners::new(telling, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
-        let inbox = DriverInbox::new(asked, reports, told, answers, ear);
-        let fleet =
-            shared.open_bus(&plan, &public, promise, mouth.clone().with_remote_calls(Arc::new(lines.clone())), runtime);
+        let remote_calls = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
+        let agents = shared.agents(&plan, plugins, reporter, &remote_calls)?;
+        let ((commands, command_receiver), (events, bus_events)) = (links::command_channel(), bus::event_channel());
+        let (tool_sender, tool_reports) = mpsc::channel(REPORTS_MAX);
+        let tools = ToolRunners::new(tool_sender, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
+        let inbox = DriverInbox::new(command_receiver, reports, tool_reports, answers, bus_events);
+        let fleet_events = events.clone().with_remote_calls(Arc::new(remote_calls.clone()));
+        let fleet = shared.open_bus(&plan, &public, promise, fleet_events, runtime);
         let bus: Arc<dyn Bus> = match &fleet {
             Some(fleet) => {
-                lines.join(Arc::<bus::redis::RedisBus>::clone(fleet));
+                remote_calls.join(Arc::<bus::redis::RedisBus>::clone(fleet));
                 Arc::<bus::redis::RedisBus>::clone(fleet)
             }
-            None => Arc::new(LocalBus::new(mouth)),
+            None => Arc::new(LocalBus::new(events)),
         };
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
         let copier = embedded.as_ref().map(|store| store.copier());
@@ -191,12 +191,12 @@ impl App {
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let house = shared.listener_context((&plan, promise), board, (&agents, &tools), (door, call_names), shown);
-        let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
+        let context = shared.listener_context((&plan, promise), commands, (&agents, &tools), (auth, call_names), shown);
+        let quic = quic.map(|quic| shared.quic(&plan.config, quic, &context)).transpose()?.flatten();
         let timekeeper = shared.skew_monitor(&plan);
         Ok(Self {
             skew_monitor: timekeeper,
-            public: (public, Arc::new(house)),
+            public: (public, Arc::new(context)),
             quic,
             admin: office.address,
             plan,
@@ -207,7 +207,7 @@ impl App {
             links: shared.links,
             agents,
             driver,
-            remote_calls: lines,
+            remote_calls,
             keeper,
             refresh: upkeep,
             tasks: shared.tasks,
@@ -225,13 +225,13 @@ impl NodeParts {
         plan: &NodePlan,
         plugins: Plugins,
         reporter: mpsc::Sender<AttemptReport>,
-        lines: &RemoteCalls,
+        remote_calls: &RemoteCalls,
     ) -> Result<Agents, BadAgent> {
         let agents = plan.agents.clone();
         let default = plan.default_agent.clone();
         let places = self.files.attempts;
         let clock = self.clock.clone();
-        Agents::new(agents, default, plugins, reporter, places, lines, clock, Arc::clone(&self.metrics))
+        Agents::new(agents, default, plugins, reporter, places, remote_calls, clock, Arc::clone(&self.metrics))
     }
 
     /// Creates the handles that every part gets.
@@ -255,22 +255,22 @@ impl NodeParts {
         plan: &NodePlan,
         public: &Listener,
         promise: DurabilityPromise,
-        mouth: BusEventSender,
+        bus_events: BusEventSender,
         runtime: &Handle,
     ) -> Option<Arc<bus::redis::RedisBus>> {
         let StoreConfig::Redis { url, .. } = &plan.config.store else { return None };
-        let place = bus::redis::RedisBusOptions {
+        let options = bus::redis::RedisBusOptions {
             url: url.clone(),
             node: self.node,
             name: plan.config.node_name.clone(),
             address: public.address().to_string(),
-            events: mouth,
+            events: bus_events,
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             life: self.life.clone(),
             durability: bus::redis::NodeDurability { level: promise.level.to_owned(), attested: promise.is_attested },
         };
-        Some(Arc::new(bus::redis::RedisBus::open(place, runtime)))
+        Some(Arc::new(bus::redis::RedisBus::open(options, runtime)))
     }
 
     fn driver(
@@ -296,7 +296,7 @@ impl NodeParts {
                 ..switchboard::Capacity::default()
             },
         });
-        let hands = Effects {
+        let effects = Effects {
             store,
             links: Arc::clone(&self.links),
             agents: agents.clone(),
@@ -311,7 +311,7 @@ impl NodeParts {
         let clock = self.clock.clone();
         let life = self.life.clone();
         let metrics = Arc::clone(&self.metrics);
-        Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))
+        Ok(Driver::new(switchboard, inbox, effects, clock, life, metrics))
     }
 
     fn skew_monitor(&self, plan: &NodePlan) -> SkewMonitor {
@@ -327,15 +327,15 @@ impl NodeParts {
     fn listener_context(
         &self,
         (plan, promise): (&NodePlan, DurabilityPromise),
-        board: CommandSender,
+        commands: CommandSender,
         (agents, tools): (&Agents, &ToolRunners),
-        (door, call_names): (Authenticator, CallNames),
+        (authenticator, call_names): (Authenticator, CallNames),
         tls: Option<TlsConfigWatch>,
     ) -> ListenerContext {
-        let desk = http::HttpContext {
-            auth: door.clone(),
+        let context = http::HttpContext {
+            auth: authenticator.clone(),
             links: Arc::clone(&self.links),
-            commands: board.clone(),
+            commands: commands.clone(),
             directory: Arc::new(agents.directory()),
             agents: agents.clone(),
             clock: self.clock.clone(),
@@ -346,10 +346,10 @@ impl NodeParts {
             node: http::HttpNode { name: plan.config.node_name.clone() },
         };
         let reception = LinkContext {
-            auth: door,
+            auth: authenticator,
             churn_limiter: ChurnLimiter::default(),
             links: Arc::clone(&self.links),
-            commands: board,
+            commands,
             agent_registry: agents.registry().clone(),
             tools: tools.clone(),
             life: self.life.clone(),
@@ -361,7 +361,8 @@ impl NodeParts {
         };
         let metrics = Arc::clone(&self.metrics);
         let clock = self.clock.clone();
-        let router = TowerToHyperService::new(http::with_request_metrics(http::router(Arc::new(desk)), metrics, clock));
+        let router =
+            TowerToHyperService::new(http::with_request_metrics(http::router(Arc::new(context)), metrics, clock));
         ListenerContext {
             pages: Arc::new(move |request| router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()),
             rules: client_limits::rules(plan),

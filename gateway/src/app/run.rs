@@ -89,9 +89,9 @@ impl App {
         let reread = handle_reload(self.keeper, provider, logs_in, reload, again);
         supervise::spawn_required(&Handle::current(), "certificates and provider", reread);
         let mut driver = tokio::spawn(self.driver.run());
-        let (listener, house) = self.public;
+        let (listener, context) = self.public;
         let public = listener.address();
-        tokio::spawn(accept("listener", Arc::new(listener), house));
+        tokio::spawn(accept("listener", Arc::new(listener), context));
         let quic = self.quic.map(quic);
         let admin = self.admin;
         // Turns can start with the first lease. Without one the node serves requests that need no lease, and is not
@@ -266,9 +266,9 @@ async fn handle_reload(
 
 /// Accepts connections until the listener ends. After a panic it starts again; only connections that were being
 /// accepted are lost.
-async fn accept(name: &'static str, listener: Arc<Listener>, house: Arc<ListenerContext>) {
+async fn accept(name: &'static str, listener: Arc<Listener>, context: Arc<ListenerContext>) {
     let serve = || async {
-        if let Err(error) = listener.serve(Arc::clone(&house)).await {
+        if let Err(error) = listener.serve(Arc::clone(&context)).await {
             tracing::error!(%error, name, "a listener failed");
             supervise::fail_node(name);
         }
@@ -277,12 +277,12 @@ async fn accept(name: &'static str, listener: Arc<Listener>, house: Arc<Listener
 }
 
 /// Starts serving QUIC, and returns its address.
-fn quic((listener, house): QuicService) -> SocketAddr {
+fn quic((listener, context): QuicService) -> SocketAddr {
     let address = listener.address();
-    let tasks = house.tasks.clone();
+    let tasks = context.tasks.clone();
     // Tracked by the tasks that the shutdown waits for, because this task writes the last packets of all its links.
     tasks.spawn(supervise::run_required("QUIC", async move {
-        if let Err(error) = listener.serve(house).await {
+        if let Err(error) = listener.serve(context).await {
             tracing::error!(%error, "the QUIC listener failed");
         }
     }));
@@ -304,7 +304,7 @@ mod tests {
         life.advance(NodePhase::Draining);
         let drained = serve(&mut ended(), &life, pending()).await;
         assert!(matches!(drained, ServeOutcome::Draining(Some(Ok(DriverExit::Finished)))), "{drained:?}");
-        let told = serve(&mut tokio::spawn(pending()), &life, ready(())).await;
-        assert!(matches!(told, ServeOutcome::Draining(None)), "{told:?}");
+        let outcome = serve(&mut tokio::spawn(pending()), &life, ready(())).await;
+        assert!(matches!(outcome, ServeOutcome::Draining(None)), "{outcome:?}");
     }
 }

@@ -29,8 +29,8 @@ pub struct ApiKey {
     secret: Private<String>,
 }
 
-/// A key as it is stored: owner, grants and the hash of its secret. All fields are authenticated by [`ApiKeyRecord::write_length`],
-/// so that write access to the store does not suffice to change what a key grants.
+/// A key as it is stored: owner, grants and the hash of its secret. All fields are authenticated by
+/// [`ApiKeyRecord::seal`], so that write access to the store does not suffice to change what a key grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKeyRecord {
     pub id: KeyId,
@@ -154,7 +154,7 @@ impl ApiKey {
     }
 }
 
-// === impl Record ===
+// === impl ApiKeyRecord ===
 
 impl ApiKeyRecord {
     /// Returns true if the key is neither revoked nor expired. Its pepper and its seal are checked elsewhere.
@@ -214,7 +214,7 @@ impl ApiKeyRecord {
     }
 }
 
-// === impl Hash ===
+// === impl ApiKeyHash ===
 
 impl fmt::Debug for ApiKeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

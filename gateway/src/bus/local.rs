@@ -16,8 +16,8 @@ impl LocalBus {
 }
 
 impl Bus for LocalBus {
-    fn publish(&self, mail: &mut Vec<AddressedMessage>) {
-        for to in mail.drain(..).map(|(to, _)| to).collect::<BTreeSet<_>>() {
+    fn publish(&self, messages: &mut Vec<AddressedMessage>) {
+        for to in messages.drain(..).map(|(to, _)| to).collect::<BTreeSet<_>>() {
             // If the queue is full, the next message to that node reports it.
             self.events.try_send(BusEvent::NotSubscribed(to));
         }
@@ -33,13 +33,13 @@ mod tests {
 
     #[test]
     fn message_to_another_node_is_reported_undeliverable() {
-        let (mouth, mut ear) = bus::event_channel();
-        let mut mail =
+        let (event_sender, mut event_receiver) = bus::event_channel();
+        let mut messages =
             vec![(NodeId(2), PeerMessage::Probe), (NodeId(1), PeerMessage::Probe), (NodeId(2), PeerMessage::Probe)];
-        LocalBus::new(mouth).publish(&mut mail);
-        assert!(mail.is_empty());
-        assert_eq!(ear.try_recv(), Ok(BusEvent::NotSubscribed(NodeId(1))));
-        assert_eq!(ear.try_recv(), Ok(BusEvent::NotSubscribed(NodeId(2))));
-        assert!(ear.try_recv().is_err());
+        LocalBus::new(event_sender).publish(&mut messages);
+        assert!(messages.is_empty());
+        assert_eq!(event_receiver.try_recv(), Ok(BusEvent::NotSubscribed(NodeId(1))));
+        assert_eq!(event_receiver.try_recv(), Ok(BusEvent::NotSubscribed(NodeId(2))));
+        assert!(event_receiver.try_recv().is_err());
     }
 }

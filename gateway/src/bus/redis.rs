@@ -1,6 +1,6 @@
 //! The bus over Redis pub/sub: each node subscribes to its own inbox channel and to the channel of all nodes. Sends by
-//! [`outbox`] and [`publish`], receives by [`inbox`] and [`receive`]; [`heartbeat`] detects dead subscriptions by a heartbeat
-//! through the node's own channel, and [`node_list`] keeps the list of nodes. Opened by `app::build`.
+//! `outbox` and `publish`, receives by `inbox` and `receive`; `heartbeat` detects dead subscriptions by messages
+//! through the node's own channel, and `node_list` keeps the list of nodes. Opened by `app::build`.
 mod heartbeat;
 mod inbox;
 mod node_list;
@@ -70,12 +70,12 @@ pub fn inbox_channel(node: NodeId) -> String {
     format!("inbox:{{{node}}}")
 }
 
-// === impl Redis ===
+// === impl RedisBus ===
 
 impl RedisBus {
     /// Opens the connection; the bus is usable once [`Self::wait_joined`] returns.
-    pub fn open(place: RedisBusOptions, runtime: &Handle) -> Self {
-        let RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life, durability } = place;
+    pub fn open(options: RedisBusOptions, runtime: &Handle) -> Self {
+        let RedisBusOptions { url, node, name, address, events, metrics, clock, life, durability } = options;
         let outbox = Arc::new(BusOutbox::default());
         let heartbeat = Arc::new(Heartbeat::new(clock.clone()));
         let inbox = Arc::new(BusInbox::new(Arc::clone(&heartbeat), Arc::clone(&metrics)));
@@ -99,7 +99,7 @@ impl RedisBus {
             subscriber: subscriber.clone(),
             outbox: Arc::clone(&outbox),
             heartbeat: Arc::clone(&heartbeat),
-            events: mouth.clone(),
+            events: events.clone(),
             metrics: Arc::clone(&metrics),
             life: life.clone(),
         };
@@ -114,14 +114,14 @@ impl RedisBus {
             durability,
             metrics: Arc::clone(&metrics),
             heartbeat: Arc::clone(&heartbeat),
-            events: mouth.clone(),
+            events: events.clone(),
         };
         let tasks = [
             supervise::spawn_required(runtime, "bus out", speaker.run()),
             supervise::spawn_required(
                 runtime,
                 "bus in",
-                receive::forward_frames(Arc::clone(&inbox), mouth, Arc::clone(&metrics)),
+                receive::forward_frames(Arc::clone(&inbox), events, Arc::clone(&metrics)),
             ),
             supervise::spawn_required(runtime, "bus gaps", receive::report_gaps(subscriber.clone(), inbox)),
             supervise::spawn_required(runtime, "list of nodes", roll.run(enters)),
@@ -171,8 +171,8 @@ impl RedisBus {
 }
 
 impl Bus for RedisBus {
-    fn publish(&self, mail: &mut Vec<AddressedMessage>) {
-        let lost = self.outbox.push(mail);
+    fn publish(&self, messages: &mut Vec<AddressedMessage>) {
+        let lost = self.outbox.push(messages);
         if lost > 0 {
             self.metrics.bus.count_lost(LossReason::Outbox, lost);
         }

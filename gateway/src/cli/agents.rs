@@ -37,12 +37,12 @@ pub(super) struct AgentSummary {
 
 /// Prints the agents, as a table or as the JSON answer of the gateway.
 pub async fn run(args: AgentsArgs, json: bool) -> Result<CliExit, CliError> {
-    let told = fetch(&args.gateway).await?;
+    let answer = fetch(&args.gateway).await?;
     if json {
-        write_json(&told)?;
+        write_json(&answer)?;
         return Ok(CliExit::Success);
     }
-    let agents = parse_agents(told)?;
+    let agents = parse_agents(answer)?;
     let mut table = Table::new(vec![
         Column::Left("AGENT"),
         Column::Left("KIND"),
@@ -76,14 +76,14 @@ async fn fetch(gateway: &GatewayArgs) -> Result<Value, CliError> {
     server.request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT }).await
 }
 
-fn parse_agents(told: Value) -> Result<Vec<AgentSummary>, CliError> {
-    let read = serde_json::from_value(told).map(|AgentList { agents }| agents);
+fn parse_agents(answer: Value) -> Result<Vec<AgentSummary>, CliError> {
+    let read = serde_json::from_value(answer).map(|AgentList { agents }| agents);
     read.map_err(|error| {
         CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
     })
 }
 
-// === impl Agent ===
+// === impl AgentSummary ===
 
 impl AgentSummary {
     /// Returns `healthy` or `unreachable`.

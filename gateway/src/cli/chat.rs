@@ -59,8 +59,8 @@ pub async fn run(args: ChatArgs) -> Result<CliExit, CliError> {
     };
     if args.session.is_some() {
         // Subscribes to every type, so that the last fact of the past is recognised.
-        let wish = Subscribe::from(Start::Beginning).with_types([">"]);
-        session.subscribe(wish).await.map_err(|error| connect_error(&error))?;
+        let subscription = Subscribe::from(Start::Beginning).with_types([">"]);
+        session.subscribe(subscription).await.map_err(|error| connect_error(&error))?;
     }
     let elsewhere =
         if args.gateway.url == DEFAULT_URL { String::new() } else { format!(" --url {}", args.gateway.url) };
@@ -109,7 +109,7 @@ enum ChatFlow {
 
 impl Chat {
     fn new(session: Session, args: &ChatArgs) -> Self {
-        // Placeholder; `talk` replaces it by the sender of the channel that is read.
+        // Placeholder; `run` replaces it by the sender of the channel that is read.
         let (agent_list_sender, _) = mpsc::channel(1);
         Self {
             session,
@@ -151,7 +151,7 @@ impl Chat {
             // A terminal is always read, because Ctrl-C may come at any time; a pipe is read no faster than
             // needed.
             let may_read = self.is_interactive || self.history_deadline.is_none();
-            let room = !self.input_ended && may_read && self.backlog.len() < CHAT_LINES_MAX;
+            let has_room = !self.input_ended && may_read && self.backlog.len() < CHAT_LINES_MAX;
             let patience = self.history_deadline;
             let patience = async move {
                 match patience {
@@ -164,7 +164,7 @@ impl Chat {
                     Some(event) => self.handle_event(event).await,
                     None => ChatFlow::Leave,
                 },
-                typed = lines.recv(), if room => match typed {
+                typed = lines.recv(), if has_room => match typed {
                     Some(TerminalInput::Interrupt { had_text: true }) if self.open_inputs.is_empty() => ChatFlow::Continue,
                     Some(TerminalInput::Interrupt { .. }) => self.interrupt(&mut stops).await,
                     typed => self.handle_input(typed).await,
@@ -272,8 +272,8 @@ impl Chat {
             ChatCommand::Decide(confirm) => return self.decide(confirm).await,
             ChatCommand::Close => {
                 self.closing = true;
-                let asked = self.session.close().await;
-                return self.report_error(asked);
+                let sent = self.session.close().await;
+                return self.report_error(sent);
             }
             ChatCommand::Quit => return ChatFlow::Leave,
             ChatCommand::Invalid(hint) => self.screen.print_remark(&hint),
@@ -296,8 +296,8 @@ impl Chat {
             self.screen.print_remark("no handover is waiting for a decision");
             return ChatFlow::Continue;
         };
-        let asked = self.session.decide(&handover, confirm).await;
-        self.report_error(asked)
+        let sent = self.session.decide(&handover, confirm).await;
+        self.report_error(sent)
     }
 
     /// Handles Ctrl-C: withdraws a question, cancels an answer, or leaves.
@@ -318,19 +318,19 @@ impl Chat {
         // A run whose id is not known yet is cancelled as soon as the id arrives.
         self.cancel_wanted = runs.len() < self.open_inputs.len() || self.tasks.is_saying();
         for run in &runs {
-            let asked = self.session.cancel(Some(run)).await;
-            self.report_error(asked);
+            let sent = self.session.cancel(Some(run)).await;
+            self.report_error(sent);
         }
         if self.open_inputs.is_empty() && self.backlog.is_empty() && !self.cancel_wanted {
             // This chat has no open run, so it cancels any run that is open in the session.
-            let asked = self.session.cancel(None).await;
-            self.report_error(asked);
+            let sent = self.session.cancel(None).await;
+            self.report_error(sent);
         }
         ChatFlow::Continue
     }
 
-    fn report_error(&mut self, asked: Result<(), ClientError>) -> ChatFlow {
-        if let Err(error) = asked {
+    fn report_error(&mut self, sent: Result<(), ClientError>) -> ChatFlow {
+        if let Err(error) = sent {
             self.screen.print_remark(&error.to_string());
         }
         ChatFlow::Continue
@@ -339,7 +339,7 @@ impl Chat {
     /// Performs the steps of the agent tasks.
     async fn perform_steps(&mut self) -> ChatFlow {
         while let Some(step) = self.tasks.poll_step() {
-            let asked = match step {
+            let sent = match step {
                 ChatStep::Open(open) => self.session.open(open).await,
                 ChatStep::Change(change) => self.session.change_members(change).await,
                 ChatStep::List => {
@@ -370,7 +370,7 @@ impl Chat {
                     return ChatFlow::Leave;
                 }
             };
-            self.report_error(asked);
+            self.report_error(sent);
         }
         ChatFlow::Continue
     }
@@ -523,5 +523,5 @@ async fn fetch_agents(gateway: &GatewayArgs) -> AgentListResult {
     if gateway.url.starts_with("quic:") {
         return Err("the list of all agents needs HTTP, and this chat uses QUIC".to_owned());
     }
-    agents::list(gateway).await.map_err(|trouble| trouble.to_string())
+    agents::list(gateway).await.map_err(|error| error.to_string())
 }

@@ -52,7 +52,7 @@ pub async fn run(args: DrainArgs, json: bool) -> Result<CliExit, CliError> {
                 None => return print_phase(json, "left", None, CliExit::Success),
             },
             Err(CliError::Unavailable(_)) => return print_phase(json, "left", None, CliExit::Success),
-            Err(trouble) => return Err(trouble),
+            Err(error) => return Err(error),
         };
         if Instant::now() + POLL_INTERVAL > end {
             return print_phase(json, "draining", Some(remaining), CliExit::Failed);

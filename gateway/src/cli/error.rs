@@ -57,7 +57,7 @@ struct ErrorFields<'a> {
     mistakes: &'a [ConfigMistake],
 }
 
-// === impl Exit ===
+// === impl CliExit ===
 
 impl From<CliExit> for ExitCode {
     fn from(exit: CliExit) -> Self {
@@ -98,9 +98,9 @@ impl CliError {
             return write_stderr(&format!("turnway: {message}\n"));
         }
         let mistakes: &[ConfigMistake] = if let Self::InvalidConfig(mistakes) = self { mistakes } else { &[] };
-        let told = ErrorReport { error: ErrorFields { code, message, mistakes } };
+        let report = ErrorReport { error: ErrorFields { code, message, mistakes } };
         // These types always serialise.
-        write_stderr(&format!("{}\n", serde_json::to_string(&told).unwrap_or_default()));
+        write_stderr(&format!("{}\n", serde_json::to_string(&report).unwrap_or_default()));
     }
 
     /// Returns the error's code and message.

@@ -24,11 +24,11 @@ pub struct GatewayArgs {
 impl fmt::Debug for GatewayArgs {
     /// Leaves out the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("GatewayArgs").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-// === impl Gateway ===
+// === impl GatewayArgs ===
 
 impl GatewayArgs {
     /// Returns the options of a WebSocket connection.

@@ -71,15 +71,15 @@ impl ApiClient {
     /// Sends a request and returns the JSON of its answer.
     pub(super) async fn request_json(&self, ask: ApiRequest<'_>) -> Result<Value, CliError> {
         let patience = ask.timeout;
-        let asked = timeout(patience, self.exchange(ask)).await;
-        asked.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
+        let answered = timeout(patience, self.exchange(ask)).await;
+        answered.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
     }
 
     /// Fetches a page and returns its status and body unchanged.
     pub(super) async fn fetch_raw(&self, path: &str, patience: Duration) -> Result<(StatusCode, Bytes), CliError> {
         let ask = ApiRequest { method: Method::GET, path, credentials: None, body: None, timeout: patience };
-        let asked = timeout(patience, self.send(ask)).await;
-        asked.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
+        let answered = timeout(patience, self.send(ask)).await;
+        answered.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
     }
 
     async fn exchange(&self, ask: ApiRequest<'_>) -> Result<Value, CliError> {

@@ -148,12 +148,12 @@ async fn create(args: NewArgs, json: bool) -> Result<CliExit, CliError> {
 }
 
 async fn list(args: &AdminArgs, json: bool) -> Result<CliExit, CliError> {
-    let told = ask(args, Method::GET, "/v1/keys", None).await?;
+    let answer = ask(args, Method::GET, "/v1/keys", None).await?;
     if json {
-        write_json(&told)?;
+        write_json(&answer)?;
         return Ok(CliExit::Success);
     }
-    write_stdout(&render_table(parse_keys(told)?))?;
+    write_stdout(&render_table(parse_keys(answer)?))?;
     Ok(CliExit::Success)
 }
 
@@ -175,11 +175,11 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
     }
     let mut sealed = Vec::new();
     for ids in ids.chunks(MIGRATE_BATCH_MAX) {
-        let told = ask(&args.admin_args, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
+        let answer = ask(&args.admin_args, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
         if json {
-            write_json(&told)?;
+            write_json(&answer)?;
         }
-        sealed.extend(parse_keys(told)?);
+        sealed.extend(parse_keys(answer)?);
     }
     if !json {
         write_stdout(&render_table(sealed))?;
@@ -187,8 +187,8 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
     Ok(CliExit::Success)
 }
 
-fn parse_keys(told: Value) -> Result<Vec<KeyRow>, CliError> {
-    let KeyList { keys } = serde_json::from_value(told).map_err(|error| {
+fn parse_keys(answer: Value) -> Result<Vec<KeyRow>, CliError> {
+    let KeyList { keys } = serde_json::from_value(answer).map_err(|error| {
         CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
     })?;
     Ok(keys)
@@ -239,9 +239,9 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<CliExit, CliError> {
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(CliError::Usage("expected a key id, as `turnway key list` shows it".to_owned()));
     }
-    let told = ask(&args.admin_args, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
+    let answer = ask(&args.admin_args, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
     if json {
-        write_json(&told)?
+        write_json(&answer)?
     } else {
         write_stdout(&format!("key {id} is revoked\n"))?
     }

@@ -54,13 +54,13 @@ pub async fn run(args: NodesArgs, json: bool) -> Result<CliExit, CliError> {
     let method = Method::GET;
     let path = "/v1/nodes";
     let who = None;
-    let told =
+    let answer =
         server.request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT }).await?;
     if json {
-        write_json(&told)?;
+        write_json(&answer)?;
         return Ok(CliExit::Success);
     }
-    let NodeList { nodes } = serde_json::from_value(told).map_err(|error| {
+    let NodeList { nodes } = serde_json::from_value(answer).map_err(|error| {
         CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
     })?;
     let mut table = Table::new(vec![
@@ -92,12 +92,12 @@ fn row(node: NodeRow) -> [String; 14] {
         (false, true) => format_ago(0, node.seen_ago_ms),
         (false, false) => format_date(node.seen_ms),
     };
-    let told = |number: fn(&NodeLoad) -> u64| {
+    let shown = |number: fn(&NodeLoad) -> u64| {
         node.load.as_ref().map_or_else(|| "?".to_owned(), |load| number(load).to_string())
     };
-    let [owns, turns] = [told(|load| load.sessions_owned), told(|load| load.open_turns)];
-    let [follows, links] = [told(|load| load.sessions_followed), told(|load| load.links)];
-    let queue = told(|load| load.queue);
+    let [owns, turns] = [shown(|load| load.sessions_owned), shown(|load| load.open_turns)];
+    let [follows, links] = [shown(|load| load.sessions_followed), shown(|load| load.links)];
+    let queue = shown(|load| load.queue);
     let lag = node.load.as_ref().and_then(|load| load.bus_lag_us).map(format_micros).unwrap_or_default();
     let skew = node.load.as_ref().map(|load| format_skew(load.clock_skew_ms)).unwrap_or_default();
     let release = node.release;

@@ -161,8 +161,8 @@ fn parse_spec(text: &AgentText) -> Result<AgentSpec, Vec<ConfigMistake>> {
         AgentText::Table { id, place, pairs } => {
             let words = pairs.iter().map(|(key, value, _)| (key.as_str(), value.as_str()));
             let at = |number: Option<usize>| number.and_then(|n| pairs.get(n)).map_or(place, |(_, _, at)| at);
-            let told = |(number, bad): &(Option<usize>, BadAgent)| agent_mistake(at(*number), bad);
-            AgentSpec::parse(id, words).map_err(|bad| bad.iter().map(told).collect())
+            let to_mistake = |(number, bad): &(Option<usize>, BadAgent)| agent_mistake(at(*number), bad);
+            AgentSpec::parse(id, words).map_err(|bad| bad.iter().map(to_mistake).collect())
         }
     }
 }
@@ -211,7 +211,8 @@ mod tests {
     fn every_agent_error_is_reported_with_its_source() {
         let file = "log = 1\n[agents.a]\ncancel = true\n[agents.b]\nurl = \"http://h\"\nsilence = \"x\"\n";
         let flags = [(Flag::Agent, "c"), (Flag::Agent, "d=http://h"), (Flag::Agent, "d=http://h")];
-        let said = plan(file, &[&flags[..], &[(Flag::Key(SettingKey::DefaultAgent), "e")]].concat()).expect_err("bad");
+        let mistakes =
+            plan(file, &[&flags[..], &[(Flag::Key(SettingKey::DefaultAgent), "e")]].concat()).expect_err("bad");
         let starts = [
             "t.toml:1:7: log: expected a string",
             "t.toml:2:9: agents.a.url: missing",
@@ -220,9 +221,9 @@ mod tests {
             "flag --agent: agents.d: agent d is configured twice",
             "flag --default-agent: default_agent: there is no agent \"e\"",
         ];
-        assert_eq!(said.len(), starts.len(), "{said:#?}");
-        for (said, start) in said.iter().zip(starts) {
-            assert!(said.starts_with(start), "{said}\n{start}");
+        assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
+        for (mistake, start) in mistakes.iter().zip(starts) {
+            assert!(mistake.starts_with(start), "{mistake}\n{start}");
         }
     }
 }

@@ -24,8 +24,7 @@ pub struct ProbeArgs {
     /// Another address that serves /livez and /readyz
     #[arg(long, value_name = "URL", conflicts_with = "admin")]
     pub url: Option<String>,
-    /// Check whether new work may be sent to the node [default]
-    #[arg(long, conflicts_with = "live")]
+    #[arg(long, conflicts_with = "live", help = "Check whether new work may be sent to the node [default]")]
     pub ready: bool,
     /// Check whether the process answers
     #[arg(long)]

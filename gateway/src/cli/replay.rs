@@ -123,9 +123,9 @@ impl Replay<'_> {
         };
         // Subscribes to every type, so that the log's last fact is recognised; unwanted types are filtered
         // here.
-        let wish = Subscribe::from(start).with_types([">"]).with_facts();
+        let subscription = Subscribe::from(start).with_types([">"]).with_facts();
         self.awaiting_subscription = true;
-        self.session.subscribe(wish).await.map_err(|error| gateway::connect_error(&error))
+        self.session.subscribe(subscription).await.map_err(|error| gateway::connect_error(&error))
     }
 
     #[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
@@ -184,7 +184,7 @@ impl Replay<'_> {
         let floor = if reason == "trimmed" { self.fetch_floor().await } else { None };
         let shown = self.last_seq > self.args.after.unwrap_or_default();
         let seq = floor.unwrap_or(end);
-        let told = match reason {
+        let text = match reason {
             "trimmed" => format!("facts up to {seq} were trimmed (store.retention)"),
             "regressed" if shown => {
                 format!("the store has lost facts after {seq}, or also earlier ones; was it restored from a backup?")
@@ -193,13 +193,13 @@ impl Replay<'_> {
             _ => format!("facts up to {seq} are missing"),
         };
         if floor.is_none() && !self.args.follow {
-            return Err(CliError::Failed(told));
+            return Err(CliError::Failed(text));
         }
         self.last_seq = seq;
         if self.json {
             write_json(&json!({"type": "reset", "reason": reason, "seq": seq}))?;
         }
-        self.print_remark(&told);
+        self.print_remark(&text);
         match floor {
             Some(_) => self.subscribe().await,
             // The client continues from the end by itself.

@@ -67,9 +67,9 @@ fn flag(setting: &'static Setting, name: &'static str) -> Arg {
         DefaultValue::Computed { how, .. } => how,
     };
     let first = setting.doc.split(". ").next().unwrap_or_default();
-    let told = |doc: &str| format!("{} [default: {default}]", doc.trim_end_matches('.').replace('`', ""));
+    let help_text = |doc: &str| format!("{} [default: {default}]", doc.trim_end_matches('.').replace('`', ""));
     let arg = Arg::new(setting.name).long(name.trim_start_matches('-')).action(ArgAction::Append);
-    let arg = arg.help(told(first)).long_help(told(setting.doc));
+    let arg = arg.help(help_text(first)).long_help(help_text(setting.doc));
     match setting.kind {
         // The flag without a value means `true`.
         ValueKind::Switch => {

@@ -106,10 +106,10 @@ pub async fn request_backup((url, to): (&str, &Path), json: bool) -> Result<CliE
     let path = "/v1/store/backup";
     let who = None;
     let body = Some(serde_json::json!({ "to": to }));
-    let told = ApiClient::parse(url)?
+    let answer = ApiClient::parse(url)?
         .request_json(ApiRequest { method, path, credentials: who, body, timeout: BACKUP_TIMEOUT })
         .await?;
-    let report: CheckReport = serde_json::from_value(told).map_err(|error| {
+    let report: CheckReport = serde_json::from_value(answer).map_err(|error| {
         CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
     })?;
     print_report(json, &to, BACKED_UP, &report)
@@ -153,17 +153,17 @@ fn options() -> EmbeddedOptions {
 
 /// Converts an error of opening a store; `busy` is the advice for a store that a running node has open.
 fn open_error(error: &EmbeddedOpenError, busy: &str) -> CliError {
-    let told = error.to_string();
+    let message = error.to_string();
     match error {
-        EmbeddedOpenError::InUse { .. } => CliError::Unavailable(format!("{told}; {busy}")),
+        EmbeddedOpenError::InUse { .. } => CliError::Unavailable(format!("{message}; {busy}")),
         EmbeddedOpenError::Missing { .. } | EmbeddedOpenError::Directory { .. } | EmbeddedOpenError::Network { .. } => {
-            CliError::Unavailable(told)
+            CliError::Unavailable(message)
         }
-        EmbeddedOpenError::NotEmpty { .. } | EmbeddedOpenError::Format { .. } => CliError::Failed(told),
+        EmbeddedOpenError::NotEmpty { .. } | EmbeddedOpenError::Format { .. } => CliError::Failed(message),
         EmbeddedOpenError::Damaged { path, .. } => {
-            CliError::Failed(format!("{told}; `turnway store check {}` lists all damage", path.display()))
+            CliError::Failed(format!("{message}; `turnway store check {}` lists all damage", path.display()))
         }
-        EmbeddedOpenError::Thread(_) | EmbeddedOpenError::Fault(_) => CliError::Failed(told),
+        EmbeddedOpenError::Thread(_) | EmbeddedOpenError::Fault(_) => CliError::Failed(message),
     }
 }
 

@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn elapsed_time_is_shown_in_one_unit() {
-        let told = [(0, "0s ago"), (59_999, "59s ago"), (60_000, "1m ago"), (7_200_000, "2h ago")];
-        for (passed, expected) in told {
+        let cases = [(0, "0s ago"), (59_999, "59s ago"), (60_000, "1m ago"), (7_200_000, "2h ago")];
+        for (passed, expected) in cases {
             assert_eq!(format_ago(1_000_000, 1_000_000 + passed), expected);
         }
         assert_eq!(format_ago(0, 90 * 86_400_000), "90d ago");

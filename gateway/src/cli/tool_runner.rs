@@ -1,6 +1,6 @@
-//! `turnway tool-runner`: runs listed programs on behalf of agents (docs/tools.md). [`driver`] drives the
-//! executor with a [`journal`], a [`process`] task for each program and a [`connection`] to each node; [`allow_list`]
-//! reads the list, [`key_isolation`] isolates the key, [`users`] resolves `run_as`.
+//! `turnway tool-runner`: runs listed programs on behalf of agents (docs/tools.md). `driver` drives the
+//! executor with a `journal`, a `process` task for each program and a `connection` to each node; `allow_list`
+//! reads the list, `key_isolation` isolates the key, `users` resolves `run_as`.
 mod allow_list;
 mod connection;
 mod driver;

@@ -28,7 +28,7 @@ pub struct HostName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
-// === impl Hosts ===
+// === impl AllowedHosts ===
 
 impl Default for AllowedHosts {
     fn default() -> Self {

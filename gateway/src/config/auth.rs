@@ -92,7 +92,7 @@ impl AuthMode {
     }
 }
 
-// === impl Algorithm ===
+// === impl SignatureAlgorithm ===
 
 impl SignatureAlgorithm {
     /// All algorithms, in the order of the documentation.
@@ -108,18 +108,18 @@ impl SignatureAlgorithm {
     }
 
     /// Returns the algorithm with exactly this name.
-    pub fn from_name(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == word)
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 
     /// Parses names with commas between them.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
-        let all = text.split(',').map(|word| Self::from_name(word.trim())).collect::<Option<Vec<_>>>();
+        let all = text.split(',').map(|name| Self::from_name(name.trim())).collect::<Option<Vec<_>>>();
         all.ok_or_else(|| "expected some of RS256, ES256 and EdDSA".to_owned())
     }
 }
 
-// === impl Jwks ===
+// === impl JwksSource ===
 
 impl JwksSource {
     /// Parses a URL or the name of a file.

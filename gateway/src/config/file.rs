@@ -24,7 +24,7 @@ struct ConfigFileParser<'a> {
     raw: &'a mut RawConfig,
 }
 
-// === impl File ===
+// === impl ConfigFileParser ===
 
 impl ConfigFileParser<'_> {
     fn read(&mut self) {

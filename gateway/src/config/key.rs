@@ -99,7 +99,7 @@ pub struct Setting {
     pub doc: &'static str,
 }
 
-// === impl Key ===
+// === impl SettingKey ===
 
 impl SettingKey {
     /// Returns the key's row.

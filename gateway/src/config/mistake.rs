@@ -48,7 +48,7 @@ impl fmt::Display for SettingLocation {
     }
 }
 
-// === impl Mistake ===
+// === impl ConfigMistake ===
 
 impl ConfigMistake {
     /// Creates a mistake at a place, about no key.

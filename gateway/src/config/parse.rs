@@ -115,7 +115,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
     }
 }
 
-// === impl Draft ===
+// === impl ConfigDraft ===
 
 /// Placeholder values; the table's defaults overwrite them, because they are the first settings.
 impl Default for ConfigDraft {
@@ -234,7 +234,7 @@ impl ConfigDraft {
     }
 
     fn build_store(&self, mistakes: &mut Vec<ConfigMistake>) -> StoreConfig {
-        let asked = self.durability.as_ref().map(|(level, _)| *level);
+        let wanted_level = self.durability.as_ref().map(|(level, _)| *level);
         let mut not_here =
             |key, place: &SettingLocation, what: String| mistakes.push(ConfigMistake::for_key(key, place, what));
         if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
@@ -253,7 +253,7 @@ impl ConfigDraft {
                     not_here(SettingKey::StoreDurability, place, what);
                 }
                 let dir = dir.clone();
-                let durability = asked.unwrap_or_default();
+                let durability = wanted_level.unwrap_or_default();
                 let cache_bytes = self.cache_bytes;
                 let reserve_bytes = self.reserve_bytes;
                 StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes }
@@ -267,7 +267,7 @@ impl ConfigDraft {
             }
             StoreUrl::Redis(url) => StoreConfig::Redis {
                 url: self.with_files(url.clone(), mistakes),
-                durability: asked.unwrap_or_default(),
+                durability: wanted_level.unwrap_or_default(),
                 deployer: self.deployer.as_ref().map(|(login, _)| login.clone()),
                 attest: self.attest.as_ref().map(|(level, _)| *level),
                 wait: self.wait,

@@ -102,7 +102,7 @@ impl Flag {
     }
 }
 
-// === impl Raw ===
+// === impl RawConfig ===
 
 impl RawConfig {
     fn read_env(&mut self, name: &str, value: &str) {
@@ -224,9 +224,9 @@ mod tests {
         for (wrong, right) in
             [("TURNWAY_LISTEN_HTPP", "TURNWAY_LISTEN_HTTP"), ("TURNWAY_STORE_ULR", "TURNWAY_STORE_URL")]
         {
-            let said = format!("environment {wrong}: unknown setting; did you mean \"{right}\"?");
+            let message = format!("environment {wrong}: unknown setting; did you mean \"{right}\"?");
             let raw = raw(wrong, "x");
-            assert_eq!((shown(&raw.mistakes), raw.warnings), (vec![said], Vec::new()));
+            assert_eq!((shown(&raw.mistakes), raw.warnings), (vec![message], Vec::new()));
         }
     }
 
@@ -234,8 +234,8 @@ mod tests {
     fn other_unknown_variable_is_a_warning() {
         for name in ["TURNWAY_COLOUR", "TURNWAY_PORT", "TURNWAY_ENV_HOME", "TURNWAY_RELEASE"] {
             let raw = raw(name, "8080");
-            let said = format!("environment {name}: unknown setting, ignored");
-            assert_eq!((shown(&raw.warnings), shown(&raw.mistakes)), (vec![said], Vec::new()));
+            let message = format!("environment {name}: unknown setting, ignored");
+            assert_eq!((shown(&raw.warnings), shown(&raw.mistakes)), (vec![message], Vec::new()));
         }
         for name in ["TURNWAY_URL", "TURNWAY_API_KEY_FILE", "TURNWAY_RUNNER_ID", "TURNWAYX", "HOME", "TURNWAY_LOG"] {
             let raw = raw(name, "x");
@@ -290,7 +290,7 @@ mod tests {
     fn repeated_flag_is_rejected() {
         let flag = |value: &str| (Flag::Key(SettingKey::Log), value.to_owned());
         let raw = gather(&ConfigSources { flags: vec![flag("json"), flag("pretty")], ..ConfigSources::default() });
-        let said: Vec<String> = raw.mistakes.iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["flag --log: log: given twice"]);
+        let message: Vec<String> = raw.mistakes.iter().map(ToString::to_string).collect();
+        assert_eq!(message, ["flag --log: log: given twice"]);
     }
 }

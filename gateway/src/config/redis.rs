@@ -64,7 +64,7 @@ pub struct RedisUrl {
     pub db: u32,
 }
 
-// === impl Login ===
+// === impl RedisLogin ===
 
 impl RedisLogin {
     /// Parses `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded.
@@ -99,7 +99,7 @@ impl RedisUrl {
             Some((login, hosts)) => (RedisLogin::parse(login)?, hosts),
             None => (RedisLogin::default(), rest),
         };
-        let mut asked = RedisUrlQuery::parse(query)?;
+        let mut query_options = RedisUrlQuery::parse(query)?;
         let place = if sentinel {
             if path.is_empty() || path.contains('/') {
                 return Err("expected the primary's name after the Sentinels: redis+sentinel://HOST:PORT/NAME".into());
@@ -109,18 +109,18 @@ impl RedisUrl {
             if sentinels.len() > SENTINELS_MAX {
                 return Err(format!("at most {SENTINELS_MAX} Sentinels"));
             }
-            let login = std::mem::take(&mut asked.sentinel);
+            let login = std::mem::take(&mut query_options.sentinel);
             RedisEndpoint::Sentinel { sentinels, master: percent_decode(path)?, login }
         } else {
             if !path.is_empty() {
-                asked.db = parse_database(path)?;
+                query_options.db = parse_database(path)?;
             }
-            if asked.sentinel != RedisLogin::default() {
+            if query_options.sentinel != RedisLogin::default() {
                 return Err("sentinel_user and sentinel_password are for redis+sentinel://".into());
             }
             RedisEndpoint::Direct(parse_host(hosts, REDIS_PORT)?)
         };
-        Ok(Self { place, tls: tls.then(RedisTls::default), login, db: asked.db })
+        Ok(Self { place, tls: tls.then(RedisTls::default), login, db: query_options.db })
     }
 }
 
@@ -162,16 +162,16 @@ struct RedisUrlQuery {
 
 impl RedisUrlQuery {
     fn parse(query: &str) -> Result<Self, String> {
-        let mut asked = Self::default();
+        let mut overrides = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
-                ("db", value) => asked.db = parse_database(value)?,
-                ("sentinel_user", value) => asked.sentinel.user = Some(percent_decode(value)?),
-                ("sentinel_password", value) => asked.sentinel.password = Some(Private(percent_decode(value)?)),
+                ("db", value) => overrides.db = parse_database(value)?,
+                ("sentinel_user", value) => overrides.sentinel.user = Some(percent_decode(value)?),
+                ("sentinel_password", value) => overrides.sentinel.password = Some(Private(percent_decode(value)?)),
                 _ => return Err("expected ?db=N, sentinel_user=… or sentinel_password=…".into()),
             }
         }
-        Ok(asked)
+        Ok(overrides)
     }
 }
 
@@ -272,8 +272,8 @@ mod tests {
             "redis://u:%+1@h",
         ];
         for text in wrong {
-            let said = RedisUrl::parse(text).expect_err(text);
-            assert!(!said.contains("hunter2"), "{said}");
+            let mistake = RedisUrl::parse(text).expect_err(text);
+            assert!(!mistake.contains("hunter2"), "{mistake}");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Effects {
                 self.metrics.store.record_request(&mut self.unanswered, &op, now);
                 self.store.submit(op);
             }
-            Output::Publish { to, message: words } => self.outgoing.push((to, words)),
+            Output::Publish { to, message } => self.outgoing.push((to, message)),
             Output::Order(order) => {
                 self.metrics.agents.count_order(&order);
                 self.agents.perform(order);

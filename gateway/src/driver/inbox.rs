@@ -69,7 +69,7 @@ impl AnswerQueue {
     }
 }
 
-// === impl Inbox ===
+// === impl DriverInbox ===
 
 impl DriverInbox {
     /// Creates an inbox with these five sources.
@@ -101,7 +101,7 @@ impl DriverInbox {
             _ = self.reports.recv_many(&mut self.agent_reports, QUOTA) => {}
             Some(report) = self.tools.recv() => self.own_inputs.push(tool_input(report)),
             () = self.answers.0.wake.notified() => {}
-            Some(heard) = self.bus_events.recv() => push_bus_event(&mut self.bus_inputs, heard),
+            Some(event) = self.bus_events.recv() => push_bus_event(&mut self.bus_inputs, event),
         }
     }
 
@@ -128,9 +128,9 @@ impl DriverInbox {
             batch.push(tool_input(report));
         }
         while self.bus_inputs.len() < QUOTA
-            && let Ok(heard) = self.bus_events.try_recv()
+            && let Ok(event) = self.bus_events.try_recv()
         {
-            push_bus_event(&mut self.bus_inputs, heard);
+            push_bus_event(&mut self.bus_inputs, event);
         }
         let count = self.bus_inputs.len().min(QUOTA);
         metrics.count_inputs(InputSource::Bus, count);
@@ -152,10 +152,10 @@ fn tool_input(tools::RunnerReport { key, action_id, report }: tools::RunnerRepor
     Input::Tool { key, action_id, report }
 }
 
-fn push_bus_event(into: &mut VecDeque<Input>, heard: BusEvent) {
-    match heard {
-        BusEvent::Frame(PeerFrame { from, messages: words }) => {
-            into.extend(words.into_iter().map(|words| Input::Peer { from, message: words }));
+fn push_bus_event(into: &mut VecDeque<Input>, event: BusEvent) {
+    match event {
+        BusEvent::Frame(PeerFrame { from, messages }) => {
+            into.extend(messages.into_iter().map(|messages| Input::Peer { from, message: messages }));
         }
         BusEvent::NotSubscribed(to) => into.push_back(Input::PublishFailed { to }),
         BusEvent::Gap => into.push_back(Input::MessagesMissed),
@@ -191,15 +191,15 @@ mod tests {
     #[tokio::test]
     async fn event_sources_are_served_fairly() {
         let metrics = Metrics::register(&Registry::new()).expect("each family once");
-        let (board, asked) = links::command_channel();
+        let (commands, command_receiver) = links::command_channel();
         let ((_reports, reports), (_told, tools)) = (mpsc::channel(1), mpsc::channel(1));
-        let (answers, (mouth, ear)) = (AnswerQueue::default(), bus::event_channel());
-        let mut inbox = DriverInbox::new(asked, reports, tools, answers.clone(), ear);
+        let (answers, (event_sender, event_receiver)) = (AnswerQueue::default(), bus::event_channel());
+        let mut inbox = DriverInbox::new(command_receiver, reports, tools, answers.clone(), event_receiver);
         // The maximum that one frame may hold.
-        let words = vec![PeerMessage::Probe; limits::FRAME_MESSAGES_MAX];
-        mouth.try_send(BusEvent::Frame(PeerFrame { from: NodeId(2), messages: words }));
+        let messages = vec![PeerMessage::Probe; limits::FRAME_MESSAGES_MAX];
+        event_sender.try_send(BusEvent::Frame(PeerFrame { from: NodeId(2), messages }));
         for _ in 0..limits::DRIVER_BATCH_MAX {
-            board.disconnect(LinkId(1)).await.expect("room");
+            commands.disconnect(LinkId(1)).await.expect("room");
             answers.sink()(Op::Lease { node: NodeId(1), sent: Mono::default() }, Ok(Reply::LeaseLost));
         }
         let mut batches = 0;

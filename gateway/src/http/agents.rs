@@ -65,20 +65,20 @@ struct AgentCapabilitiesView {
     params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
     responses((status = 200, description = "All agents", body = AgentListView), CommonRefusals),
 )]
-pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
-    let AuthenticatedClient { principal, service, .. } = desk.authenticate(&headers).await?;
+pub(super) async fn list(State(context): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
+    let AuthenticatedClient { principal, service, .. } = context.authenticate(&headers).await?;
     // A tenant's operator may see its tenant only, and nothing about the node.
     let is_operator = principal.operator && service == ServiceScope::Anything;
     let show = |profile: &AgentProfile| AgentView {
         agent_id: profile.id.clone(),
         kind: profile.kind,
-        default: desk.agents.default_agent() == Some(&profile.id),
-        healthy: desk.agents.is_healthy(&profile.id, &principal.tenant),
+        default: context.agents.default_agent() == Some(&profile.id),
+        healthy: context.agents.is_healthy(&profile.id, &principal.tenant),
         capabilities: AgentCapabilitiesView { cancel: profile.cancel, steer: profile.steer, resume: profile.resume },
-        nodes: desk.agents.nodes(&profile.id).filter(|_| is_operator).map(connected),
+        nodes: context.agents.nodes(&profile.id).filter(|_| is_operator).map(connected),
         endpoint: profile.url.clone().filter(|_| is_operator),
     };
-    let agents = desk.agents.profiles().iter().map(show).collect();
+    let agents = context.agents.profiles().iter().map(show).collect();
     Ok(response::json(StatusCode::OK, &AgentListView { agents }))
 }
 

@@ -83,14 +83,14 @@ pub(super) struct EventsQuery {
     ),
 )]
 pub(super) async fn of_session(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     uri: Uri,
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     let wanted = EventsQuery::from_request(&headers, &uri)?;
-    show(SessionFactReader::new(desk.open_link(&headers).await?, session.clone()), &session, wanted).await
+    show(SessionFactReader::new(context.open_link(&headers).await?, session.clone()), &session, wanted).await
 }
 
 /// Answers a request for the facts of a session.
@@ -133,13 +133,13 @@ async fn page(mut reader: SessionFactReader, session: &SessionId, wanted: Events
 
 fn stream_events(reader: SessionFactReader, span: &ReadStart, wanted: EventsQuery) -> Response<Body> {
     let mut log = LogStream::new(wanted.types, wanted.run_id);
-    let guest = reader.into_link();
+    let link = reader.into_link();
     let mut first = String::new();
-    let ts = guest.context().clock.now().store;
+    let ts = link.context().clock.now().store;
     if let Some(reset) = span.reset() {
         log.push(ts, &reset, &mut first);
     }
-    stream::event_stream(guest, log, first)
+    stream::event_stream(link, log, first)
 }
 
 // === impl EventsQuery ===

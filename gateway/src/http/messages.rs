@@ -52,7 +52,7 @@ pub(super) struct MessagesPage {
     responses((status = 200, description = "A page, the newest last", body = MessagesPage), ResourceRefusals),
 )]
 pub(super) async fn list(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     uri: Uri,
@@ -61,7 +61,7 @@ pub(super) async fn list(
     let query = HttpQuery::parse(&uri)?;
     let limit = query.limit()?;
     let before = query.number("before")?.map(Seq);
-    let reader = SessionFactReader::new(desk.open_link(&headers).await?, session);
+    let reader = SessionFactReader::new(context.open_link(&headers).await?, session);
     with_deadline(page(reader, limit, before)).await
 }
 
@@ -90,7 +90,7 @@ async fn page(mut reader: SessionFactReader, limit: usize, before: Option<Seq>) 
     if before.is_some() {
         for run_id in unended {
             if is_rolled_back(&mut reader, &run_id).await? {
-                messages.retain(|said| said.run_id != run_id);
+                messages.retain(|message| message.run_id != run_id);
             }
         }
     }

@@ -27,12 +27,12 @@ pub(super) struct NodeView<'a> {
 /// Shows the node
 #[utoipa::path(get,
     operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = NodeView), CommonRefusals))]
-pub(super) async fn show(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
-    desk.authenticate(&headers).await?;
+pub(super) async fn show(State(context): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
+    context.authenticate(&headers).await?;
     let view = NodeView {
-        name: &desk.node.name,
+        name: &context.node.name,
         version: env!("CARGO_PKG_VERSION"),
-        links: desk.links.count(),
+        links: context.links.count(),
         connect: "/v1/connect",
     };
     Ok(response::json(StatusCode::OK, &view))

@@ -39,19 +39,19 @@ async fn method_not_allowed() -> OpenAiError {
     OpenAiError::method_not_allowed()
 }
 
-async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> OpenAiResult {
-    desk.authenticate(&headers).await?;
-    Ok(response::json(StatusCode::OK, &OpenAiModelList::new(desk.directory.agents.keys(), desk.started_at)))
+async fn list(State(context): State<Arc<HttpContext>>, headers: HeaderMap) -> OpenAiResult {
+    context.authenticate(&headers).await?;
+    Ok(response::json(StatusCode::OK, &OpenAiModelList::new(context.directory.agents.keys(), context.started_at)))
 }
 
 async fn show(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> OpenAiResult {
-    desk.authenticate(&headers).await?;
+    context.authenticate(&headers).await?;
     let agent = path.ok().and_then(|Path(name)| model::parse_model_name(&name));
     let known =
-        agent.filter(|agent| desk.directory.agents.contains_key(agent)).ok_or_else(ChatError::model_not_found)?;
-    Ok(response::json(StatusCode::OK, &OpenAiModel::new(&known, desk.started_at)))
+        agent.filter(|agent| context.directory.agents.contains_key(agent)).ok_or_else(ChatError::model_not_found)?;
+    Ok(response::json(StatusCode::OK, &OpenAiModel::new(&known, context.started_at)))
 }

@@ -71,8 +71,8 @@ impl Modify for BearerSecurity {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(shown)).build();
         let components = document.components.get_or_insert_default();
         components.security_schemes.insert(NAME.to_owned(), RefOr::T(SecurityScheme::Http(scheme)));
-        let asked = SecurityRequirement::new::<_, _, &str>(NAME, []);
-        document.security = Some(vec![SecurityRequirement::default(), asked]);
+        let requirement = SecurityRequirement::new::<_, _, &str>(NAME, []);
+        document.security = Some(vec![SecurityRequirement::default(), requirement]);
     }
 }
 
@@ -113,10 +113,10 @@ mod tests {
             .collect();
         routed.sort_unstable();
         let document = Document::openapi();
-        let mut said: Vec<&str> = document.paths.paths.keys().map(String::as_str).collect();
+        let mut documented: Vec<&str> = document.paths.paths.keys().map(String::as_str).collect();
         // The router cannot match a suffix, so this operation has the route of its run, with POST.
-        said.retain(|path| *path != "/v1/runs/{run_id}:cancel");
-        said.sort_unstable();
-        assert_eq!(said, routed);
+        documented.retain(|path| *path != "/v1/runs/{run_id}:cancel");
+        documented.sort_unstable();
+        assert_eq!(documented, routed);
     }
 }

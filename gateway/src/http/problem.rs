@@ -56,7 +56,7 @@ pub fn status_of(code: Code) -> StatusCode {
     }
 }
 
-// === impl Problem ===
+// === impl HttpProblem ===
 
 impl HttpProblem {
     /// Creates a problem with the status of its code.

@@ -72,26 +72,26 @@ pub enum RequestFailure {
 
 impl RequestLink {
     /// Opens a link for an authenticated request.
-    pub async fn open(desk: Arc<HttpContext>, admitted: AuthenticatedClient) -> Result<Self, LinkClosed> {
-        let seat = desk.links.open();
-        let pass = desk.auth.rate_limiter(&admitted, desk.clock.mono());
+    pub async fn open(context: Arc<HttpContext>, admitted: AuthenticatedClient) -> Result<Self, LinkClosed> {
+        let mailbox = context.links.open();
+        let pass = context.auth.rate_limiter(&admitted, context.clock.mono());
         let AuthenticatedClient { principal, proof, service: _ } = admitted;
         if let AuthProof::Key(key) = &proof {
-            seat.set_credential(key.as_str());
+            mailbox.set_credential(key.as_str());
         }
         if !planted(Planted::HttpShareUncounted) {
-            seat.admit(Pool::Tcp, &principal).map_err(LinkClosed::OverLimit)?;
+            mailbox.admit(Pool::Tcp, &principal).map_err(LinkClosed::OverLimit)?;
         }
-        let now = desk.clock.now();
-        if !desk.auth.still_admits(&proof, now.store) {
+        let now = context.clock.now();
+        if !context.auth.still_admits(&proof, now.store) {
             return Err(LinkClosed::Revoked);
         }
         let ends = proof.expires().map(|end| end.after(LEEWAY));
-        desk.commands.connect(seat.id(), principal.clone()).await?;
+        context.commands.connect(mailbox.id(), principal.clone()).await?;
         Ok(Self {
-            context: desk,
+            context,
             principal,
-            mailbox: seat,
+            mailbox,
             pass,
             credential_ends: ends,
             ready_notes: VecDeque::new(),
@@ -173,12 +173,12 @@ impl RequestLink {
             if let Some(note) = self.try_next_note() {
                 return Ok(note);
             }
-            let mail = match left {
+            let item = match left {
                 None => Ok(self.mailbox.recv().await),
                 // Waits in steps, because the clock may step meanwhile.
                 Some(left) => tokio::time::timeout(left.min(limits::HEARTBEAT), self.mailbox.recv()).await,
             };
-            match mail {
+            match item {
                 Ok(MailboxItem::Notes(notes)) => self.ready_notes = notes,
                 Ok(MailboxItem::Close(fate)) => return Err(fate.into()),
                 // The clock is checked again above.

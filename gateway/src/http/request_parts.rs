@@ -18,7 +18,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Header with the id of the last event that the client received.
 pub const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Reads a JSON body of at most [`limits::ERROR_MESSAGE_BYTES_MAX`] as text.
+/// Reads a JSON body of at most [`limits::MESSAGE_BYTES_MAX`] as text.
 pub async fn read_json(headers: &HeaderMap, body: Body) -> Result<String, HttpProblem> {
     read_json_within(headers, body, limits::MESSAGE_BYTES_MAX).await
 }

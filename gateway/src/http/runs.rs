@@ -40,7 +40,7 @@ pub(super) struct CancelView<'a> {
     responses((status = 200, description = "State of the turn, derived from its facts", body = shape::RunSchema), ResourceRefusals),
 )]
 pub(super) async fn show(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> HttpResult {
@@ -49,9 +49,9 @@ pub(super) async fn show(
         return Err(allowed_methods(&name));
     }
     let run_id = request_parts::parse_name(&name, RunId::parse)?;
-    let guest = desk.open_link(&headers).await?;
+    let link = context.open_link(&headers).await?;
     let run =
-        with_deadline(async { Ok(read_run(&mut SessionFactReader::new(guest, run_id.session()), &run_id).await?) })
+        with_deadline(async { Ok(read_run(&mut SessionFactReader::new(link, run_id.session()), &run_id).await?) })
             .await?;
     Ok(response::json(StatusCode::OK, &run))
 }
@@ -80,7 +80,7 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn facts(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     uri: Uri,
@@ -88,7 +88,7 @@ pub(super) async fn facts(
     let run_id = request_parts::parse_name(&request_parts::path_parameter(path)?, RunId::parse)?;
     let wanted = EventsQuery::from_request(&headers, &uri)?;
     let session = run_id.session();
-    let mut reader = SessionFactReader::new(desk.open_link(&headers).await?, session.clone());
+    let mut reader = SessionFactReader::new(context.open_link(&headers).await?, session.clone());
     let (first, ended) = reader.find_run(&run_id).await?;
     let began = wanted.after <= first.seq;
     let (after, epoch) = if began { (first.seq, None) } else { (wanted.after, wanted.epoch) };
@@ -116,15 +116,15 @@ pub(super) async fn facts(
     ),
 )]
 pub(super) async fn command(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> HttpResult {
     let name = request_parts::path_parameter(path)?;
     let run_id = name.strip_suffix(CANCEL).ok_or_else(|| allowed_methods(&name))?;
     let run_id = request_parts::parse_name(run_id, RunId::parse)?;
-    let guest = desk.open_link(&headers).await?;
-    let (status, run) = with_deadline(async { Ok(cancel(guest, &run_id).await?) }).await?;
+    let link = context.open_link(&headers).await?;
+    let (status, run) = with_deadline(async { Ok(cancel(link, &run_id).await?) }).await?;
     Ok(response::json(status, &CancelView { run_id: &run_id, status: run }))
 }
 
@@ -137,12 +137,12 @@ fn allowed_methods(name: &str) -> HttpProblem {
     HttpProblem::allow_only(if name.ends_with(CANCEL) { "POST" } else { "GET,HEAD" })
 }
 
-async fn cancel(mut guest: RequestLink, run_id: &RunId) -> Result<(StatusCode, &'static str), RequestFailure> {
+async fn cancel(mut link: RequestLink, run_id: &RunId) -> Result<(StatusCode, &'static str), RequestFailure> {
     let target = CancelTarget::Run(run_id.clone());
-    guest.send(LinkCommand::Cancel { request_id: None, target, wants_receipt: true }).await?;
-    guest.wait_for(|note| matches!(note, Notification::CancelAccepted { .. }).then_some(())).await?;
+    link.send(LinkCommand::Cancel { request_id: None, target, wants_receipt: true }).await?;
+    link.wait_for(|note| matches!(note, Notification::CancelAccepted { .. }).then_some(())).await?;
     // The owner has handled the cancel and recorded it, if there was something to cancel.
-    let mut reader = SessionFactReader::new(guest, run_id.session());
+    let mut reader = SessionFactReader::new(link, run_id.session());
     let (_, ended) = reader.find_run(run_id).await?;
     if ended.is_none() {
         return Ok((StatusCode::ACCEPTED, "CANCELLING"));

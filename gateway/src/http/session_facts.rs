@@ -57,7 +57,7 @@ impl ReadStart {
     }
 }
 
-// === impl Reader ===
+// === impl SessionFactReader ===
 
 impl SessionFactReader {
     /// Creates a reader of a session with the rights of this link.

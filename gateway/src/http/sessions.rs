@@ -63,19 +63,18 @@ struct SessionListItem {
     ),
     responses((status = 200, description = "A page", body = SessionsPage), CommonRefusals),
 )]
-pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
+pub(super) async fn list(State(context): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
     let query = HttpQuery::parse(&uri)?;
     let before = query.text("before").map(parse_page_cursor).transpose()?;
     let limit = u32::try_from(query.limit()?).unwrap_or(u32::MAX).min(limits::LIST_SESSIONS_MAX);
-    let mut guest = desk.open_link(&headers).await?;
-    let _reading = guest.acquire_read_slot().map_err(RequestFailure::from)?;
-    guest.send(LinkCommand::List { before, limit }).await?;
+    let mut link = context.open_link(&headers).await?;
+    let _reading = link.acquire_read_slot().map_err(RequestFailure::from)?;
+    link.send(LinkCommand::List { before, limit }).await?;
     let (listed, more) =
-        guest
-            .wait_for(|note| {
-                if let Notification::SessionList { sessions, more } = note { Some((sessions, more)) } else { None }
-            })
-            .await?;
+        link.wait_for(|note| {
+            if let Notification::SessionList { sessions, more } = note { Some((sessions, more)) } else { None }
+        })
+        .await?;
     let last = listed.last().filter(|_| more);
     let next = last.map(|last| format!("{}-{}", last.birth.at.0, last.birth.session));
     let sessions = listed.into_iter().map(SessionListItem::from).collect();
@@ -91,12 +90,12 @@ pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMa
     responses((status = 200, description = "The present state of the session", body = shape::SnapshotSchema), ResourceRefusals),
 )]
 pub(super) async fn show(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
-    let snapshot = SessionFactReader::new(desk.open_link(&headers).await?, session).snapshot().await?;
+    let snapshot = SessionFactReader::new(context.open_link(&headers).await?, session).snapshot().await?;
     Ok(response::build(StatusCode::OK, "application/json", render::snapshot(&snapshot)))
 }
 
@@ -112,22 +111,22 @@ const DELETE_TRIES: u32 = 3;
     responses((status = 204, description = "The session is deleted, now or earlier; its id cannot be reused"), ResourceRefusals),
 )]
 pub(super) async fn delete(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
-    let mut guest = desk.open_link(&headers).await?;
+    let mut link = context.open_link(&headers).await?;
     let mut refusal = None;
     for _ in 0..DELETE_TRIES {
-        guest.send(LinkCommand::Delete { session: session.clone() }).await?;
-        match guest.wait_for(|note| matches!(note, Notification::Deleted { .. }).then_some(())).await {
+        link.send(LinkCommand::Delete { session: session.clone() }).await?;
+        match link.wait_for(|note| matches!(note, Notification::Deleted { .. }).then_some(())).await {
             Ok(()) => return Ok(response::empty(StatusCode::NO_CONTENT)),
             Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
             Err(why) => return Err(why.into()),
         }
-        guest.send(LinkCommand::Close { request_id: None, session: session.clone() }).await?;
-        guest.wait_for(|note| matches!(note, Notification::Closed { .. }).then_some(())).await?;
+        link.send(LinkCommand::Close { request_id: None, session: session.clone() }).await?;
+        link.wait_for(|note| matches!(note, Notification::Closed { .. }).then_some(())).await?;
     }
     Err(refusal.map_or_else(HttpProblem::internal, HttpProblem::from))
 }

@@ -50,30 +50,30 @@ impl NoteRenderer for LogStream {
 
 /// Returns an event stream that begins with `first` and renders the notes of its link. The stream ends when its
 /// renderer is finished. If the node drains it ends earlier, and the client reconnects with the last `id`.
-pub fn event_stream<S: NoteRenderer>(guest: RequestLink, story: S, first: String) -> Response<Body> {
-    let probe = DisconnectProbe::of(&guest);
-    let chunks = stream::unfold(Some((guest, story, first, probe)), |state| async {
-        let (mut guest, mut story, mut chunk, mut probe) = state?;
-        while chunk.is_empty() && !story.is_over() {
-            let heard = tokio::select! {
+pub fn event_stream<S: NoteRenderer>(link: RequestLink, renderer: S, first: String) -> Response<Body> {
+    let probe = DisconnectProbe::of(&link);
+    let chunks = stream::unfold(Some((link, renderer, first, probe)), |state| async {
+        let (mut link, mut renderer, mut chunk, mut probe) = state?;
+        while chunk.is_empty() && !renderer.is_over() {
+            let received = tokio::select! {
                 biased;
-                heard = tokio::time::timeout(HEARTBEAT_EVERY, guest.next_note()) => heard.ok(),
+                received = tokio::time::timeout(HEARTBEAT_EVERY, link.next_note()) => received.ok(),
                 () = probe.due() => None,
             };
-            match heard {
-                Some(Ok(note)) => render_ready(&mut guest, &mut story, note, &mut chunk),
+            match received {
+                Some(Ok(note)) => render_ready(&mut link, &mut renderer, note, &mut chunk),
                 Some(Err(parted)) => {
-                    story.render_close(parted, &mut chunk);
+                    renderer.render_close(parted, &mut chunk);
                     return (!chunk.is_empty()).then(|| (Ok::<_, Infallible>(Bytes::from(chunk)), None));
                 }
                 None => chunk.push_str(HEARTBEAT),
             }
         }
-        if story.is_over() {
-            guest.complete();
+        if renderer.is_over() {
+            link.complete();
         }
         let bytes = Bytes::from(std::mem::take(&mut chunk));
-        let rest = (!story.is_over()).then_some((guest, story, chunk, probe));
+        let rest = (!renderer.is_over()).then_some((link, renderer, chunk, probe));
         (!bytes.is_empty()).then_some((Ok::<_, Infallible>(bytes), rest))
     });
     let mut response = Response::new(Body::from_stream(chunks));
@@ -93,8 +93,8 @@ struct DisconnectProbe {
 }
 
 impl DisconnectProbe {
-    fn of(guest: &RequestLink) -> Self {
-        let watch = guest.watch();
+    fn of(link: &RequestLink) -> Self {
+        let watch = link.watch();
         let finished = async move {
             match watch {
                 Some(watch) => watch.wait_read_closed().await,
@@ -119,11 +119,11 @@ impl DisconnectProbe {
 }
 
 /// Renders a note and those behind it that have already arrived.
-fn render_ready(guest: &mut RequestLink, story: &mut impl NoteRenderer, note: Notification, chunk: &mut String) {
-    let ts = guest.context().clock.now().store;
-    story.show(ts, &note, chunk);
-    while chunk.len() < CHUNK_BYTES && !story.is_over() {
-        let Some(note) = guest.try_next_note() else { return };
-        story.show(ts, &note, chunk);
+fn render_ready(link: &mut RequestLink, renderer: &mut impl NoteRenderer, note: Notification, chunk: &mut String) {
+    let ts = link.context().clock.now().store;
+    renderer.show(ts, &note, chunk);
+    while chunk.len() < CHUNK_BYTES && !renderer.is_over() {
+        let Some(note) = link.try_next_note() else { return };
+        renderer.show(ts, &note, chunk);
     }
 }

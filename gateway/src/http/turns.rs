@@ -42,7 +42,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
     ),
 )]
 pub(super) async fn create(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     watch: Option<Extension<ClientWatch>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
@@ -54,25 +54,25 @@ pub(super) async fn create(
     let resume =
         request_parts::header(&headers, request_parts::LAST_EVENT_ID)?.and_then(|text| TurnCursor::parse(text).ok());
     // The body of an unauthenticated client is not read.
-    let admitted = desk.authenticate(&headers).await?;
+    let admitted = context.authenticate(&headers).await?;
     let text = request_parts::read_json(&headers, body).await?;
     let invoke = apply_idempotency_key(parse_turn(&text, &session)?, &headers)?;
-    if desk.life.phase() >= NodePhase::Draining && !planted(Planted::DrainTakesTurns) {
+    if context.life.phase() >= NodePhase::Draining && !planted(Planted::DrainTakesTurns) {
         return Err(HttpProblem::draining());
     }
-    let mut guest = RequestLink::open(Arc::clone(&desk), admitted.clone()).await?;
-    guest.set_watch(watch.map(|Extension(watch)| watch));
-    let accepted = guest.invoke(invoke).await?;
+    let mut link = RequestLink::open(Arc::clone(&context), admitted.clone()).await?;
+    link.set_watch(watch.map(|Extension(watch)| watch));
+    let accepted = link.invoke(invoke).await?;
     let resume = match resume {
         Some(cursor) if cursor.belongs_to(&accepted.run_id) => {
-            let reader = SessionFactReader::new(RequestLink::open(Arc::clone(&desk), admitted).await?, session);
+            let reader = SessionFactReader::new(RequestLink::open(Arc::clone(&context), admitted).await?, session);
             Some(with_deadline(runs::valid_cursor(reader, &accepted.run_id, cursor)).await?)
         }
         Some(_) | None => None,
     };
     let mut first = String::new();
-    let turn = TurnStream::begin(desk.clock.now().store, desk.durability, accepted, resume, &mut first);
-    Ok(stream::event_stream(guest, turn, first))
+    let turn = TurnStream::begin(context.clock.now().store, context.durability, accepted, resume, &mut first);
+    Ok(stream::event_stream(link, turn, first))
 }
 
 /// Sets the message id from the header. Fails if the body has a different one.

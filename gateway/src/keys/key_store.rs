@@ -172,7 +172,7 @@ impl KeyStore {
     }
 }
 
-// === impl Page ===
+// === impl KeyPage ===
 
 impl KeyPage {
     fn read(RegisterValue { version, bytes }: RegisterValue) -> Result<Self, KeyStoreError> {

@@ -73,7 +73,7 @@ enum FetchError {
     Keys(#[from] BadKeySet),
 }
 
-// === impl Provider ===
+// === impl ProviderKeysFetcher ===
 
 impl ProviderKeysFetcher {
     /// Creates the fetcher for these tokens, with the source configured for their issuer.

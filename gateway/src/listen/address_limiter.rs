@@ -148,42 +148,42 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn connections_per_address_are_limited_until_one_closes() {
-        let crowd = AddressLimiter::new(Some(2), false, LockoutPolicy::Off);
-        let first = crowd.try_acquire(ip("192.0.2.7")).expect("room");
-        let second = crowd.try_acquire(ip("::ffff:192.0.2.7")).expect("room");
-        assert!(crowd.try_acquire(ip("192.0.2.7")).is_none());
-        let other = crowd.try_acquire(ip("192.0.2.8")).expect("others are not concerned");
+        let limiter = AddressLimiter::new(Some(2), false, LockoutPolicy::Off);
+        let first = limiter.try_acquire(ip("192.0.2.7")).expect("room");
+        let second = limiter.try_acquire(ip("::ffff:192.0.2.7")).expect("room");
+        assert!(limiter.try_acquire(ip("192.0.2.7")).is_none());
+        let other = limiter.try_acquire(ip("192.0.2.8")).expect("others are not concerned");
         drop(first);
-        let third = crowd.try_acquire(ip("192.0.2.7")).expect("room again");
+        let third = limiter.try_acquire(ip("192.0.2.7")).expect("room again");
         drop((second, third, other));
-        assert!(crowd.counts.lock().expect("sound").is_empty(), "nothing is kept of who has left");
+        assert!(limiter.counts.lock().expect("sound").is_empty(), "nothing is kept of who has left");
     }
 
     /// Covers: S-16.
     #[test]
     fn ipv6_network_counts_as_one_address() {
-        let crowd = AddressLimiter::new(Some(1), false, LockoutPolicy::Off);
-        let _one = crowd.try_acquire(ip("2001:db8:1:2::1")).expect("room");
-        assert!(crowd.try_acquire(ip("2001:db8:1:2:ffff::9")).is_none());
-        assert!(crowd.try_acquire(ip("2001:db8:1:3::1")).is_some());
+        let limiter = AddressLimiter::new(Some(1), false, LockoutPolicy::Off);
+        let _one = limiter.try_acquire(ip("2001:db8:1:2::1")).expect("room");
+        assert!(limiter.try_acquire(ip("2001:db8:1:2:ffff::9")).is_none());
+        assert!(limiter.try_acquire(ip("2001:db8:1:3::1")).is_some());
     }
 
     /// Covers: S-16.
     #[test]
     fn larger_ipv6_prefixes_have_sublinear_limits() {
-        let crowd = AddressLimiter::new(Some(2), false, LockoutPolicy::Off);
+        let limiter = AddressLimiter::new(Some(2), false, LockoutPolicy::Off);
         let at = |site: u32, n: u32| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
-        let fill = |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| crowd.try_acquire(from)).collect();
+        let fill = |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| limiter.try_acquire(from)).collect();
         // From 256 networks within one /56, then from 65,536 within one /48.
         let one: Vec<_> = fill(&mut (0..256).map(|n| at(1, n)));
         assert_eq!(one.len(), 8);
         let more: Vec<_> = fill(&mut (0..65_536).map(|n| at(1, n)));
         assert_eq!(one.len() + more.len(), 32);
-        assert!(crowd.try_acquire(at(2, 0)).is_some(), "others are not concerned");
+        assert!(limiter.try_acquire(at(2, 0)).is_some(), "others are not concerned");
         drop(one);
-        assert!(crowd.try_acquire(at(1, 7)).is_some(), "who leaves makes room");
+        assert!(limiter.try_acquire(at(1, 7)).is_some(), "who leaves makes room");
         drop(more);
-        assert!(crowd.counts.lock().expect("sound").is_empty());
+        assert!(limiter.counts.lock().expect("sound").is_empty());
     }
 
     /// Covers: S-16.

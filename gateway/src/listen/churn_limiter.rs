@@ -12,8 +12,8 @@ pub struct ChurnLimiter(Semaphore);
 // === impl ChurnLimiter ===
 
 impl ChurnLimiter {
-    /// Waits for a turn: at most [`limits::LINK_CHANGES_PER_ROUND_MAX`] callers pass in one round of the scheduler, first come first
-    /// served. Only scheduler rounds delay a caller.
+    /// Waits for a turn: at most [`limits::LINK_CHANGES_PER_ROUND_MAX`] callers pass in one round of the scheduler,
+    /// first come first served. Only scheduler rounds delay a caller.
     pub async fn wait_turn(&self) {
         // The semaphore is never closed; if it were, every caller would pass.
         let _turn = self.0.acquire().await;

@@ -1,6 +1,6 @@
-//! Serves one link from its first byte to its last over any transport: drives the [`AttachedLink`] machine between a [`LinkTransport`],
-//! authentication and the switchboard. A link is one task with one timer, and does nothing while it is idle.
-//! `credential` handles `hello` and token refresh; `agent` and `runner` serve connections of agents and tool runners.
+//! Serves one link over any transport, in one task with one timer: drives the [`Link`] machine between a
+//! [`LinkTransport`], authentication and the switchboard. `credential` handles `hello` and token refresh; `agent` and
+//! `runner` serve connections of agents and tool runners.
 mod agent;
 mod credential;
 mod runner;
@@ -81,13 +81,13 @@ enum ConnectionEvent {
 /// the size of this future is the cost of an idle link.
 pub(super) async fn serve<W: LinkTransport>(mut wire: Box<W>, reception: &LinkContext, arrival: IncomingRequest) {
     reception.metrics.links.record_opened(W::TRANSPORT);
-    let mut visit = ConnectionTask::new(&mut *wire, reception, &arrival);
-    let id = visit.mailbox.id();
+    let mut task = ConnectionTask::new(&mut *wire, reception, &arrival);
+    let id = task.mailbox.id();
     // The switchboard must learn of the end also after a panic of ours.
-    let end = AssertUnwindSafe(visit.run()).catch_unwind().await;
+    let end = AssertUnwindSafe(task.run()).catch_unwind().await;
     let end = end.unwrap_or(LinkCloseReason::ByServer(1011, "internal error".into()));
-    let stage = visit.stage;
-    drop(visit);
+    let stage = task.stage;
+    drop(task);
     Box::pin(finish(wire, reception, id, stage, end)).await;
 }
 
@@ -177,12 +177,12 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         if is_said && !self.made_request && !self.pass.may_send_control(self.now.mono) {
             return Err(LinkCloseReason::ByServer(4429, "too many messages without a request".into()));
         }
-        if let Some(news) = self.wire.next_hold_change() {
-            Box::pin(self.forward_holds(news)).await?;
+        if let Some(change) = self.wire.next_hold_change() {
+            Box::pin(self.forward_holds(change)).await?;
         }
         // After the hold changes: credit that comes back must not be spent on sessions about to be held.
-        if let Some(beside) = self.wire.take_side_report() {
-            self.handle_input(Input::SideStreamProgress(beside));
+        if let Some(progress) = self.wire.take_side_report() {
+            self.handle_input(Input::SideStreamProgress(progress));
             Box::pin(self.drain_outputs()).await?;
         }
         if self.wire.needs_new_buffers(is_idle) {
@@ -195,8 +195,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
 
     /// Tells the switchboard for which sessions delivery has to pause or resume. A future of its own, because it is
     /// rare and must not enlarge the others.
-    async fn forward_holds(&mut self, news: (SessionId, bool)) -> Result<(), LinkCloseReason> {
-        let mut next = Some(news);
+    async fn forward_holds(&mut self, change: (SessionId, bool)) -> Result<(), LinkCloseReason> {
+        let mut next = Some(change);
         while let Some((session, is_held)) = next {
             self.context.commands.reserve().await?.set_held(self.mailbox.id(), session, is_held);
             next = self.wire.next_hold_change();
@@ -207,8 +207,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     async fn next_event(&mut self) -> ConnectionEvent {
         self.arm_timer();
         tokio::select! {
-            mail = self.mailbox.recv() => ConnectionEvent::Mailbox(mail),
-            heard = self.wire.recv() => ConnectionEvent::Inbound(heard),
+            item = self.mailbox.recv() => ConnectionEvent::Mailbox(item),
+            event = self.wire.recv() => ConnectionEvent::Inbound(event),
             () = &mut self.timer => ConnectionEvent::Timer,
         }
     }
@@ -222,17 +222,17 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
                 }
             }
             ConnectionEvent::Mailbox(MailboxItem::Close(fate)) => return Err(fate.into()),
-            ConnectionEvent::Inbound(heard) => self.handle_inbound(heard?),
+            ConnectionEvent::Inbound(received) => self.handle_inbound(received?),
             ConnectionEvent::Timer => self.handle_timeout(),
         }
         Ok(())
     }
 
-    fn handle_inbound(&mut self, heard: TransportEvent) {
-        if let Some(bytes) = heard.bytes() {
+    fn handle_inbound(&mut self, event: TransportEvent) {
+        if let Some(bytes) = event.bytes() {
             self.context.metrics.links.record_message(Direction::In, bytes);
         }
-        match heard {
+        match event {
             TransportEvent::Text(text) => self.handle_input(Input::Text(text)),
             TransportEvent::Binary(_) => self.handle_input(Input::Binary),
             TransportEvent::TooLarge => self.handle_input(Input::TooLarge),
@@ -259,9 +259,9 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         while let Some(output) = self.pending_outputs.pop_front().or_else(|| self.link.poll_output()) {
             match output {
                 Output::Write(text) => self.write(text).await?,
-                Output::WriteSideStream(aside) => {
-                    self.context.metrics.links.record_message(Direction::Out, aside.text.len());
-                    self.wire.write_side_stream(*aside)?;
+                Output::WriteSideStream(side_text) => {
+                    self.context.metrics.links.record_message(Direction::Out, side_text.text.len());
+                    self.wire.write_side_stream(*side_text)?;
                 }
                 Output::EndSideStreams { session, run_id } => self.wire.end_side_streams(&session, run_id.as_ref()),
                 Output::Ping => self.send_heartbeat().await?,
@@ -375,8 +375,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
 }
 
 /// Returns a spread of heartbeat intervals: links with neighbouring ids beat far apart. Any spread is sufficient.
-fn heartbeat_permille(seat: &MailboxHandle) -> u32 {
-    900 + u32::try_from(seat.id().0.wrapping_mul(83) % 201).unwrap_or(100)
+fn heartbeat_permille(mailbox: &MailboxHandle) -> u32 {
+    900 + u32::try_from(mailbox.id().0.wrapping_mul(83) % 201).unwrap_or(100)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub struct FrameTracker {
 /// A violation for which a frame is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameViolation {
-    /// A message has more than [`FRAGMENTS_MAX`] fragments.
+    /// A message has more than `FRAGMENTS_MAX` fragments.
     #[error("too many fragments")]
     TooManyFragments,
     /// A frame header that no client may send (RFC 6455 §5).
@@ -192,8 +192,8 @@ impl FrameTracker {
         let is_control = first & 0x08 != 0;
         if !is_control {
             self.fragments = if is_last { 0 } else { self.fragments + 1 };
-            if let Some(room) = self.hello_budget {
-                let left = u16::try_from(length).ok().and_then(|length| room.checked_sub(length));
+            if let Some(budget) = self.hello_budget {
+                let left = u16::try_from(length).ok().and_then(|length| budget.checked_sub(length));
                 self.hello_budget = Some(left.ok_or(FrameViolation::HelloTooLong)?).filter(|_| !is_last);
             }
         }
@@ -292,8 +292,8 @@ mod tests {
         for longer in [frame(0x81, most + 1), frame(0x81, 60_000), frame(0x82, 70_000)] {
             // The header alone is refused.
             let ping = frame(0x89, 3);
-            let told = FrameTracker::before_hello().track(&[&ping[..], &longer[..14]].concat());
-            assert_eq!(told, Err((ping.len(), FrameViolation::HelloTooLong)));
+            let result = FrameTracker::before_hello().track(&[&ping[..], &longer[..14]].concat());
+            assert_eq!(result, Err((ping.len(), FrameViolation::HelloTooLong)));
         }
         let mut pieces = FrameTracker::before_hello();
         pieces.track(&[frame(0x01, most - 10), frame(0x89, 125), frame(0x00, 10)].concat()).expect("so far");
@@ -316,12 +316,12 @@ mod tests {
             &[0x81, 0xff, 128, 0, 0, 0, 0, 0, 0, 0],
         ] {
             let mut seen = FrameTracker::default();
-            let told = seen.track(&[&good[..], bad, &[1; 9]].concat());
-            assert_eq!(told, Err((good.len(), FrameViolation::InvalidHeader)), "{bad:?}");
+            let result = seen.track(&[&good[..], bad, &[1; 9]].concat());
+            assert_eq!(result, Err((good.len(), FrameViolation::InvalidHeader)), "{bad:?}");
             let mut bytewise = FrameTracker::default();
             bytewise.track(&good).expect("it is good");
-            let told = bad.iter().map(|byte| bytewise.track(&[*byte])).find(Result::is_err);
-            assert_eq!(told, Some(Err((0, FrameViolation::InvalidHeader))), "{bad:?}");
+            let result = bad.iter().map(|byte| bytewise.track(&[*byte])).find(Result::is_err);
+            assert_eq!(result, Some(Err((0, FrameViolation::InvalidHeader))), "{bad:?}");
         }
     }
 }

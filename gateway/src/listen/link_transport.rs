@@ -1,4 +1,4 @@
-//! Defines what [`super::visit`] needs of the transport that carries a link. Implemented by WebSocket and by QUIC.
+//! The transport of a link, as [`super::connection_task`] needs it. Implemented by WebSocket and by QUIC.
 use super::close_reason::LinkCloseReason;
 use crate::metrics::Transport;
 use std::future::Future;

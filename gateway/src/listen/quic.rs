@@ -92,17 +92,17 @@ impl QuicListener {
     }
 
     /// Accepts until the process reaches the listener's last phase, then serves the open connections to their end.
-    pub async fn serve(self, house: Arc<QuicListenerContext>) -> io::Result<()> {
-        let mut shown = house.tls.clone();
-        let reception = &house.link_context;
+    pub async fn serve(self, context: Arc<QuicListenerContext>) -> io::Result<()> {
+        let mut shown = context.tls.clone();
+        let reception = &context.link_context;
         let mut terms =
-            QuicServerConfigs::new(&shown, &reception.clock, house.extra_alpn()).map_err(io::Error::other)?;
+            QuicServerConfigs::new(&shown, &reception.clock, context.extra_alpn()).map_err(io::Error::other)?;
         let config = connection_ids::endpoint_config(reception.node);
-        let rooms = Arc::new(Semaphore::new(house.connections_max));
+        let rooms = Arc::new(Semaphore::new(context.connections_max));
         loop {
             let fenced = IsolatedEndpoint::new(config.clone(), terms.endpoint_config(), self.socket.try_clone()?)?;
             let attend = async |fenced: &mut IsolatedEndpoint| {
-                house.accept_loop(fenced, &mut shown, &mut terms, &rooms).await;
+                context.accept_loop(fenced, &mut shown, &mut terms, &rooms).await;
             };
             match fenced.run(attend).await {
                 EndpointOutcome::Finished => return Ok(()),
@@ -217,20 +217,25 @@ impl QuicListenerContext {
             return;
         }
         let is_h3 = h3::is_negotiated(&connection);
-        let Some(guest) = self.acquire_address(connection.remote_address().ip()) else {
+        let Some(address_permit) = self.acquire_address(connection.remote_address().ip()) else {
             self.link_context.metrics.links.count_handshake(HandshakeOutcome::Crowded);
             let code = if is_h3 { h3::EXCESSIVE_LOAD } else { 4429 };
             return refuse(&connection, code, "too many connections from this address");
         };
         if is_h3 {
-            return Box::pin(self.serve_h3(connection, ConnectionPermitInner { _permit: permit, guest })).await;
+            return Box::pin(
+                self.serve_h3(connection, ConnectionPermitInner { _permit: permit, guest: address_permit }),
+            )
+            .await;
         }
-        if guest.lockout_remaining(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
+        if address_permit.lockout_remaining(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
             self.link_context.metrics.auth.count_denied(DenialReason::Locked);
             return refuse(&connection, 4429, h3::LOCKED_REASON);
         }
-        let arrival =
-            IncomingRequest { permit: Arc::new(ConnectionPermitInner { _permit: permit, guest }), is_page: false };
+        let arrival = IncomingRequest {
+            permit: Arc::new(ConnectionPermitInner { _permit: permit, guest: address_permit }),
+            is_page: false,
+        };
         // A new task, so that the memory of the handshake is released.
         let reception = Arc::clone(&self.link_context);
         self.tasks.spawn(async move {

@@ -134,7 +134,7 @@ impl AgentMetrics {
 
     /// Counts an order to an agent.
     pub fn count_order(&self, order: &Order) {
-        let told = match order {
+        let kind = match order {
             Order::Invoke(invoke) if invoke.resume.is_some() => OrderKind::Resume,
             Order::Invoke(_) => OrderKind::Invoke,
             Order::Stop { .. } => OrderKind::Stop,
@@ -144,7 +144,7 @@ impl AgentMetrics {
             Order::News(_) => OrderKind::News,
             Order::Credit { .. } => OrderKind::Credit,
         };
-        self.orders[told as usize].inc();
+        self.orders[kind as usize].inc();
     }
 
     /// Counts the outcome of a call, if the event ends the call.

@@ -135,8 +135,8 @@ impl BusMetrics {
     }
 
     /// Counts a message that was sent or received.
-    pub fn count_message(&self, direction: Direction, words: &PeerMessage) {
-        if let Some(counter) = self.messages.child(direction as usize, message_kind(words) as usize) {
+    pub fn count_message(&self, direction: Direction, message: &PeerMessage) {
+        if let Some(counter) = self.messages.child(direction as usize, message_kind(message) as usize) {
             counter.inc();
         }
     }
@@ -162,8 +162,8 @@ impl BusMetrics {
     }
 }
 
-fn message_kind(words: &PeerMessage) -> PeerMessageKind {
-    match words {
+fn message_kind(message: &PeerMessage) -> PeerMessageKind {
+    match message {
         PeerMessage::Offer { .. } => PeerMessageKind::Bell,
         PeerMessage::InputAccepted { .. } => PeerMessageKind::Taken,
         PeerMessage::ControlAnswered { .. } => PeerMessageKind::Answered,

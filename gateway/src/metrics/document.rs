@@ -88,7 +88,7 @@ fn unit_of(name: &str) -> &'static str {
     ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("count")
 }
 
-// === impl Family ===
+// === impl FamilySpec ===
 
 impl FamilySpec {
     fn area(&self) -> &str {

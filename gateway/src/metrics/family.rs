@@ -165,7 +165,7 @@ impl<'r> FamilyBuilder<'r> {
     }
 }
 
-// === impl Family ===
+// === impl FamilySpec ===
 
 impl FamilySpec {
     pub(super) fn label_names(&self) -> Vec<&'static str> {
@@ -210,7 +210,7 @@ impl<M> LazyChildren<M> {
 
 impl<M> fmt::Debug for LazyChildren<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Grid({} rows)", self.rows.len())
+        write!(f, "LazyChildren({} rows)", self.rows.len())
     }
 }
 

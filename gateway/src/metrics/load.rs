@@ -24,7 +24,7 @@ pub struct NodeLoad {
     pub clock_skew_ms: i64,
 }
 
-// === impl Load ===
+// === impl NodeLoad ===
 
 impl NodeLoad {
     /// Returns the load from the latest statistics, which are about a quarter of a second old.

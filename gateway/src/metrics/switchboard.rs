@@ -251,20 +251,20 @@ impl Collector for SwitchboardMetrics {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let told = self.stats();
-        self.families.iter().map(|shown| shown.collect(&told)).collect()
+        let stats = self.stats();
+        self.families.iter().map(|shown| shown.collect(&stats)).collect()
     }
 }
 
 // === impl ExportedFamily ===
 
 impl ExportedFamily {
-    fn collect(&self, told: &SwitchboardStats) -> MetricFamily {
+    fn collect(&self, stats: &SwitchboardStats) -> MetricFamily {
         let children = match self.read {
-            Number(read) => vec![self.number(read(told) as f64)],
-            Seconds(read) => vec![self.number(read(told))],
-            Tally(read) => read(told).iter().map(|count| self.number(*count as f64)).collect(),
-            Spreads(read) => read(told).iter().map(histogram_metric).collect(),
+            Number(read) => vec![self.number(read(stats) as f64)],
+            Seconds(read) => vec![self.number(read(stats))],
+            Tally(read) => read(stats).iter().map(|count| self.number(*count as f64)).collect(),
+            Spreads(read) => read(stats).iter().map(histogram_metric).collect(),
         };
         let labelled = self.label_combinations.iter().zip(children).map(|(values, mut child)| {
             child.set_label(
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn every_switchboard_statistic_has_a_metric() {
-        // Fails for a new field of `Stats` until the field has a family.
+        // Fails for a new field of `SwitchboardStats` until the field has a family.
         let numbers: usize = COUNTERS.len() + GAUGES.len() - 1
             + LABELLED_COUNTERS.iter().chain(&USAGE_GAUGES).map(|row| places(row.2)).sum::<usize>();
         let spreads: usize = HISTOGRAMS.iter().map(|row| places(row.2)).sum();

@@ -1,5 +1,5 @@
 //! A rate and its buckets, of a connection, a credential or a tenant, and reports of usage to the other nodes that
-//! share the buckets. Used by `rates`; reports are sent by `store::redis::tally`.
+//! share the buckets. Used by `rates`; reports are sent by `store::redis::rate_reporter`.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct UsageReport {
     class: RateClass,
 }
 
-// === impl Meter ===
+// === impl RateMeter ===
 
 impl RateMeter {
     pub(super) fn new(rate: Rate) -> Self {
@@ -90,11 +90,11 @@ impl RateMeter {
 
 fn take(full: &AtomicU64, rate: Rate, now: Mono) -> Result<(), Duration> {
     let mut refused = Duration::ZERO;
-    let taken = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| {
+    let updated = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| {
         let next = rate.try_take(mono(full), now).map_err(|wait| refused = wait).ok()?;
         u64::try_from(next.0.as_nanos()).ok()
     });
-    taken.map(drop).map_err(|_| refused)
+    updated.map(drop).map_err(|_| refused)
 }
 
 fn mono(nanos: u64) -> Mono {

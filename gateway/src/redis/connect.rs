@@ -77,8 +77,8 @@ impl ConnectError {
                 Some(code) => matches!(code, "LOADING" | "MASTERDOWN" | "OOM" | "BUSY" | "MISCONF"),
                 // TLS errors about certificates, and about peers that do not speak TLS, contain these words.
                 None => {
-                    let said = error.to_string();
-                    error.is_io_error() && !said.contains("ertificate") && !said.contains("corrupt message")
+                    let text = error.to_string();
+                    error.is_io_error() && !text.contains("ertificate") && !text.contains("corrupt message")
                 }
             },
             Self::Replica { .. } | Self::Sentinels { .. } => true,
@@ -239,7 +239,7 @@ fn is_primary(hello: &Value) -> bool {
 fn is_text(value: &Value, text: &str) -> bool {
     match value {
         Value::BulkString(bytes) => bytes == text.as_bytes(),
-        Value::SimpleString(said) | Value::VerbatimString { text: said, .. } => said == text,
+        Value::SimpleString(reply) | Value::VerbatimString { text: reply, .. } => reply == text,
         _ => false,
     }
 }

@@ -159,7 +159,7 @@ impl RedisConnection {
     }
 }
 
-// === impl Open ===
+// === impl OpenConnection ===
 
 impl OpenConnection {
     /// Reconnects after `READONLY`: the server was demoted to a replica, so there must be another primary.
@@ -209,7 +209,7 @@ async fn run(
 ) {
     let mut turn = 0;
     let mut wait = Duration::ZERO;
-    let mut told = false;
+    let mut is_reported = false;
     let mut patience = ConnectTimeout::default();
     let mut reload = url.login.password_file.as_ref().and_then(|_| ReloadSignal::listen().ok());
     loop {
@@ -218,7 +218,7 @@ async fn run(
         refused.send_replace(greeted.as_ref().err().and_then(|unreached| unreached.server_error()));
         match greeted {
             Ok(connection) => {
-                (turn, wait, told) = (turn + 1, Duration::ZERO, false);
+                (turn, wait, is_reported) = (turn + 1, Duration::ZERO, false);
                 patience = ConnectTimeout::default();
                 tracing::info!(line = settings.name, turn, "connected to Redis");
                 let open =
@@ -234,8 +234,8 @@ async fn run(
                 let _ = shown.send(None);
             }
             // Logged once for each outage, which may be long.
-            Err(error) if !told => {
-                told = true;
+            Err(error) if !is_reported => {
+                is_reported = true;
                 tracing::warn!(line = settings.name, %error, "cannot connect to Redis; retrying");
             }
             Err(error) => tracing::debug!(line = settings.name, %error, "cannot connect to Redis"),
@@ -311,11 +311,11 @@ async fn wait_unhealthy(mut connection: MultiplexedConnection) {
     loop {
         // The connection's own timeout may be shorter than the check's.
         connection.set_response_timeout(within);
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         match timeout(within, connection.send_packed_command(&ping)).await.map(check_value) {
             // An error also shows that the server is alive: one for a full disk, for example.
             Ok(Ok(_) | Err(RedisCommandError::Refused { .. })) => {
-                let is_far = asked.elapsed() * 2 > HEALTH_TIMEOUT;
+                let is_far = sent_at.elapsed() * 2 > HEALTH_TIMEOUT;
                 within = if is_far { HEALTH_TIMEOUT_FAR } else { HEALTH_TIMEOUT };
                 sleep(HEALTH_INTERVAL).await;
             }

@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn redis_refusals_are_classified_by_error_text() {
-        let said = [
+        let cases = [
             ("OOM", "command not allowed when used memory > 'maxmemory'.", Some(ServerCondition::Full)),
             ("READONLY", "You can't write against a read only replica.", Some(ServerCondition::ReadOnly)),
             ("MISCONF", "Errors writing to the AOF file: No space left on device", Some(ServerCondition::ReadOnly)),
@@ -74,7 +74,7 @@ mod tests {
             ("ERR", "Function not found", None),
             ("WRONGTYPE", "Operation against a key holding the wrong kind of value", None),
         ];
-        for (code, detail, expected) in said {
+        for (code, detail, expected) in cases {
             assert_eq!(classify(code, detail), expected, "{code} {detail}");
             assert!(!advice(code).is_empty());
         }

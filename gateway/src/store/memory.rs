@@ -17,9 +17,9 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// Creates an empty store, bounded by the users' quotas and in total by [`limits::MEMORY_STORE_BYTES_MAX`].
     pub fn new(clock: ClockFn, quotas: Quotas, on_usage: UsageCallback, answers: AnswerSink) -> Self {
-        let shelf = ModelStore::metered(ByteMeasure::Weight, quotas, Some(limits::MEMORY_STORE_BYTES_MAX));
+        let model = ModelStore::metered(ByteMeasure::Weight, quotas, Some(limits::MEMORY_STORE_BYTES_MAX));
         on_usage(0, Some(limits::MEMORY_STORE_BYTES_MAX));
-        Self { model: Mutex::new(shelf), clock: StoreClock::new(clock), answers, on_usage }
+        Self { model: Mutex::new(model), clock: StoreClock::new(clock), answers, on_usage }
     }
 }
 
@@ -27,11 +27,11 @@ impl Store for MemoryStore {
     fn submit(&self, op: Op) {
         // The reply is delivered outside the lock, because the receiver may submit again at once.
         let reply = {
-            let mut shelf = self.model.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = shelf.stored_bytes();
-            let reply = shelf.apply(self.clock.now(), &op);
-            if shelf.stored_bytes() != before {
-                (self.on_usage)(shelf.stored_bytes(), Some(limits::MEMORY_STORE_BYTES_MAX));
+            let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = model.stored_bytes();
+            let reply = model.apply(self.clock.now(), &op);
+            if model.stored_bytes() != before {
+                (self.on_usage)(model.stored_bytes(), Some(limits::MEMORY_STORE_BYTES_MAX));
             }
             reply
         };

@@ -157,7 +157,7 @@ pub struct RedisStore {
     guarantees: ServerGuarantees,
 }
 
-// === impl OpenError ===
+// === impl RedisOpenError ===
 
 impl RedisOpenError {
     /// Returns whether a later attempt may succeed.
@@ -199,7 +199,7 @@ impl RedisOpenError {
     }
 }
 
-// === impl Redis ===
+// === impl RedisStore ===
 
 impl RedisStore {
     /// Checks a server, loads the functions if needed, and opens the store's connections.
@@ -213,7 +213,7 @@ impl RedisStore {
         getrandom::fill(&mut chance).map_err(RedisOpenError::Randomness)?;
         let name = format!("{:032x}", u128::from_be_bytes(chance));
         let runtime = Handle::current();
-        let line = |name, answer_within| {
+        let open_connection = |name, answer_within| {
             let settings = RedisConnectionOptions {
                 name,
                 command_timeout: answer_within,
@@ -223,8 +223,8 @@ impl RedisStore {
             RedisConnection::open(url.clone(), settings, &runtime)
         };
         let replicas = (given.level == Durability::FsyncReplica)
-            .then(|| Replicas::new(line("replicas", WAIT_TIMEOUT), &name, &runtime));
-        let commands = line("commands", COMMAND_TIMEOUT);
+            .then(|| Replicas::new(open_connection("replicas", WAIT_TIMEOUT), &name, &runtime));
+        let commands = open_connection("commands", COMMAND_TIMEOUT);
         let health = Arc::new(StoreHealth::new(options.lifecycle));
         let filled = options.on_usage.unwrap_or_else(|| Arc::new(|_, _| {}));
         let quotas = Arc::new(QuotaBounds::new(options.quotas, filled, given.memory));
@@ -236,12 +236,12 @@ impl RedisStore {
             health: Arc::clone(&health),
             quotas: Arc::clone(&quotas),
         };
-        let desk = OpExecutor {
+        let executor = OpExecutor {
             monitor: DurabilityMonitor::new(commands.clone(), watched, &runtime),
             health,
             quotas,
             commands,
-            leases: line("leases", RENEW_TIMEOUT),
+            leases: open_connection("leases", RENEW_TIMEOUT),
             library: LibraryLoader::new(deployer),
             replicas,
             clock: options.clock,
@@ -250,9 +250,9 @@ impl RedisStore {
             registrar: Registrar::default(),
             is_answering: AtomicBool::new(true),
         };
-        let desk = Arc::new(desk);
+        let executor = Arc::new(executor);
         let under_way = Arc::default();
-        let store = Self { executor: desk, in_flight: under_way, answers, runtime, guarantees: given };
+        let store = Self { executor, in_flight: under_way, answers, runtime, guarantees: given };
         // The server was available a moment ago. If it is gone again, the store handles that as any other outage.
         let _ = timeout(READY_TIMEOUT, store.ready()).await;
         Ok(store)
@@ -280,9 +280,9 @@ impl RedisStore {
 
     /// Returns the server's time.
     pub async fn time(&self) -> Result<Millis, RedisOpenError> {
-        let asked = self.executor.commands.execute(&::redis::cmd("TIME")).await;
-        let told = asked.map_err(|error| RedisOpenError::Time { error: error.to_string() })?;
-        let time = answer::AnswerReader::from_value(told).and_then(answer::AnswerReader::time_millis);
+        let answer = self.executor.commands.execute(&::redis::cmd("TIME")).await;
+        let last_text = answer.map_err(|error| RedisOpenError::Time { error: error.to_string() })?;
+        let time = answer::AnswerReader::from_value(last_text).and_then(answer::AnswerReader::time_millis);
         time.map(Millis).map_err(|_| RedisOpenError::Time { error: "the answer is not a time".to_owned() })
     }
 
@@ -300,7 +300,7 @@ async fn open_server(
 ) -> Result<ServerGuarantees, RedisOpenError> {
     let began = Instant::now();
     let mut patience = ConnectTimeout::default();
-    let mut told = String::new();
+    let mut last_text = String::new();
     loop {
         let error = match check_server(url, deployer, options, patience.next_timeout()).await {
             Ok(given) => {
@@ -314,10 +314,10 @@ async fn open_server(
             return Err(error);
         }
         options.lifecycle.report(UnreadyReason::StoreAway, true);
-        let said = error.to_string();
-        if told != said {
-            tracing::warn!(redis = %url, error = said, ?left, "waiting for Redis: {}", error.advice());
-            told = said;
+        let text = error.to_string();
+        if last_text != text {
+            tracing::warn!(redis = %url, error = text, ?left, "waiting for Redis: {}", error.advice());
+            last_text = text;
         }
         tokio::time::sleep(START_RETRY_INTERVAL.min(left)).await;
     }
@@ -350,8 +350,8 @@ impl Store for RedisStore {
         if full || !question.op.as_ref().is_some_and(|op| self.executor.is_connected(op)) {
             return;
         }
-        let desk = Arc::clone(&self.executor);
-        self.runtime.spawn(question.run(desk));
+        let executor = Arc::clone(&self.executor);
+        self.runtime.spawn(question.run(executor));
     }
 }
 
@@ -364,10 +364,10 @@ struct PendingOp {
 }
 
 impl PendingOp {
-    async fn run(mut self, desk: Arc<OpExecutor>) {
+    async fn run(mut self, executor: Arc<OpExecutor>) {
         self.error_if_dropped = StoreError::Unknown;
         if let Some(op) = self.op.as_ref() {
-            let result = desk.perform(op).await.map_err(StoreError::from);
+            let result = executor.perform(op).await.map_err(StoreError::from);
             self.answer(result);
         }
     }

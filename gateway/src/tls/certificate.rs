@@ -74,7 +74,7 @@ pub enum CertificatePairError {
     },
 }
 
-// === impl Pair ===
+// === impl CertificatePair ===
 
 impl CertificatePair {
     /// Reads both files. A pair that has expired is refused.
@@ -232,15 +232,15 @@ mod tests {
         let read = |cert: &Path, key: &Path, now| {
             CertificatePair::read(&files(cert, key), now).map(|_| ()).map_err(|bad| {
                 let key = bad.concerns_key(&files(cert, key));
-                let said = bad.to_string();
-                (key, said.rsplit(": ").next().unwrap_or_default().to_owned())
+                let message = bad.to_string();
+                (key, message.rsplit(": ").next().unwrap_or_default().to_owned())
             })
         };
         let junk = dir.join("junk");
         std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").expect("a file");
         let large = dir.join("large");
         std::fs::write(&large, vec![b'\n'; 300 * 1024]).expect("a file");
-        for (cert, key, now, of_key, said) in [
+        for (cert, key, now, of_key, message) in [
             (&one.cert, &other.key, now, true, "the key does not belong to the certificate"),
             (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
             (&one.key, &one.key, now, false, "expected a certificate in PEM"),
@@ -249,10 +249,10 @@ mod tests {
             (&dir, &one.key, now, false, "not a file"),
             (&one.cert, &one.key, pair.expires(), false, "a certificate in it has expired"),
         ] {
-            assert_eq!(read(cert, key, now), Err((of_key, said.to_owned())));
+            assert_eq!(read(cert, key, now), Err((of_key, message.to_owned())));
         }
-        let (_, said) = read(&dir.join("nobody"), &one.key, now).expect_err("nothing");
-        assert!(said.contains("No such file"), "{said}");
+        let (_, message) = read(&dir.join("nobody"), &one.key, now).expect_err("nothing");
+        assert!(message.contains("No such file"), "{message}");
         std::fs::remove_dir_all(dir).expect("ours");
     }
 }

@@ -18,7 +18,7 @@ pub(super) async fn call_hook<'a, T>(
     ask: impl FnOnce(&'a dyn Plugin) -> HookFuture<'a, T>,
 ) -> Result<T, TurnFailure> {
     let answer = caught(async { ask(plugin).await }).await;
-    answer.flatten().map_err(|trouble| hook_failure(stage, &plugin_name(plugin), trouble))
+    answer.flatten().map_err(|error| hook_failure(stage, &plugin_name(plugin), error))
 }
 
 /// Calls a method of a plugin that returns at once, in the same way.
@@ -28,7 +28,7 @@ pub(super) async fn call_method<'a, T>(
     ask: impl FnOnce(&'a dyn Plugin) -> T,
 ) -> Result<T, TurnFailure> {
     let answer = caught(async { ask(plugin) }).await;
-    answer.map_err(|trouble| hook_failure(stage, &plugin_name(plugin), trouble))
+    answer.map_err(|error| hook_failure(stage, &plugin_name(plugin), error))
 }
 
 /// Runs other foreign work, which calls a router, a tape store or a stream, under a given name.
@@ -37,14 +37,14 @@ pub(super) async fn run_caught<T>(
     whose: &str,
     work: impl Future<Output = Result<T, HookError>>,
 ) -> Result<T, TurnFailure> {
-    caught(work).await.flatten().map_err(|trouble| hook_failure(stage, whose, trouble))
+    caught(work).await.flatten().map_err(|error| hook_failure(stage, whose, error))
 }
 
 /// Runs stages to their end, or to a panic outside of the calls above: values of plugins may panic when they are
 /// dropped, such as the future of a hook after a cancel.
 pub(super) async fn run_unwinding<T>(stages: impl Future<Output = Result<T, TurnFailure>>) -> Result<T, TurnFailure> {
     let ended = caught(stages).await;
-    ended.unwrap_or_else(|trouble| Err(hook_failure(PipelineStage::Turn, PIPELINE, trouble)))
+    ended.unwrap_or_else(|error| Err(hook_failure(PipelineStage::Turn, PIPELINE, error)))
 }
 
 /// Returns the name of a plugin, or `unnamed` if the plugin panics.
@@ -62,11 +62,11 @@ async fn caught<T>(work: impl Future<Output = T>) -> Result<T, HookError> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panic_error(&*panic))
 }
 
-fn hook_failure(stage: PipelineStage, plugin: &str, trouble: HookError) -> TurnFailure {
-    TurnFailure::Hook { stage, plugin: plugin.to_owned(), trouble }
+fn hook_failure(stage: PipelineStage, plugin: &str, error: HookError) -> TurnFailure {
+    TurnFailure::Hook { stage, plugin: plugin.to_owned(), trouble: error }
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> HookError {
-    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    HookError::new("internal_error", format!("panicked: {}", said.unwrap_or("no message")))
+    let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    HookError::new("internal_error", format!("panicked: {}", message.unwrap_or("no message")))
 }

@@ -37,8 +37,8 @@ impl PipelineInner {
     /// Returns the router if it wants the answer piece by piece.
     async fn streaming_router(&self, turn: &Turn) -> Result<Option<&dyn Router>, TurnFailure> {
         let Some(router) = self.router.as_deref() else { return Ok(None) };
-        let asked = async { Ok(router.wants_stream(&turn.inbound.envelope)) };
-        let wants_stream = call::run_caught(PipelineStage::RunModel, ROUTER, asked).await?;
+        let work = async { Ok(router.wants_stream(&turn.inbound.envelope)) };
+        let wants_stream = call::run_caught(PipelineStage::RunModel, ROUTER, work).await?;
         Ok(wants_stream.then_some(router))
     }
 
@@ -80,8 +80,8 @@ impl PipelineInner {
                     return Err(TurnFailure::TooLarge("the output of one turn"));
                 }
                 AnswerPiece::Text(text) => turn.output.push_str(&text),
-                AnswerPiece::Error(trouble) => {
-                    let failure = TurnFailure::ModelError(trouble);
+                AnswerPiece::Error(error) => {
+                    let failure = TurnFailure::ModelError(error);
                     self.report_failure(PipelineStage::RunModel, &failure, &turn.inbound.envelope).await;
                     last = Some(failure);
                 }

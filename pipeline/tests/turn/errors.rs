@@ -32,26 +32,26 @@ async fn failed_stage_is_reported_and_state_saved_once() {
             (Behavior::PanicInCall, "internal_error"),
         ];
         for (act, code) in acts {
-            let book = CallLog::default();
-            let mut actor = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("actor", &book) };
+            let log = CallLog::default();
+            let mut actor = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("actor", &log) };
             change(&mut actor, act);
-            let router = RecordingRouter { book: book.clone(), streams: false };
-            let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
+            let router = RecordingRouter { book: log.clone(), streams: false };
+            let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(log.clone()))), ..inbound("hi") };
             let failure = plain().with(actor).with_router(router).process(message).await.expect_err(name);
             let TurnFailure::Hook { stage: at, plugin, .. } = &failure else { panic!("{name}: {failure}") };
             assert_eq!((*at, plugin.as_str(), failure.code()), (stage, "actor", code), "{name}");
-            assert_eq!(book.of("save_state").len(), saves, "{name}: {:?}", book.lines());
-            assert_eq!(book.of("closed").len(), saves, "{name}");
-            assert_eq!(book.of("heard"), [format!("heard actor turn {code}")], "{name}");
-            let is_told = book.of("delivered").iter().any(|line| line.starts_with("delivered Error"));
+            assert_eq!(log.of("save_state").len(), saves, "{name}: {:?}", log.lines());
+            assert_eq!(log.of("closed").len(), saves, "{name}");
+            assert_eq!(log.of("heard"), [format!("heard actor turn {code}")], "{name}");
+            let is_told = log.of("delivered").iter().any(|line| line.starts_with("delivered Error"));
             // A failed dispatch cannot be reported by a dispatch.
-            assert_eq!(is_told, stage != PipelineStage::DispatchOutbound, "{name}: {:?}", book.lines());
+            assert_eq!(is_told, stage != PipelineStage::DispatchOutbound, "{name}: {:?}", log.lines());
         }
     }
-    let book = CallLog::default();
-    let actor = ScriptedPlugin { admit: Behavior::Say("not today"), ..ScriptedPlugin::new("actor", &book) };
+    let log = CallLog::default();
+    let actor = ScriptedPlugin { admit: Behavior::Say("not today"), ..ScriptedPlugin::new("actor", &log) };
     let failure = plain().with(actor).process(inbound("hi")).await.expect_err("it is refused");
-    assert_eq!((failure.code(), book.of("saved")), ("blocked", vec!["saved \"\" Some(\"blocked\")".to_owned()]));
+    assert_eq!((failure.code(), log.of("saved")), ("blocked", vec!["saved \"\" Some(\"blocked\")".to_owned()]));
 }
 
 /// A router, a tape store and a plugin without hooks, which panic in the call of one method.
@@ -126,17 +126,17 @@ async fn panic_in_any_call_of_foreign_code_fails_only_its_turn() {
         ("deliver", PipelineStage::DispatchOutbound, "router"),
         ("deliver later", PipelineStage::DispatchOutbound, "router"),
     ] {
-        let book = CallLog::default();
-        let calm = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("calm", &book) };
-        let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
+        let log = CallLog::default();
+        let calm = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("calm", &log) };
+        let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(log.clone()))), ..inbound("hi") };
         let pipeline = plain().with(calm).with(PanicsIn(method)).with_router(PanicsIn(method));
         let failure = pipeline.process(message).await.expect_err(method);
         let TurnFailure::Hook { stage: at, plugin, trouble } = &failure else { panic!("{method}: {failure}") };
         assert_eq!((*at, plugin.as_str()), (stage, whose), "{method}: {failure}");
         let code = if method == "name" { "broken" } else { "internal_error" };
         assert_eq!(trouble.code, code, "{method}");
-        assert_eq!(book.of("heard"), [format!("heard calm turn {code}")], "{method}");
-        assert_eq!((book.of("save_state").len(), book.of("closed").len()), (1, 1), "{method}: {:?}", book.lines());
+        assert_eq!(log.of("heard"), [format!("heard calm turn {code}")], "{method}");
+        assert_eq!((log.of("save_state").len(), log.of("closed").len()), (1, 1), "{method}: {:?}", log.lines());
     }
     let outcome = plain().with(PanicsIn("nothing")).with_router(PanicsIn("nothing")).process(inbound(",help")).await;
     assert_eq!(outcome.expect("it is answered").delivered, 1, "without a panic the same plugins serve a turn");
@@ -171,28 +171,28 @@ impl Plugin for Cancels {
 /// Covers: TP-S1, RX-13, LN-TP13.
 #[tokio::test]
 async fn panic_of_a_cancelled_hook_still_saves_state_once() {
-    let book = CallLog::default();
+    let log = CallLog::default();
     let cancel = CancellationToken::new();
     let message = Inbound { cancel: cancel.clone(), ..inbound("hi") };
-    let pipeline = plain().with(ScriptedPlugin::new("calm", &book)).with(Cancels(cancel));
+    let pipeline = plain().with(ScriptedPlugin::new("calm", &log)).with(Cancels(cancel));
     let failure = pipeline.process(message).await.expect_err("it is cancelled");
     assert_eq!((failure.code(), failure.location().as_str()), ("internal_error", "turn: pipeline"));
-    assert_eq!(book.of("heard"), ["heard calm turn internal_error"]);
-    assert_eq!(book.of("save_state").len(), 1);
+    assert_eq!(log.of("heard"), ["heard calm turn internal_error"]);
+    assert_eq!(log.of("save_state").len(), 1);
 }
 
 /// Covers: TP-E5, LN-TP13.
 #[tokio::test]
 async fn failing_error_hook_does_not_affect_others() {
     for act in [Behavior::Fail, Behavior::Panic, Behavior::PanicInCall] {
-        let book = CallLog::default();
-        let fails = ScriptedPlugin { model: Behavior::Fail, ..ScriptedPlugin::new("fails", &book) };
-        let deaf = ScriptedPlugin { hears: act, ..ScriptedPlugin::new("deaf", &book) };
-        let pipeline = plain().with(fails).with(ScriptedPlugin::new("calm", &book)).with(deaf);
+        let log = CallLog::default();
+        let fails = ScriptedPlugin { model: Behavior::Fail, ..ScriptedPlugin::new("fails", &log) };
+        let deaf = ScriptedPlugin { hears: act, ..ScriptedPlugin::new("deaf", &log) };
+        let pipeline = plain().with(fails).with(ScriptedPlugin::new("calm", &log)).with(deaf);
         let failure = pipeline.process(inbound("hi")).await.expect_err("it fails");
         assert_eq!(failure.code(), "broken", "the first failure is the turn's");
         let heard = ["heard deaf turn broken", "heard calm turn broken", "heard fails turn broken"];
-        assert_eq!(book.of("heard"), heard);
+        assert_eq!(log.of("heard"), heard);
     }
 }
 
@@ -202,25 +202,25 @@ async fn cancelled_turn_saves_state_once_and_is_reported() {
     let hangs: [Change; 3] =
         [|actor, act| actor.admit = act, |actor, act| actor.prompt = act, |actor, act| actor.model = act];
     for hang in hangs {
-        let book = CallLog::default();
-        let mut actor = ScriptedPlugin::new("actor", &book);
+        let log = CallLog::default();
+        let mut actor = ScriptedPlugin::new("actor", &log);
         hang(&mut actor, Behavior::Hang);
         let cancel = CancellationToken::new();
         let message = Inbound { cancel: cancel.clone(), ..inbound("hi") };
         let pipeline = plain().with(actor);
         let (ended, ()) = tokio::join!(pipeline.process(message), async { cancel.cancel() });
         assert_eq!(ended.expect_err("it is cancelled"), TurnFailure::Cancelled);
-        assert_eq!(book.of("saved"), ["saved \"\" Some(\"cancelled\")"]);
-        assert_eq!(book.of("heard"), ["heard actor turn cancelled"]);
+        assert_eq!(log.of("saved"), ["saved \"\" Some(\"cancelled\")"]);
+        assert_eq!(log.of("heard"), ["heard actor turn cancelled"]);
     }
 }
 
 /// Covers: TP-S1, RX-13.
 #[tokio::test]
 async fn dropped_turn_still_saves_its_state() {
-    let book = CallLog::default();
+    let log = CallLog::default();
     let closed = CancellationToken::new();
-    let span = book.clone();
+    let span = log.clone();
     struct Tells(RecordingLifespan, CancellationToken);
     impl turnway_pipeline::Lifespan for Tells {
         fn open(&self) -> turnway_pipeline::HookFuture<'_, ()> {
@@ -231,7 +231,7 @@ async fn dropped_turn_still_saves_its_state() {
             self.0.close(failure)
         }
     }
-    let actor = ScriptedPlugin { model: Behavior::Hang, ..ScriptedPlugin::new("actor", &book) };
+    let actor = ScriptedPlugin { model: Behavior::Hang, ..ScriptedPlugin::new("actor", &log) };
     let lifespan = Arc::new(Tells(RecordingLifespan(span), closed.clone()));
     let message = Inbound { lifespan: Some(lifespan), ..inbound("hi") };
     let pipeline = plain().with(actor);
@@ -243,6 +243,6 @@ async fn dropped_turn_still_saves_its_state() {
         tokio::task::yield_now().await;
     }
     closed.cancelled().await;
-    assert_eq!(book.of("closed"), ["closed Some(\"cancelled\")"]);
-    assert_eq!(book.of("save_state").len(), 1);
+    assert_eq!(log.of("closed"), ["closed Some(\"cancelled\")"]);
+    assert_eq!(log.of("save_state").len(), 1);
 }

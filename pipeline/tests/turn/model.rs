@@ -17,12 +17,12 @@ fn trouble() -> AnswerPiece {
 async fn whole_and_streamed_answers_are_interchangeable() {
     for streams in [false, true] {
         for pieces in [None, Some(vec![text("fi"), AnswerPiece::Other("usage".to_owned(), json!(1)), text("ne")])] {
-            let book = CallLog::default();
+            let log = CallLog::default();
             let model = if pieces.is_some() { Behavior::Pass } else { Behavior::Say("fine") };
-            let model = ScriptedPlugin { model, pieces: pieces.clone(), ..ScriptedPlugin::new("model", &book) };
+            let model = ScriptedPlugin { model, pieces: pieces.clone(), ..ScriptedPlugin::new("model", &log) };
             // This plugin answers in neither form, so the one registered before is called (TP-M6).
-            let none = ScriptedPlugin::new("none", &book);
-            let router = RecordingRouter { book: book.clone(), streams };
+            let none = ScriptedPlugin::new("none", &log);
+            let router = RecordingRouter { book: log.clone(), streams };
             let pipeline = plain().with(model).with(none).with_router(router);
             let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
             assert_eq!((outcome.turn.output.as_str(), outcome.delivered), ("fine", 1));
@@ -31,10 +31,10 @@ async fn whole_and_streamed_answers_are_interchangeable() {
                 (true, true) => 3,
                 (true, false) => 1,
             };
-            assert_eq!(book.of("shown").len(), shown, "streams {streams}");
+            assert_eq!(log.of("shown").len(), shown, "streams {streams}");
             // Text that was streamed is not delivered again.
             let delivered = format!("delivered Message {:?}", if streams { "" } else { "fine" });
-            assert_eq!(book.of("delivered"), [delivered]);
+            assert_eq!(log.of("delivered"), [delivered]);
         }
     }
 }
@@ -48,8 +48,8 @@ async fn missing_output_is_reported_and_replaced() {
         (NoOutputPolicy::Echo, vec![], "the prompt"),
         (NoOutputPolicy::Echo, vec![image], "hi"),
     ] {
-        let book = CallLog::default();
-        let mut none = ScriptedPlugin::new("none", &book);
+        let log = CallLog::default();
+        let mut none = ScriptedPlugin::new("none", &log);
         if media.is_empty() {
             none.prompt = Behavior::Say("the prompt");
         }
@@ -57,8 +57,8 @@ async fn missing_output_is_reported_and_replaced() {
         message.envelope.media = media;
         let pipeline = plain().with(none).with_no_output_policy(stands);
         let outcome = pipeline.process(message).await.expect("the turn goes on");
-        assert_eq!(book.of("heard"), ["heard none run_model no_output"]);
-        assert_eq!(book.of("saved"), [format!("saved {output:?} Some(\"no_output\")")]);
+        assert_eq!(log.of("heard"), ["heard none run_model no_output"]);
+        assert_eq!(log.of("saved"), [format!("saved {output:?} Some(\"no_output\")")]);
         let [said] = &outcome.outbound[..] else { panic!("{outcome:?}") };
         assert!(said.fallback, "it says what it is: {said:?}");
         match stands {
@@ -76,14 +76,14 @@ async fn stream_errors_are_reported_and_the_last_piece_decides() {
     for (pieces, ends_well) in
         [(vec![text("a"), trouble(), trouble(), text("b")], true), (vec![text("ab"), trouble()], false)]
     {
-        let book = CallLog::default();
+        let log = CallLog::default();
         let heard = pieces.iter().filter(|piece| matches!(piece, AnswerPiece::Error(_))).count();
-        let model = ScriptedPlugin { pieces: Some(pieces), ..ScriptedPlugin::new("model", &book) };
+        let model = ScriptedPlugin { pieces: Some(pieces), ..ScriptedPlugin::new("model", &log) };
         let ended = plain().with(model).process(inbound("hi")).await;
-        assert_eq!(book.of("heard model run_model llm_error").len(), heard);
+        assert_eq!(log.of("heard model run_model llm_error").len(), heard);
         assert_eq!(ended.is_ok(), ends_well);
         let code = if ends_well { "None" } else { "Some(\"llm_error\")" };
-        assert_eq!(book.of("saved"), [format!("saved \"ab\" {code}")]);
+        assert_eq!(log.of("saved"), [format!("saved \"ab\" {code}")]);
     }
 }
 
@@ -93,14 +93,14 @@ async fn stream_errors_are_reported_and_the_last_piece_decides() {
 #[tokio::test]
 async fn streamed_text_is_not_sent_again() {
     for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")] {
-        let book = CallLog::default();
+        let log = CallLog::default();
         let model = ScriptedPlugin {
             model: Behavior::Say("fine"),
             render: Behavior::Say(rendered),
-            ..ScriptedPlugin::new("model", &book)
+            ..ScriptedPlugin::new("model", &log)
         };
-        let pipeline = plain().with(model).with_router(RecordingRouter { book: book.clone(), streams: true });
+        let pipeline = plain().with(model).with_router(RecordingRouter { book: log.clone(), streams: true });
         pipeline.process(inbound("hi")).await.expect("it is answered");
-        assert_eq!(book.of("delivered"), [delivered]);
+        assert_eq!(log.of("delivered"), [delivered]);
     }
 }

@@ -61,12 +61,12 @@ pub(crate) struct ScriptedPlugin {
 }
 
 impl ScriptedPlugin {
-    pub(crate) fn new(name: &'static str, book: &CallLog) -> Self {
-        let book = book.clone();
+    pub(crate) fn new(name: &'static str, log: &CallLog) -> Self {
+        let log = log.clone();
         let pass = Behavior::Pass;
         Self {
             name,
-            book,
+            book: log,
             session: pass,
             state: pass,
             admit: pass,
@@ -176,8 +176,8 @@ impl Router for RecordingRouter {
         self.streams
     }
     fn wrap_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
-        let book = self.book.clone();
-        pieces.inspect(move |piece| book.note(format!("shown {piece:?}"))).boxed()
+        let log = self.book.clone();
+        pieces.inspect(move |piece| log.note(format!("shown {piece:?}"))).boxed()
     }
     fn deliver<'a>(&'a self, outbound: &'a MessageEnvelope) -> HookFuture<'a, bool> {
         let text = if outbound.streamed { "" } else { &outbound.content };

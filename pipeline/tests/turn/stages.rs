@@ -7,21 +7,21 @@ use turnway_pipeline::{BuiltinPlugin, Inbound, MessageEnvelope, Pipeline, Prompt
 
 /// Returns a pipeline with two scripted plugins after the built-in one.
 fn two(change: impl FnOnce(&mut ScriptedPlugin, &mut ScriptedPlugin)) -> (Pipeline, CallLog) {
-    let book = CallLog::default();
-    let mut first = ScriptedPlugin::new("first", &book);
-    let mut second = ScriptedPlugin::new("second", &book);
+    let log = CallLog::default();
+    let mut first = ScriptedPlugin::new("first", &log);
+    let mut second = ScriptedPlugin::new("second", &log);
     first.model = Behavior::Say("fine");
     change(&mut first, &mut second);
-    (plain().with(first).with(second), book)
+    (plain().with(first).with(second), log)
 }
 
 /// Covers: TP-G1, TP-G3, TP-N14, TP-O4, LN-TP12.
 #[tokio::test]
 async fn later_plugins_are_called_first_in_each_stage() {
-    let (pipeline, book) = two(|first, _| first.state = Behavior::Say("x"));
+    let (pipeline, log) = two(|first, _| first.state = Behavior::Say("x"));
     let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
     assert_eq!((outcome.turn.output.as_str(), outcome.outbound.len()), ("fine", 1));
-    let stages: Vec<String> = book.lines().into_iter().filter(|line| line.contains("_")).collect();
+    let stages: Vec<String> = log.lines().into_iter().filter(|line| line.contains("_")).collect();
     assert_eq!(
         stages,
         [
@@ -47,15 +47,15 @@ async fn later_plugins_are_called_first_in_each_stage() {
 /// Covers: TP-R1, TP-R2, TP-R3, TP-R4, TP-N2, RX-11.
 #[tokio::test]
 async fn session_is_resolved_or_built_from_channel_and_chat() {
-    let (pipeline, book) = two(|first, second| {
+    let (pipeline, log) = two(|first, second| {
         (first.session, second.session) = (Behavior::Say("of-first"), Behavior::Say("of-second"));
     });
     let turn = pipeline.process(inbound("hi")).await.expect("it is answered").turn;
     assert_eq!(turn.session_id, "of-second");
     assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("of-second"), "it is written back");
-    assert_eq!(book.of("resolve_session").len(), 1, "nobody else is asked");
+    assert_eq!(log.of("resolve_session").len(), 1, "nobody else is asked");
     // No plugin answers, and the built-in one is missing too.
-    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &log) };
     let bare = Pipeline::new("/").with(model);
     let of =
         async |envelope: MessageEnvelope| bare.process(envelope.into()).await.expect("it is answered").turn.session_id;
@@ -71,10 +71,10 @@ async fn session_is_resolved_or_built_from_channel_and_chat() {
 /// Covers: LN-TP2, LN-TP35.
 #[tokio::test]
 async fn resolved_session_replaces_the_named_one() {
-    let (pipeline, book) = two(|_, second| second.session = Behavior::Say("found"));
+    let (pipeline, log) = two(|_, second| second.session = Behavior::Say("found"));
     let named = MessageEnvelope { session_id: Some("named".to_owned()), ..inbound("hi").envelope };
     let turn = pipeline.process(named.into()).await.expect("it is answered").turn;
-    assert_eq!(book.of("admits"), ["admits to found", "admits to found"]);
+    assert_eq!(log.of("admits"), ["admits to found", "admits to found"]);
     assert_eq!(turn.session_id, "found");
     assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("found"), "it is written back");
 }
@@ -104,10 +104,10 @@ async fn empty_prompt_falls_back_to_the_message_text() {
         (Behavior::Say(""), Behavior::Say("of first"), "hi"),
         (Behavior::Pass, Behavior::Pass, "hi"),
     ] {
-        let (pipeline, book) = two(|first, second| (first.prompt, second.prompt) = (of_first, of_second));
+        let (pipeline, log) = two(|first, second| (first.prompt, second.prompt) = (of_first, of_second));
         pipeline.process(inbound("hi")).await.expect("it is answered");
-        assert_eq!(book.of("asked").last(), Some(&format!("asked {:?}", Prompt::Text(asked.to_owned()))));
-        let first_was_asked = book.lines().contains(&"build_prompt first".to_owned());
+        assert_eq!(log.of("asked").last(), Some(&format!("asked {:?}", Prompt::Text(asked.to_owned()))));
+        let first_was_asked = log.lines().contains(&"build_prompt first".to_owned());
         assert_eq!(first_was_asked, of_second == Behavior::Pass);
     }
 }
@@ -115,14 +115,14 @@ async fn empty_prompt_falls_back_to_the_message_text() {
 /// Covers: TP-O1, TP-O2, TP-O3, TP-O5, TP-N9, LN-TP19.
 #[tokio::test]
 async fn rendered_messages_are_collected_or_default_to_output() {
-    let (pipeline, book) = two(|first, second| {
+    let (pipeline, log) = two(|first, second| {
         (first.render, second.render) = (Behavior::Say("one"), Behavior::Say("two"));
         second.dispatch = Behavior::Say("done");
     });
     let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
     let sent: Vec<&str> = outcome.outbound.iter().map(|envelope| envelope.content.as_str()).collect();
     assert_eq!((sent, outcome.delivered), (vec!["two", "one"], 2), "in the order of asking");
-    assert_eq!(book.of("sent"), ["sent two", "sent two", "sent one", "sent one"]);
+    assert_eq!(log.of("sent"), ["sent two", "sent two", "sent one", "sent one"]);
     // With and without the built-in plugin.
     for pipeline in [plain(), Pipeline::new("/")] {
         let model =
@@ -137,10 +137,10 @@ async fn rendered_messages_are_collected_or_default_to_output() {
 /// Covers: TP-S4, TP-N3, TP-N8.
 #[tokio::test]
 async fn lifespan_is_open_during_the_turn() {
-    let (pipeline, book) = two(|_, _| {});
-    let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
+    let (pipeline, log) = two(|_, _| {});
+    let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(log.clone()))), ..inbound("hi") };
     pipeline.process(message).await.expect("it is answered");
-    let lines = book.lines();
+    let lines = log.lines();
     let place = |line: &str| lines.iter().position(|known| known == line).expect("it was noted");
     assert!(place("opened") < place("build_prompt second"));
     assert!(place("run_model first") < place("closed None"));
@@ -149,22 +149,22 @@ async fn lifespan_is_open_during_the_turn() {
 /// Covers: TP-N1, TP-N4, TP-N5, TP-N6, TP-N11, LN-TP27.
 #[tokio::test]
 async fn builtin_plugin_fills_every_stage() {
-    let book = CallLog::default();
+    let log = CallLog::default();
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "Be brief.").expect("it is written");
     let builtin = BuiltinPlugin::new().with_workspace(dir.path()).with_time();
-    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &log) };
     let pipeline = Pipeline::new("/").with(builtin.clone()).with(model);
     let mut message = inbound("hi");
     message.envelope.context.insert("weather".to_owned(), "rain".into());
     let turn = pipeline.process(message.clone()).await.expect("it is answered").turn;
     let told = turn.system_prompt.expect("a system prompt");
     assert!(told.starts_with("You are") && told.ends_with("\n\nBe brief."), "{told}");
-    let asked = book.of("asked").pop().expect("it was asked");
+    let asked = log.of("asked").pop().expect("it was asked");
     assert!(asked.contains("T") && asked.contains("Z]\\n[weather: \\\"rain\\\"]\\nhi"), "{asked}");
     message.envelope.media.push(json!({"type": "image_url", "image_url": {"url": "data:,"}}));
     pipeline.process(message).await.expect("it is answered");
-    let asked = book.of("asked").pop().expect("it was asked");
+    let asked = log.of("asked").pop().expect("it was asked");
     assert!(asked.starts_with("asked Parts(") && asked.contains("image_url"), "{asked}");
     // Commands are answered before any model is called.
     let alone = Pipeline::new("/").with(builtin);
@@ -191,9 +191,9 @@ async fn long_workspace_file_is_cut_between_characters() {
 #[tokio::test]
 async fn turn_is_recorded_on_the_sessions_tape() {
     let dir = tempfile::tempdir().expect("a folder");
-    let book = CallLog::default();
-    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
-    let rude = ScriptedPlugin { admit: Behavior::Say("not today"), ..ScriptedPlugin::new("rude", &book) };
+    let log = CallLog::default();
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &log) };
+    let rude = ScriptedPlugin { admit: Behavior::Say("not today"), ..ScriptedPlugin::new("rude", &log) };
     let tapes = dir.path().join("tapes");
     let pipeline = Pipeline::new("/").with(BuiltinPlugin::new().with_tapes(&tapes)).with(model);
     pipeline.process(inbound("hi")).await.expect("it is answered");

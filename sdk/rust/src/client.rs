@@ -157,8 +157,8 @@ impl Session {
     }
 
     /// Subscribes to the session's output from a chosen position.
-    pub async fn subscribe(&self, wish: Subscribe) -> Result<(), ClientError> {
-        self.ask(DriverAction::Subscribe(wish)).await
+    pub async fn subscribe(&self, request: Subscribe) -> Result<(), ClientError> {
+        self.ask(DriverAction::Subscribe(request)).await
     }
 
     /// Cancels a run, or without a run id whatever is in progress. The cancellation of a named run is sent again
@@ -167,15 +167,15 @@ impl Session {
         self.ask(DriverAction::Cancel(run.map(str::to_owned))).await
     }
 
-    /// Confirms or rejects a handover that an agent asked for ([`Event::Notification`] `handover_prompt`). The answer is an
-    /// [`Event::Notification`] `handover` with the outcome: the first decision counts. Sent again after a lost connection
+    /// Confirms or rejects a handover that an agent asked for ([`Event::Note`] `handover_prompt`). The answer is an
+    /// [`Event::Note`] `handover` with the outcome: the first decision counts. Sent again after a lost connection
     /// until answered.
     pub async fn decide(&self, handover: &str, confirm: bool) -> Result<(), ClientError> {
         self.ask(DriverAction::DecideHandover(Decision { handover: handover.to_owned(), confirm })).await
     }
 
     /// Changes the session's members or the active one. Answered by [`Event::Members`] once the change is done, or by
-    /// [`Event::ErrorFields`] with the name of the request (`switch_agent`, `invite_agent`, `remove_agent`). Sent again
+    /// [`Event::Error`] with the name of the request (`switch_agent`, `invite_agent`, `remove_agent`). Sent again
     /// after a lost connection until answered: if a removal was already done, its repeat is answered with an error,
     /// because the agent is no longer a member.
     pub async fn change_members(&self, change: MemberChange) -> Result<(), ClientError> {
@@ -187,7 +187,7 @@ impl Session {
         self.ask(DriverAction::Open(open)).await
     }
 
-    /// Closes the session; answered by [`Event::ByClient`].
+    /// Closes the session; answered by [`Event::Closed`].
     pub async fn close(&self) -> Result<(), ClientError> {
         self.ask(DriverAction::Close).await
     }

@@ -17,8 +17,8 @@ use std::time::Duration;
 pub(crate) enum SubscriptionState {
     /// Not subscribed and no subscription requested; the first accepted input subscribes.
     Unsubscribed,
-    /// Like `Off`, after a reset: the oldest unfinished input subscribes from before its turn, so that the turn's end
-    /// is seen even if it lies before the snapshot.
+    /// Like `Unsubscribed`, after a reset: the oldest unfinished input subscribes from before its turn, so that the
+    /// turn's end is seen even if it lies before the snapshot.
     SubscribeByInput,
     /// A subscription has to be requested at this time.
     Due(Duration),
@@ -77,14 +77,14 @@ impl SessionTracker {
 
     // --- requests of the application ---
 
-    pub(crate) fn subscribe(&mut self, wish: Subscribe, now: Duration) {
-        self.cursor = match wish.start {
+    pub(crate) fn subscribe(&mut self, request: Subscribe, now: Duration) {
+        self.cursor = match request.start {
             Start::After(cursor) => Some(cursor),
             Start::Beginning | Start::Now => None,
         };
-        self.start = Some(wish.start);
-        self.types = wish.types;
-        self.facts = wish.facts;
+        self.start = Some(request.start);
+        self.types = request.types;
+        self.facts = request.facts;
         self.runs.clear();
         self.ended.clear();
         self.subscription = SubscriptionState::Due(now);

@@ -17,7 +17,7 @@ impl SessionTracker {
         let reset = frame.flag("reset");
         let request_id = frame.text("request_id");
         let expected = match &self.subscription {
-            SubscriptionState::Requested(asked) => request_id.is_none_or(|id| id == asked),
+            SubscriptionState::Requested(requested) => request_id.is_none_or(|id| id == requested),
             // A log can lose facts under an active subscription.
             SubscriptionState::Subscribed => reset && request_id.is_none(),
             SubscriptionState::Unsubscribed | SubscriptionState::SubscribeByInput | SubscriptionState::Due(_) => false,

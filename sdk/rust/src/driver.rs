@@ -88,15 +88,15 @@ impl ClientDriver {
                     }
                 }
                 WakeReason::Command(Some(command)) => self.handle_command(command),
-                WakeReason::Dialed(Ok(road)) => {
-                    (self.dialing, self.transport, self.early_end) = (None, Some(road), None);
+                WakeReason::Dialed(Ok(transport)) => {
+                    (self.dialing, self.transport, self.early_end) = (None, Some(transport), None);
                     self.state.handle_open(self.now());
                 }
                 WakeReason::Dialed(Err(lost)) => {
                     self.dialing = None;
                     self.state.handle_lost(self.now(), lost);
                 }
-                WakeReason::Received(heard) => self.handle_received(heard),
+                WakeReason::Received(received) => self.handle_received(received),
                 WakeReason::TextTimeout => self.emit_early_end(true),
                 WakeReason::Spared(spared) => self.handle_spared(spared),
                 WakeReason::Timeout => self.handle_time(),
@@ -119,12 +119,12 @@ impl ClientDriver {
                 None => std::future::pending().await,
             }
         };
-        let road = &mut self.transport;
+        let transport = &mut self.transport;
         let dialing = &mut self.dialing;
         let early = &self.early_end;
-        let heard = async move {
-            match road {
-                Some(road) => road.recv(early.is_some()).await,
+        let received = async move {
+            match transport {
+                Some(transport) => transport.recv(early.is_some()).await,
                 None => std::future::pending().await,
             }
         };
@@ -149,16 +149,18 @@ impl ClientDriver {
         };
         tokio::select! {
             biased;
-            room = self.events.reserve(), if !calm => {
-                let (Ok(room), Some(event)) = (room, self.pending_events.pop_front()) else { return WakeReason::Abandoned };
-                room.send(event);
+            permit = self.events.reserve(), if !calm => {
+                let (Ok(permit), Some(event)) = (permit, self.pending_events.pop_front()) else {
+                    return WakeReason::Abandoned;
+                };
+                permit.send(event);
                 WakeReason::EventSent
             }
             () = self.events.closed(), if calm => WakeReason::Abandoned,
             command = self.commands.recv() => WakeReason::Command(command),
             dialed = dialed => WakeReason::Dialed(dialed),
             () = wait, if calm => WakeReason::Timeout,
-            heard = heard, if calm => WakeReason::Received(heard),
+            received = received, if calm => WakeReason::Received(received),
             spared = spared, if calm => WakeReason::Spared(spared),
             () = enough, if calm => WakeReason::TextTimeout,
         }
@@ -199,15 +201,15 @@ impl ClientDriver {
     }
 
     async fn send(&mut self, text: String) {
-        if let Some(road) = &mut self.transport {
-            let sent = timeout(limits::WRITE_TIMEOUT, road.feed(text)).await;
+        if let Some(transport) = &mut self.transport {
+            let sent = timeout(limits::WRITE_TIMEOUT, transport.feed(text)).await;
             self.check_written(sent);
         }
     }
 
     async fn flush(&mut self) {
-        if let Some(road) = &mut self.transport {
-            let sent = timeout(limits::WRITE_TIMEOUT, road.flush()).await;
+        if let Some(transport) = &mut self.transport {
+            let sent = timeout(limits::WRITE_TIMEOUT, transport.flush()).await;
             self.check_written(sent);
         }
     }
@@ -227,9 +229,9 @@ impl ClientDriver {
 
     async fn hang_up(&mut self) {
         (self.dialing, self.sparing, self.early_end) = (None, None, None);
-        if let Some(road) = self.transport.take() {
+        if let Some(transport) = self.transport.take() {
             // A clean close is optional: the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, road.close()).await;
+            let _ = timeout(limits::CLOSE_TIMEOUT, transport.close()).await;
         }
     }
 
@@ -251,20 +253,20 @@ impl ClientDriver {
     /// Handles the result of the second connection attempt: switches to it if its first message is accepted.
     fn handle_spared(&mut self, spared: Option<(ClientTransport, String)>) {
         self.sparing = None;
-        let Some((road, text)) = spared else { return };
+        let Some((transport, text)) = spared else { return };
         let now = self.now();
         if !self.state.handle_spare(now, &text) {
-            return road.abort();
+            return transport.abort();
         }
         self.early_end = None;
-        if let Some(before) = self.transport.replace(road) {
+        if let Some(before) = self.transport.replace(transport) {
             before.abort();
         }
     }
 
-    fn handle_received(&mut self, heard: Received) {
+    fn handle_received(&mut self, received: Received) {
         let now = self.now();
-        match heard {
+        match received {
             Received::Text(text) => {
                 if self.transport.as_ref().is_some_and(ClientTransport::has_streams) && self.state.lacks_text(&text) {
                     self.early_end = Some((text, Instant::now() + limits::TEXT_TIMEOUT));
@@ -306,7 +308,7 @@ impl ClientDriver {
         let now = self.now();
         let state = &mut self.state;
         let done = match what {
-            DriverAction::Subscribe(wish) => state.subscribe(now, &session, wish),
+            DriverAction::Subscribe(request) => state.subscribe(now, &session, request),
             DriverAction::Invoke(invoke) => state.invoke(now, &session, invoke),
             DriverAction::Cancel(run) => state.cancel(now, &session, run),
             DriverAction::DecideHandover(what) => state.decide(now, &session, what),

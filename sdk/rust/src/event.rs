@@ -142,7 +142,7 @@ pub enum Event {
         session: String,
     },
     /// The answer to `Session::change_members` once the change is done, with the current members. A failed change is
-    /// delivered as [`Event::ErrorFields`] if the session is subscribed.
+    /// delivered as [`Event::Error`] if the session is subscribed.
     Members(Members),
     /// The answer to `Session::bookmark`: covers all events before it and none after.
     Bookmark(Box<Bookmark>),
@@ -167,7 +167,7 @@ pub struct Members {
     pub active_agent: Option<String>,
 }
 
-/// The confirmation of an input; see [`Event::InputAccepted`].
+/// The confirmation of an input; see [`Event::Accepted`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputAccepted {
     /// Id of the session.
@@ -182,7 +182,7 @@ pub struct InputAccepted {
     pub durability: Option<String>,
 }
 
-/// A stored message; see [`Event::StoredMessage`].
+/// A stored message; see [`Event::Message`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
     /// Id of the session.
@@ -203,7 +203,7 @@ pub struct StoredMessage {
     pub content: Value,
 }
 
-/// Any other event of a session; see [`Event::Notification`].
+/// Any other event of a session; see [`Event::Note`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     /// Id of the session.

@@ -137,7 +137,7 @@ impl Subscribe {
     pub fn from(start: Start) -> Self {
         Self { start, ..Self::default() }
     }
-    /// Also subscribes to facts of these types (`tool.*`, `>`), delivered as [`crate::Event::Notification`].
+    /// Also subscribes to facts of these types (`tool.*`, `>`), delivered as [`crate::Event::Note`].
     #[must_use]
     pub fn with_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.types = types.into_iter().map(Into::into).collect();

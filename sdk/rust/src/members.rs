@@ -35,7 +35,7 @@ impl MemberChange {
     pub fn remove(agent: impl Into<String>) -> Self {
         Self::new("remove_agent", agent)
     }
-    /// With [`MemberChangeKind::invite`]: makes the agent also answer messages without an addressee.
+    /// With [`MemberChange::invite`]: makes the agent also answer messages without an addressee.
     #[must_use]
     pub fn active(mut self) -> Self {
         self.is_active = self.name == "invite_agent";

@@ -1,6 +1,6 @@
 //! A QUIC connection: one control stream for ordered messages, and one stream of the gateway for each attempt's text.
 //! Streams have no mutual order; each text stream begins with the number of control messages that precede it
-//! (`after`) and is held until those were received. Used through `road`.
+//! (`after`) and is held until those were received. Used through `transport`.
 use crate::limits;
 use crate::output::Lost;
 use crate::transport::Received;
@@ -92,7 +92,7 @@ fn config(trust: &TrustedRoots) -> Result<ClientConfig, Lost> {
     Ok(config)
 }
 
-// === impl Quic ===
+// === impl QuicConnection ===
 
 impl QuicConnection {
     /// Connects to `host:port`, trying each of its addresses.
@@ -152,10 +152,10 @@ impl QuicConnection {
             }
         }
         // Text streams come first: the end of a run is delivered after its text.
-        let taken = self.control_count;
+        let control_count = self.control_count;
         let mut n = 0;
         while n < self.text_streams.len() {
-            match self.text_streams[n].poll(taken, cx) {
+            match self.text_streams[n].poll(control_count, cx) {
                 Poll::Ready(Ok(text)) => {
                     // The other streams get their turn.
                     let lane = self.text_streams.remove(n);
@@ -169,7 +169,7 @@ impl QuicConnection {
         if waits && self.connection.close_reason().is_none() {
             return Poll::Pending;
         }
-        let heard = match ready!(self.control.poll(cx)) {
+        let received = match ready!(self.control.poll(cx)) {
             Ok(text) => {
                 self.control_count += 1;
                 Received::Text(text)
@@ -182,7 +182,7 @@ impl QuicConnection {
                 None => return Poll::Pending,
             },
         };
-        Poll::Ready(heard)
+        Poll::Ready(received)
     }
 
     /// Writes a message.
@@ -239,7 +239,7 @@ fn lost_of(error: &ConnectionError) -> Lost {
 // === impl AttemptTextStream ===
 
 impl AttemptTextStream {
-    fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<Result<String, StreamReadEnd>> {
+    fn poll(&mut self, control_count: u64, cx: &mut Context<'_>) -> Poll<Result<String, StreamReadEnd>> {
         if self.after.is_none() {
             let head = match ready!(self.reader.poll(cx)) {
                 Ok(head) => head,
@@ -251,11 +251,11 @@ impl AttemptTextStream {
             self.after = Some(after);
         }
         // The stream is polled again after a control message was received.
-        if self.after.is_some_and(|after| after > taken) { Poll::Pending } else { self.reader.poll(cx) }
+        if self.after.is_some_and(|after| after > control_count) { Poll::Pending } else { self.reader.poll(cx) }
     }
 }
 
-// === impl Reader ===
+// === impl MessageReader ===
 
 impl MessageReader {
     fn new(from: RecvStream) -> Self {
@@ -271,7 +271,7 @@ impl MessageReader {
                 let text = String::from_utf8(std::mem::take(&mut self.body));
                 return Poll::Ready(text.map_err(|_| StreamReadEnd::Broken));
             }
-            let room = if self.have < LENGTH_BYTES {
+            let buffer = if self.have < LENGTH_BYTES {
                 &mut self.length[self.have..]
             } else if whole > limits::INCOMING_BYTES_MAX {
                 return Poll::Ready(Err(StreamReadEnd::Broken));
@@ -281,7 +281,7 @@ impl MessageReader {
                 }
                 &mut self.body[self.read..]
             };
-            let count = match ready!(self.from.poll_read(cx, room)) {
+            let count = match ready!(self.from.poll_read(cx, buffer)) {
                 Ok(0) if self.have == 0 => return Poll::Ready(Err(StreamReadEnd::End)),
                 Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(StreamReadEnd::Broken)),
                 Ok(count) => count,

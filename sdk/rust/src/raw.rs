@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// role's messages and reconnects (see [`crate::Backoff::after`]).
 pub struct RawConnection(ClientTransport);
 
-// === impl Raw ===
+// === impl RawConnection ===
 
 impl RawConnection {
     /// Connects and sends `hello` with the credentials of these options and these fields, such as `role`. The first
@@ -58,12 +58,12 @@ impl RawConnection {
     /// The reason why the connection was lost. The message may have arrived or not.
     pub async fn send(&mut self, text: String) -> Result<(), Lost> {
         let lost = |reason| Lost { code: None, reason, refused: false };
-        let said = async {
+        let sent = async {
             self.0.feed(text).await?;
             self.0.flush().await
         };
         let late = |_| lost("the gateway does not accept data".to_owned());
-        timeout(limits::WRITE_TIMEOUT, said).await.map_err(late)?.map_err(lost)
+        timeout(limits::WRITE_TIMEOUT, sent).await.map_err(late)?.map_err(lost)
     }
 
     /// Closes the connection.

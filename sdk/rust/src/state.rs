@@ -90,7 +90,7 @@ impl ClientState {
 
     // --- handling events ---
 
-    /// Handles an opened connection, as requested by [`ProcessOutputPayload::Dial`].
+    /// Handles an opened connection, as requested by [`Output::Dial`].
     pub fn handle_open(&mut self, now: Duration) {
         self.set_now(now);
         self.keepalive.begin(now);
@@ -199,9 +199,9 @@ impl ClientState {
     }
 
     /// Subscribes to a session's output.
-    pub fn subscribe(&mut self, now: Duration, session: &str, wish: Subscribe) -> Result<(), ClientError> {
+    pub fn subscribe(&mut self, now: Duration, session: &str, request: Subscribe) -> Result<(), ClientError> {
         self.with_session(now, session, |conversation, fx| {
-            conversation.subscribe(wish, fx.now);
+            conversation.subscribe(request, fx.now);
             Ok(())
         })
     }
@@ -300,14 +300,14 @@ impl ClientState {
     /// Returns `hello` with as many sessions to resume as fit; the others subscribe after `welcome`.
     fn hello_with_resume(&mut self) -> String {
         let mut hello = self.hello.message();
-        let mut room = limits::HELLO_BYTES_MAX.saturating_sub(hello.to_string().len() + ",\"resume\":[]".len());
+        let mut left_bytes = limits::HELLO_BYTES_MAX.saturating_sub(hello.to_string().len() + ",\"resume\":[]".len());
         let mut resume = Vec::new();
         for conversation in self.sessions.values_mut().filter(|session| session.wants_resume()) {
             let request_id = self.out.request_id();
             let body = conversation.subscribe_body(&request_id);
             let bytes = body.to_string().len() + 1;
-            if bytes <= room {
-                room -= if planted(Planted::SdkHelloOverfull) { 0 } else { bytes };
+            if bytes <= left_bytes {
+                left_bytes -= if planted(Planted::SdkHelloOverfull) { 0 } else { bytes };
                 resume.push(body);
                 conversation.subscription = SubscriptionState::Requested(request_id);
             }
@@ -389,11 +389,11 @@ impl ClientState {
     }
 
     fn route_error(&mut self, frame: &IncomingMessage) {
-        let asked = frame.text("request_id");
+        let request_id = frame.text("request_id");
         let session = frame.text("session_id").or_else(|| frame.text("run_id")?.split('.').next());
-        let asker = asked
+        let requester = request_id
             .and_then(|id| self.sessions.iter().find(|(_, it)| it.has_request(id)).map(|(session, _)| session.clone()));
-        let session = asker.or_else(|| session.map(str::to_owned)).unwrap_or_default();
+        let session = requester.or_else(|| session.map(str::to_owned)).unwrap_or_default();
         match self.sessions.get_mut(&session) {
             Some(conversation) => conversation.handle(frame, &mut self.out),
             None => self.out.emit(Event::Error(Box::new(failure_of(frame)))),

@@ -62,22 +62,22 @@ impl ClientTransport {
 
     /// Connects, sends `hello`, and waits for the first message.
     pub(crate) async fn dial_and_greet(to: GatewayAddress, hello: String) -> Option<(Self, String)> {
-        let mut road = Self::dial(to).await.ok()?;
-        road.feed(hello).await.ok()?;
-        road.flush().await.ok()?;
+        let mut transport = Self::dial(to).await.ok()?;
+        transport.feed(hello).await.ok()?;
+        transport.flush().await.ok()?;
         loop {
-            match road.recv(false).await {
-                Received::Text(text) => return Some((road, text)),
+            match transport.recv(false).await {
+                Received::Text(text) => return Some((transport, text)),
                 Received::UnorderedText(_) | Received::Activity => {}
                 Received::Lost(_) => return None,
             }
         }
     }
 
-    /// Returns whether data has arrived since the last call, including data that `hear` does not report.
+    /// Returns whether data has arrived since the last call, including data that `recv` does not report.
     pub(crate) fn has_new_activity(&mut self) -> bool {
         match self {
-            // A WebSocket reports all data through `hear`.
+            // A WebSocket reports all data through `recv`.
             Self::WebSocket(_) => false,
             Self::Quic(quic) => quic.has_new_acks(),
         }
@@ -130,8 +130,8 @@ impl ClientTransport {
     }
 }
 
-fn classify(heard: Option<Result<Message, Error>>) -> Received {
-    let lost = match heard {
+fn classify(received: Option<Result<Message, Error>>) -> Received {
+    let lost = match received {
         Some(Ok(Message::Text(text))) => return Received::Text(text.as_str().to_owned()),
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => {
             return Received::Activity;

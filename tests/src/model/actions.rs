@@ -36,20 +36,20 @@ impl Fleet {
 
     fn own(&self, rules: &Rules, n: u8, life: u8) -> Option<Call> {
         let node = self.node(n);
-        let seat = node.seat.as_ref()?;
-        let token = seat.token;
-        let at = seat.tail;
+        let ownership = node.seat.as_ref()?;
+        let token = ownership.token;
+        let at = ownership.tail;
         if !node.registered && rules.register == Register::Late {
             return Some(Call::Register { life });
         }
-        if seat.uncertain {
+        if ownership.uncertain {
             return Some(Call::Append { token, at, fact: None });
         }
-        if let Some(turn) = seat.inbox.first().copied() {
-            let what = if seat.begun == Some(turn) { What::Ended } else { What::Began };
+        if let Some(turn) = ownership.inbox.first().copied() {
+            let what = if ownership.begun == Some(turn) { What::Ended } else { What::Began };
             return Some(Call::Append { token, at, fact: Some(Fact { by: token, turn, what }) });
         }
-        let heard = seat.delivered || self.others(n) == 0 || !rules.heard;
+        let heard = ownership.delivered || self.others(n) == 0 || !rules.heard;
         heard.then_some(Call::Release { token, at })
     }
 
@@ -76,8 +76,8 @@ impl Fleet {
         let lying = |turn: u8| self.store.inbox.contains(&turn);
         let over = (0..self.turns).any(|turn| node.unconfirmed & (1 << turn) != 0 && !lying(turn));
         let deaf = |holder: Holder| {
-            let Node { life, seat, named_owner: rung, .. } = self.node(holder.node);
-            let hears = seat.is_some() || *life == Some(holder.life) && !rung;
+            let Node { life, seat: ownership, named_owner: rung, .. } = self.node(holder.node);
+            let hears = ownership.is_some() || *life == Some(holder.life) && !rung;
             hears && self.is_leased(holder.life) && self.offers & (1 << holder.node) == 0
         };
         node.unconfirmed != 0 && (over || self.store.holder.is_some_and(deaf))
@@ -107,7 +107,7 @@ impl Fleet {
                 steps.push(Step::Ring(n));
             }
             let others = self.others(n);
-            if node.seat.as_ref().is_some_and(|seat| !seat.delivered) && others & !self.news != 0 {
+            if node.seat.as_ref().is_some_and(|ownership| !ownership.delivered) && others & !self.news != 0 {
                 steps.push(Step::Beacon(n));
             }
             if self.edge.is_none() {

@@ -85,8 +85,8 @@ fn progress(protocol: &Protocol, fleet: &Fleet) -> bool {
 fn fenced(_: &Protocol, fleet: &Fleet) -> bool {
     let forgotten = |token| fleet.granted.contains(&token) && fleet.store.token.epoch <= token.epoch;
     fleet.nodes.iter().any(|node| {
-        let seat = node.seat.as_ref();
-        seat.is_some_and(|seat| seat.token != fleet.store.token && forgotten(seat.token))
+        let ownership = node.seat.as_ref();
+        ownership.is_some_and(|ownership| ownership.token != fleet.store.token && forgotten(ownership.token))
     })
 }
 

@@ -152,8 +152,8 @@ impl Fleet {
             self.late.extend(call.filter(|_| self.left.late > 0));
             return;
         }
-        if let Some(seat) = &mut node.seat {
-            seat.uncertain = true;
+        if let Some(ownership) = &mut node.seat {
+            ownership.uncertain = true;
         }
         if self.edge == Some(n) {
             self.listen(n);
@@ -236,8 +236,8 @@ impl Fleet {
         let holder = self.store.holder;
         let node = self.node_mut(n);
         node.requested &= !(1 << turn);
-        if let Some(seat) = &mut node.seat {
-            seat.inbox = inbox;
+        if let Some(ownership) = &mut node.seat {
+            ownership.inbox = inbox;
         } else if inbox.contains(&turn) {
             node.unconfirmed |= 1 << turn;
             if let Some(holder) = holder {
@@ -285,13 +285,13 @@ impl Fleet {
         if log.len() > self.acknowledged.len() {
             self.acknowledged.clone_from(&log);
         }
-        let Some(seat) = &mut self.node_mut(n).seat else { return };
-        seat.uncertain = false;
-        seat.tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
-        seat.inbox = inbox;
+        let Some(ownership) = &mut self.node_mut(n).seat else { return };
+        ownership.uncertain = false;
+        ownership.tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
+        ownership.inbox = inbox;
         if let Some(fact) = fact {
-            seat.begun = Some(fact.turn).filter(|_| fact.what == What::Began);
-            seat.delivered = false;
+            ownership.begun = Some(fact.turn).filter(|_| fact.what == What::Began);
+            ownership.delivered = false;
             self.news |= others;
         }
         if self.edge == Some(n) {
@@ -304,9 +304,9 @@ impl Fleet {
         let inbox = self.store.inbox.clone();
         let holder = self.store.holder;
         let node = self.node_mut(n);
-        if let Some(seat) = &mut node.seat {
+        if let Some(ownership) = &mut node.seat {
             // The owner reads its inbox, and confirms the inputs that it has taken.
-            seat.inbox = inbox;
+            ownership.inbox = inbox;
             self.nodes.iter_mut().for_each(|node| node.unconfirmed = 0);
         } else if holder.is_some_and(|holder| holder.node == n && node.life == Some(holder.life)) {
             node.named_owner = true;
@@ -322,8 +322,8 @@ impl Fleet {
         }
         // The node acknowledges to the owner how much of the log it has.
         let tail = self.store.log.len();
-        if let Some(seat) = &mut self.node_mut(NODES - 1 - n).seat {
-            seat.delivered |= usize::from(seat.tail) == tail;
+        if let Some(ownership) = &mut self.node_mut(NODES - 1 - n).seat {
+            ownership.delivered |= usize::from(ownership.tail) == tail;
         }
     }
 

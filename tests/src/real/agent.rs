@@ -80,7 +80,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Creates a [`FrameEffect::Speak`].
+    /// Creates a [`Reply::Speak`].
     pub fn speak<F>(script: impl FnOnce(AgentStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
@@ -88,7 +88,7 @@ impl Reply {
         Self::Speak(scripted(script))
     }
 
-    /// Creates a [`FrameEffect::Outlive`].
+    /// Creates a [`Reply::Outlive`].
     pub fn outlive<F>(script: impl FnOnce(AgentStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
@@ -103,10 +103,10 @@ fn scripted<F>(
 where
     F: Future<Output = Result<(), HungUp>> + Send + 'static,
 {
-    Box::new(|voice| {
+    Box::new(|stream| {
         Box::pin(async {
             // A gateway that closes the request is no error here.
-            let _hung_up = script(voice).await.is_err();
+            let _hung_up = script(stream).await.is_err();
         })
     })
 }
@@ -365,8 +365,8 @@ impl Memory {
             Reply::Error { status, retry_after, body } => error(status, retry_after, body),
             Reply::Silence => std::future::pending().await,
             Reply::Speak(speak) => {
-                let (voice, heard) = mpsc::channel(16);
-                tokio::spawn(speak(AgentStream(StreamTarget::Line(voice))));
+                let (stream, heard) = mpsc::channel(16);
+                tokio::spawn(speak(AgentStream(StreamTarget::Line(stream))));
                 events(futures_util::stream::unfold(heard, |mut heard| async move {
                     heard.recv().await.map(|bytes| (bytes, heard))
                 }))

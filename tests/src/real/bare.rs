@@ -53,10 +53,10 @@ impl RedisBaseline {
 
     /// Measures a call of a function that does nothing. A node must have loaded the functions.
     pub async fn call(&mut self) -> Duration {
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         let answer = redis::cmd("FCALL").arg("turnway1_version").arg(0).exec_async(&mut self.says).await;
         answer.expect("an answer");
-        asked.elapsed()
+        asked_at.elapsed()
     }
 
     /// Publishes `count` messages as fast as they are received; returns messages per second.

@@ -116,7 +116,7 @@ async fn answer(
 // === impl Chromium ===
 
 impl Chromium {
-    /// Shows a page. Only this machine can be reached, also under the names [`FAILOVER_TIME`] and [`APART`].
+    /// Shows a page. Only this machine can be reached, also under the names [`ELSEWHERE`] and [`APART`].
     pub fn show(dir: &Path, url: &str) -> Self {
         let log = dir.join("chromium.log");
         let mut command = Command::new(binary());

@@ -40,7 +40,7 @@ impl Ended {
 
     /// Parses stderr as one JSON object; returns its `error`.
     pub fn error(&self) -> Value {
-        let told: Value = serde_json::from_str(&self.err).unwrap_or_else(|why| panic!("{why}: {self:?}"));
-        told["error"].clone()
+        let body: Value = serde_json::from_str(&self.err).unwrap_or_else(|why| panic!("{why}: {self:?}"));
+        body["error"].clone()
     }
 }

@@ -142,7 +142,7 @@ impl Node {
         self.restart().await;
     }
 
-    /// Starts a new process on the same data and ports, after [`Self::kill`] or [`Self::exit_status`].
+    /// Starts a new process on the same data and ports, after [`Self::kill`] or [`Self::exit`].
     pub async fn restart(&mut self) {
         let mut args = self.args.clone();
         if let (Some(at), Some(quic)) = (args.iter().position(|arg| arg == "--quic"), self.quic) {

@@ -79,13 +79,13 @@ impl Running {
 
     /// Waits until the script has ended successfully; returns the rest of its output.
     pub async fn end(mut self) -> String {
-        let mut said = String::new();
+        let mut text = String::new();
         let ended = tokio::time::timeout(4 * PATIENCE, async {
-            self.stdout.read_to_string(&mut said).await.expect("readable");
+            self.stdout.read_to_string(&mut text).await.expect("readable");
             self.child.wait().await.expect("its end")
         });
         let status = ended.await.expect("it ends in time");
-        assert!(status.success(), "{status}\n{said}");
-        said
+        assert!(status.success(), "{status}\n{text}");
+        text
     }
 }

@@ -74,7 +74,7 @@ impl QuicConnection {
         Self::open(to, trust).await?.greet_with(hello).await
     }
 
-    /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::ByClient`].
+    /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::Closed`].
     pub async fn greet_with(mut self, hello: Value) -> Result<Self, ConnectionEnd> {
         self.say(&hello).await?;
         let welcome = self.next().await?;

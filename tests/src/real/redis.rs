@@ -140,19 +140,19 @@ fn launch(dir: &Path, command: &mut Command, port: u16, ready: &str) -> Option<C
         .expect("redis-check-rdb starts; Debian has it in redis-tools");
     let mut log = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
-    let mut said = String::new();
+    let mut text = String::new();
     while !line.contains(ready) {
         line.clear();
         if log.read_line(&mut line).unwrap_or(0) == 0 {
-            let _ = std::fs::write(dir.join("redis.log"), said);
+            let _ = std::fs::write(dir.join("redis.log"), text);
             child.wait().expect("it has ended");
             return None;
         }
-        said.push_str(&line);
+        text.push_str(&line);
     }
     let file = File::options().create(true).append(true).open(dir.join("redis.log"));
     let mut file = file.expect("a log file");
     // Reads until the process ends, so that it never blocks on a full pipe.
-    std::thread::spawn(move || copy(&mut said.as_bytes().chain(log), &mut file));
+    std::thread::spawn(move || copy(&mut text.as_bytes().chain(log), &mut file));
     Some(child)
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 /// Chunks of answers in flight.
 const PIECES: usize = 64 * 1024;
 
-/// A proxy without a delay until [`SlowConsumer::delay`] is called.
+/// A proxy without a delay until [`Slow::delay`] is called.
 #[derive(Debug)]
 pub struct Slow {
     /// Loopback port of the proxy.

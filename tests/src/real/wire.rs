@@ -80,7 +80,7 @@ impl WebSocketClient {
         self.greet_with(json!({"type": "hello", "user_id": user, "resume": resume})).await
     }
 
-    /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::ByClient`].
+    /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::Closed`].
     pub async fn greet_with(mut self, hello: Value) -> Result<Self, ConnectionEnd> {
         self.say(hello).await?;
         let welcome = self.next().await?;

@@ -117,8 +117,8 @@ pub fn resume_ms(seed: u64, how: OwnerExit, age_s: u64) -> Option<u64> {
     }
     world.come_to_rest(60);
     let run_id = world.sayings[&40].run_id.clone();
-    let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
-    let end = story.and_then(|story| story.ended.clone());
+    let turn = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
+    let end = turn.and_then(|turn| turn.ended.clone());
     assert!(end.is_some_and(|end| end.done && end.attempt == 1), "G3: it is the same attempt (seed {seed})");
     wait
 }
@@ -134,8 +134,8 @@ pub fn far_store(seed: u64) {
     world.schedule_message(talker, 1, AgentBehaviour::Plain, Strategy::Enqueue, (200, 300));
     world.pass(30);
     let run_id = world.sayings[&1].run_id.clone();
-    let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
-    assert!(story.is_some_and(|story| story.ended.is_some()), "G9: no turn ends at a far store (seed {seed})");
+    let turn = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
+    assert!(turn.is_some_and(|turn| turn.ended.is_some()), "G9: no turn ends at a far store (seed {seed})");
     world.far_ms = 0;
     world.heal();
     world.come_to_rest(super::scenario::REST_S);
@@ -155,7 +155,7 @@ pub fn busy_agent(seed: u64) {
     }
     world.pass(60);
     let stories = world.ledger.chronicles.get(&key).map(|chronicle| &chronicle.stories);
-    let ends: Vec<_> = stories.into_iter().flatten().filter_map(|(_, story)| story.ended.as_ref()).collect();
+    let ends: Vec<_> = stories.into_iter().flatten().filter_map(|(_, turn)| turn.ended.as_ref()).collect();
     let done = ends.iter().filter(|end| end.done && end.attempt == 2).count();
     let given_up = ends.iter().filter(|end| !end.done && end.attempt == 3).count();
     assert_eq!((ends.len(), done, given_up), (8, 3, 3), "G3: busy agents are asked again (seed {seed})");
@@ -245,7 +245,7 @@ pub fn cancel_while_waiting(seed: u64) {
     world.pass(super::scenario::REST_S / 4);
     world.come_to_rest(60);
     let run_id = world.sayings[&2].run_id.clone();
-    let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
-    let never = story.is_some_and(|story| story.attempt == 0 && story.ended.is_some());
-    assert!(never, "G3: a cancelled turn that waits never begins: {story:?}");
+    let turn = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
+    let never = turn.is_some_and(|turn| turn.attempt == 0 && turn.ended.is_some());
+    assert!(never, "G3: a cancelled turn that waits never begins: {turn:?}");
 }

@@ -13,8 +13,8 @@ fn wish(n: u64) -> AgentEvent {
     let known = fixtures::AGENTS.iter().map(|(name, _)| *name).chain([fixtures::STRANGER, "nobody"]);
     let name = known.into_iter().nth((n / 2 % 6) as usize).unwrap_or("nobody");
     let reason = Private(format!("for {n}"));
-    let wish = HandoverRequest { to: fixtures::agent(name), reason, summary: Private(format!("all about {n}")) };
-    AgentEvent::Handover { request: Box::new(wish), id: None }
+    let request = HandoverRequest { to: fixtures::agent(name), reason, summary: Private(format!("all about {n}")) };
+    AgentEvent::Handover { request: Box::new(request), id: None }
 }
 
 /// Adds handover requests to an agent's events: once, twice, before any other event, or after the last one.

@@ -154,9 +154,9 @@ impl RegistrationCache {
 impl World {
     /// Sends an operation, or first the registration that it needs.
     pub(crate) fn send_registered(&mut self, boot: NodeId, op: Op) {
-        let book = self.books.entry(boot).or_default();
+        let cache = self.books.entry(boot).or_default();
         let by = if let Op::Claim { key, holder, .. } = &op {
-            let lacks = book.stamp(key, *holder).is_none() && !planted(Mutant::ClaimUnlisted);
+            let lacks = cache.stamp(key, *holder).is_none() && !planted(Mutant::ClaimUnlisted);
             lacks.then_some(*holder)
         } else if let Op::Transfer { to, .. } = &op {
             Some(*to)
@@ -171,14 +171,14 @@ impl World {
 
     /// Sends an operation to its session, with the registration stamp on which it relies.
     fn send_out(&mut self, boot: NodeId, op: Op, registered: Option<Millis>) {
-        let book = self.books.entry(boot).or_default();
+        let cache = self.books.entry(boot).or_default();
         let stamp = if let Op::Claim { key, holder, .. } = &op {
-            book.stamp(key, *holder)
+            cache.stamp(key, *holder)
         } else if let Op::Accept { key, .. } | Op::Control { key, .. } = &op {
-            book.stamp(key, book.me())
+            cache.stamp(key, cache.me())
         } else {
             if let Op::Release { key, .. } = &op {
-                book.part(key);
+                cache.part(key);
             }
             registered
         };
@@ -225,10 +225,10 @@ impl World {
             let again = Step::Registered { boot, op, by, stamp };
             return self.later(wait, wait, ScheduledEvent::Index(Box::new(again)));
         }
-        let book = self.books.entry(boot).or_default();
+        let cache = self.books.entry(boot).or_default();
         // After a transfer the entry belongs to the receiving life.
         if let (Some(key), false) = (op.key(), matches!(op, Op::Transfer { .. })) {
-            book.lines.insert((key.clone(), by), (stamp, book.era));
+            cache.lines.insert((key.clone(), by), (stamp, cache.era));
         }
         self.send_out(boot, op, Some(stamp));
     }
@@ -266,14 +266,14 @@ impl World {
     /// Handles a performed operation: collects entries that are no longer needed, and checks that all others exist.
     pub(crate) fn performed(&mut self, boot: NodeId, op: &Op, was: Option<Holder>, reply: &Reply) {
         if let (Op::Release { key, .. }, Reply::Released, Some(holder)) = (op, reply, was)
-            && let Some(book) = self.books.get_mut(&boot)
-            && let Some(stamp) = book.parting.get(key).copied()
+            && let Some(cache) = self.books.get_mut(&boot)
+            && let Some(stamp) = cache.parting.get(key).copied()
         {
             let line = (holder, key.clone(), stamp);
             if planted(Mutant::ReleaseClearsYoung) {
                 self.desk_later(Step::Clear { lines: vec![line] });
             } else {
-                book.left.push(line);
+                cache.left.push(line);
             }
         }
         self.check_index();
@@ -294,9 +294,9 @@ impl World {
         let mut lines: Vec<Line> = lines.filter(|(by, ..)| gone(*by)).collect();
         let clock = self.store_clock();
         let mut passing = Vec::new();
-        if let Some(book) = self.books.get_mut(&boot) {
-            passing.extend(book.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
-            let unheld = book.lines.iter().filter(|(line, _)| !book.held.contains(line));
+        if let Some(cache) = self.books.get_mut(&boot) {
+            passing.extend(cache.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
+            let unheld = cache.lines.iter().filter(|(line, _)| !cache.held.contains(line));
             lines.extend(unheld.map(|((key, by), (stamp, _))| (*by, key.clone(), *stamp)));
         }
         if self.index.doubtful {
@@ -339,11 +339,11 @@ impl World {
                 idle.push((by, key, stamp));
             }
         }
-        let book = self.books.entry(boot).or_default();
+        let cache = self.books.entry(boot).or_default();
         for (by, key, stamp) in &idle {
             let line = (key.clone(), *by);
-            if book.lines.get(&line).is_some_and(|(known, _)| known == stamp) {
-                book.lines.remove(&line);
+            if cache.lines.get(&line).is_some_and(|(known, _)| known == stamp) {
+                cache.lines.remove(&line);
             }
         }
         self.desk_later(Step::Clear { lines: idle });

@@ -19,8 +19,8 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
                 named.push(AgentEvent::Delta { kind, text: Private(text), id });
             }
             AgentEvent::State { state, detail, .. } => named.push(AgentEvent::State { state, detail, id }),
-            AgentEvent::Handover { request: wish, .. } => named.push(AgentEvent::Handover { request: wish, id }),
-            AgentEvent::Action { request: wish, .. } => named.push(AgentEvent::Action { request: wish, id }),
+            AgentEvent::Handover { request, .. } => named.push(AgentEvent::Handover { request, id }),
+            AgentEvent::Action { request, .. } => named.push(AgentEvent::Action { request, id }),
             AgentEvent::Acked
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }

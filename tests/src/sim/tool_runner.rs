@@ -99,8 +99,8 @@ pub(crate) fn asks(n: u64, mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
 fn wish(tool: &str, name: &str, seconds: u64) -> AgentEvent {
     let what = ActionSpec::ToolCall { tool: tool_name(tool), args: Json(serde_json::json!({})) };
     let timeout = Some(Duration::from_secs(seconds));
-    let wish = Box::new(ActionRequest { name: AgentEventId::parse(name).ok(), what, timeout });
-    AgentEvent::Action { request: wish, id: None }
+    let request = Box::new(ActionRequest { name: AgentEventId::parse(name).ok(), what, timeout });
+    AgentEvent::Action { request, id: None }
 }
 
 fn tool_name(name: &str) -> ToolName {

@@ -40,14 +40,14 @@ async fn slow_agent() -> (Agents, mpsc::Sender<&'static str>) {
     let pieces = Arc::new(Mutex::new(Some(pieces)));
     let agents = Agents::start(move |_| {
         let mut pieces = pieces.lock().expect("whole").take();
-        Reply::speak(async move |voice: AgentStream| {
+        Reply::speak(async move |stream: AgentStream| {
             // The second answer has no pieces: it ends at once.
             while let Some(pieces) = &mut pieces
                 && let Some(piece) = pieces.recv().await
             {
-                voice.delta(piece).await?;
+                stream.delta(piece).await?;
             }
-            voice.event("done", &json!({})).await
+            stream.event("done", &json!({})).await
         })
     });
     (agents.await, sender)

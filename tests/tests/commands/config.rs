@@ -56,16 +56,16 @@ async fn mistakes_of_all_sources_are_reported_with_places() {
     assert_eq!(serve.error()["code"], "configuration");
     assert_eq!(mistakes(&serve.error()), expected);
     for command in ["check-config", "serve"] {
-        let told = run(dir.path(), &[&[command][..], &args].concat(), &env).await;
-        assert_eq!((told.code, told.out.as_str()), (Some(64), ""));
-        assert_eq!(told.err.lines().count(), expected.len(), "{}", told.err);
-        for (line, (place, _)) in told.err.lines().zip(&expected) {
+        let output = run(dir.path(), &[&[command][..], &args].concat(), &env).await;
+        assert_eq!((output.code, output.out.as_str()), (Some(64), ""));
+        assert_eq!(output.err.lines().count(), expected.len(), "{}", output.err);
+        for (line, (place, _)) in output.err.lines().zip(&expected) {
             assert!(line.starts_with(&format!("turnway: {place}: ")), "{line}");
         }
         for meant in ["did you mean \"log\"?", "\"listen.http\"?", "\"store\"?", "\"TURNWAY_LISTEN_ADMIN\"?"] {
-            assert!(told.err.contains(meant), "{meant} is not in {}", told.err);
+            assert!(output.err.contains(meant), "{meant} is not in {}", output.err);
         }
-        assert!(!told.err.contains("canary"), "{}", told.err);
+        assert!(!output.err.contains("canary"), "{}", output.err);
     }
 }
 
@@ -86,8 +86,8 @@ async fn flag_overrides_the_configuration_file() {
     let mut node = Node::start(dir.path(), &["--node-name", "flag"]).await;
     // Only a node with the demo agents, which the file asks for, prints such a line.
     while !node.line().await.expect("a line to try").contains("turnway chat") {}
-    let told = run(dir.path(), &["nodes", "--json", "--admin", &format!("http://{}", node.admin)], &[]).await;
-    assert_eq!(told.json()["nodes"][0]["name"], "flag", "{told:?}");
+    let output = run(dir.path(), &["nodes", "--json", "--admin", &format!("http://{}", node.admin)], &[]).await;
+    assert_eq!(output.json()["nodes"][0]["name"], "flag", "{output:?}");
     node.terminate().await;
     assert!(node.log().contains("flag") && !node.log().contains("\"file\""), "{}", node.log());
 }

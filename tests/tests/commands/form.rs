@@ -54,8 +54,8 @@ async fn version_prints_name_version_and_protocol() {
     let dir = tempfile::tempdir().expect("a directory");
     let plain = run(dir.path(), &["version"], &[]).await;
     assert_eq!(plain.out, format!("turnway {}\n", env!("CARGO_PKG_VERSION")));
-    let told = run(dir.path(), &["--json", "version"], &[]).await.json();
-    assert_eq!(told, json!({"name": "turnway", "version": env!("CARGO_PKG_VERSION"), "protocol": "turnway.v1"}));
+    let output = run(dir.path(), &["--json", "version"], &[]).await.json();
+    assert_eq!(output, json!({"name": "turnway", "version": env!("CARGO_PKG_VERSION"), "protocol": "turnway.v1"}));
 }
 
 /// Checks that the released binary contains none of the test bugs and ignores the variable that enables them:
@@ -85,10 +85,10 @@ fn closed_output_pipe_is_no_error() {
         .expect("it runs");
     // The pipe is closed before any write: its buffer would hold a text of this size whole.
     drop(child.stdout.take());
-    let mut said = String::new();
-    child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
+    let mut text = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut text).expect("UTF-8");
     let code = child.wait().expect("it ends").code();
-    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert_eq!((code, text.as_str()), (Some(0), ""));
 }
 
 /// Fails with exit code 1 when the disk is full.

@@ -34,17 +34,17 @@ async fn sessions_are_listed_newest_first() {
     assert_eq!(names(&two), ["s3", "a-longer-name"]);
     assert!(two["next"].is_string());
 
-    let told = ask(&node, &["sessions"]).await;
-    let lines: Vec<Vec<&str>> = told.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let output = ask(&node, &["sessions"]).await;
+    let lines: Vec<Vec<&str>> = output.out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["SESSION", "USER", "STATE", "CREATED", "FACTS", "OPEN"]);
     assert_eq!(
         (lines[2][..3].to_vec(), lines[2][4..].to_vec()),
         (vec!["a-longer-name", "bob", "open"], vec!["8", "0"])
     );
-    assert!(lines[1][3].starts_with("20") && lines[1][3].ends_with('Z'), "a date where nobody looks: {}", told.out);
+    assert!(lines[1][3].starts_with("20") && lines[1][3].ends_with('Z'), "a date where nobody looks: {}", output.out);
     let columns = |line: &str| line.find("open").or(line.find("STATE"));
-    let stands: Vec<_> = told.out.lines().map(columns).collect();
-    assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{}", told.out);
+    let stands: Vec<_> = output.out.lines().map(columns).collect();
+    assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{}", output.out);
     assert_eq!(ask(&node, &["sessions", "--limit", "0"]).await.code, Some(64));
 }
 

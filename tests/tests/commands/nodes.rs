@@ -70,9 +70,9 @@ async fn draining_node_reports_its_phase_and_load() {
     let leaving = async {
         loop {
             let (status, text) = http::get(node.admin, "/v1/nodes").await.expect("operators are served");
-            let told: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let body: serde_json::Value = serde_json::from_str(&text).expect("JSON");
             assert_eq!(status, 200);
-            let own = &told["nodes"][0];
+            let own = &body["nodes"][0];
             // The node updates its load figures with a delay.
             if own["phase"] == "draining" && own["load"]["open_turns"] == 1 {
                 return own["load"].clone();

@@ -68,9 +68,9 @@ async fn log_is_printed_as_text_and_json() {
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "good morning").await.expect("a turn");
-    let told = replay(&node, &["s1"]).await;
-    assert_eq!((told.code, told.err.as_str()), (Some(0), ""));
-    let lines: Vec<String> = told.out.lines().map(normalized).collect();
+    let output = replay(&node, &["s1"]).await;
+    assert_eq!((output.code, output.err.as_str()), (Some(0), ""));
+    let lines: Vec<String> = output.out.lines().map(normalized).collect();
     let expected = [
         "1 session_opened",
         "2 message ann: good morning",
@@ -81,11 +81,11 @@ async fn log_is_printed_as_text_and_json() {
         "7 agent.invoke.done",
         "8 done echo: good morning",
     ];
-    assert_eq!(lines.len(), expected.len(), "{}", told.out);
+    assert_eq!(lines.len(), expected.len(), "{}", output.out);
     for (line, expected) in lines.iter().zip(expected) {
         assert!(line.starts_with(expected), "{line}\n{expected}");
     }
-    assert!(!told.out.contains('\u{1b}'));
+    assert!(!output.out.contains('\u{1b}'));
 
     let facts = replay(&node, &["s1", "--json"]).await.lines();
     let places: Vec<_> = facts.iter().map(|fact| fact["seq"].as_u64()).collect();
@@ -110,8 +110,8 @@ async fn failed_turn_shows_its_error_code() {
     let facts = replay(&node, &["s1", "--json", "--types", "run.failed"]).await.lines();
     let [fact] = facts.as_slice() else { panic!("{facts:?}") };
     assert_eq!(fact["error"]["code"], "agent_unavailable", "{fact}");
-    let told = replay(&node, &["s1", "--types", "run.failed"]).await;
-    assert!(told.out.contains("[failed: agent_unavailable "), "{}", told.out);
+    let output = replay(&node, &["s1", "--types", "run.failed"]).await;
+    assert!(output.out.contains("[failed: agent_unavailable "), "{}", output.out);
 }
 
 #[tokio::test]
@@ -121,11 +121,11 @@ async fn foreign_session_is_not_found() {
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "mine").await.expect("a turn");
     for args in [&["s1", "--user", "bob", "--json"][..], &["s2", "--json"]] {
-        let told = replay(&node, args).await;
-        assert_eq!((told.code, told.out.as_str()), (Some(1), ""), "{args:?}");
-        assert_eq!(told.error()["code"], "not_found");
+        let output = replay(&node, args).await;
+        assert_eq!((output.code, output.out.as_str()), (Some(1), ""), "{args:?}");
+        assert_eq!(output.error()["code"], "not_found");
         let message = format!("no session {}", args[0]);
-        assert_eq!(told.error()["message"], message.as_str(), "{args:?}");
+        assert_eq!(output.error()["message"], message.as_str(), "{args:?}");
     }
     assert_eq!(replay(&node, &["s1", "--user", "ann", "--json"]).await.lines().len(), 8);
 }
@@ -187,17 +187,17 @@ async fn trimmed_log_is_printed_from_its_first_fact() {
     for n in 0..20 {
         wire.turn("s1", "echo", &format!("m{n}"), &format!("turn {n}")).await.expect("a turn");
     }
-    let told = replay(&node, &["s1", "--json"]).await;
-    assert_eq!(told.code, Some(0), "{}", told.err);
-    let lines = told.lines();
+    let output = replay(&node, &["s1", "--json"]).await;
+    assert_eq!(output.code, Some(0), "{}", output.err);
+    let lines = output.lines();
     assert_eq!((&lines[0]["type"], &lines[0]["reason"]), (&json!("reset"), &json!("trimmed")), "{}", lines[0]);
     let places: Vec<u64> = lines[1..].iter().map(|line| line["seq"].as_u64().expect("a place")).collect();
     let floor = lines[0]["seq"].as_u64().expect("a place");
     assert!(floor > 0 && places.len() >= 10, "{places:?}");
     assert_eq!(places, (floor + 1..=floor + places.len() as u64).collect::<Vec<_>>());
     assert_eq!(lines.last().map(|line| line["text"].clone()), Some(json!("turn 19")));
-    let told = replay(&node, &["s1"]).await;
-    assert!(told.code == Some(0) && told.err.contains("were trimmed"), "{told:?}");
+    let output = replay(&node, &["s1"]).await;
+    assert!(output.code == Some(0) && output.err.contains("were trimmed"), "{output:?}");
     let after = replay(&node, &["s1", "--json", "--after", &(floor + 3).to_string()]).await.lines();
     assert_eq!(after, lines[4..]);
     let beyond = replay(&node, &["s1", "--after", "100000"]).await;

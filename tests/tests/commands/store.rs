@@ -207,7 +207,7 @@ async fn memory_store_backup_is_refused() {
     let ready = out.next_line().await.expect("read").expect("a ready line");
     let admin = ready.split(' ').find_map(|part| part.strip_prefix("admin=")).expect("an address");
     let there = safe.path().join("there");
-    let told = store(&["backup", "--admin", &format!("http://{admin}"), name(&there)]).await;
-    assert!(told.code == Some(1) && told.err.contains("in memory"), "{told:?}");
+    let output = store(&["backup", "--admin", &format!("http://{admin}"), name(&there)]).await;
+    assert!(output.code == Some(1) && output.err.contains("in memory"), "{output:?}");
     assert!(!there.exists());
 }

@@ -224,8 +224,8 @@ async fn answer_resumes_after_the_agents_node_is_killed() {
     assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
 }
 
-/// Covers: G3, MP-F1: the owner is killed in mid-answer; its agent, which is connected elsewhere, is not told to stop but
-/// asked by the next owner for what follows.
+/// Covers: G3, MP-F1: the owner is killed in mid-answer; its agent, which is connected elsewhere, is not told to stop
+/// but asked by the next owner for what follows.
 #[tokio::test]
 async fn answer_resumes_after_its_owner_is_killed() {
     let mut fleet = Fleet::start(3, ",on_owner_loss=resume").await;

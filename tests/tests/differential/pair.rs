@@ -73,11 +73,11 @@ impl Pair {
         let (store, answers) = open();
         let (measure, quotas) = ways.quotas;
         let script = if seed % 12 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
-        let shelf = ModelStore::metered(measure, quotas, None);
+        let model = ModelStore::metered(measure, quotas, None);
         let store = Some(store);
         let now = START_TIME;
         let given = BTreeMap::new();
-        Self { script, shelf, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
+        Self { script, shelf: model, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
     }
 
     fn pass(&mut self, wait: Duration, back: u64) {

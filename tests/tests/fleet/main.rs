@@ -64,21 +64,21 @@ fn own_pace(text: &str) -> Option<Duration> {
     Some(named.map_or(PACE, |ms| Duration::from_millis(ms.parse().expect("milliseconds"))))
 }
 
-async fn speak(voice: AgentStream, pace: Arc<Semaphore>, asked: Invocation) -> Result<(), HungUp> {
-    let mut own = own_pace(&asked.text).map(interval);
+async fn speak(stream: AgentStream, pace: Arc<Semaphore>, invocation: Invocation) -> Result<(), HungUp> {
+    let mut own = own_pace(&invocation.text).map(interval);
     for n in 0..PIECES {
         if let Some(own) = &mut own {
             own.tick().await;
-            voice.delta(&piece(&asked.text, n)).await?;
+            stream.delta(&piece(&invocation.text, n)).await?;
             continue;
         }
         tokio::select! {
             permit = pace.acquire() => permit.into_iter().for_each(|permit| permit.forget()),
-            hung_up = voice.hung_up() => return hung_up,
+            hung_up = stream.hung_up() => return hung_up,
         }
-        voice.delta(&piece(&asked.text, n)).await?;
+        stream.delta(&piece(&invocation.text, n)).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 impl Fleet {
@@ -88,9 +88,9 @@ impl Fleet {
         let agents = Agents::start(move |asked| {
             let pace = Arc::clone(&held);
             if asked.agent == LASTING {
-                Reply::outlive(|voice| speak(voice, pace, asked))
+                Reply::outlive(|stream| speak(stream, pace, asked))
             } else {
-                Reply::speak(|voice| speak(voice, pace, asked))
+                Reply::speak(|stream| speak(stream, pace, asked))
             }
         });
         let agents = agents.await;

@@ -46,13 +46,13 @@ fn piece(message: &str, serial: u64, n: usize) -> String {
     format!("{message}#{serial}·{n} ß語𝄞 ")
 }
 
-async fn speak(voice: AgentStream, message: String, serial: u64) -> Result<(), HungUp> {
+async fn speak(stream: AgentStream, message: String, serial: u64) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
     for n in 0..pieces(&message) {
         pace.tick().await;
-        voice.delta(&piece(&message, serial, n)).await?;
+        stream.delta(&piece(&message, serial, n)).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 /// Starts agents that record each invocation in a journal before they answer.
@@ -69,7 +69,7 @@ async fn agents(journal: &Path) -> Agents {
         });
         writeln!(book.1, "{line}").and_then(|()| book.1.flush()).expect("the journal is written");
         let lasting = asked.agent == LASTING;
-        let script = move |voice| speak(voice, asked.text, serial);
+        let script = move |stream| speak(stream, asked.text, serial);
         if lasting { Reply::outlive(script) } else { Reply::speak(script) }
     })
     .await

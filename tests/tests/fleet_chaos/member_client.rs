@@ -62,8 +62,8 @@ impl MemberClient {
         let open = json!({"type": "session_open", "agents": AGENTS[..3]});
         self.until_answered(&mut wire, open, "session_opened").await;
         while !self.stage.is_over() {
-            let (wish, answer) = self.next_request();
-            self.until_answered(&mut wire, wish, answer).await;
+            let (request, answer) = self.next_request();
+            self.until_answered(&mut wire, request, answer).await;
         }
         self.settle(&mut wire).await;
         let last = json!({"type": "agent_invoke", "strategy": "enqueue", "message": {"content": "say the last"}});
@@ -127,15 +127,15 @@ impl MemberClient {
     }
 
     /// Repeats a request until it is answered; a request without an answer is sent once.
-    async fn until_answered(&mut self, wire: &mut WebSocketClient, mut wish: Value, answer: &str) {
+    async fn until_answered(&mut self, wire: &mut WebSocketClient, mut request: Value, answer: &str) {
         self.asked += 1;
         let id = format!("{}-r{}", self.session, self.asked);
-        (wish["session_id"], wish["request_id"]) = (self.session.clone().into(), id.clone().into());
+        (request["session_id"], request["request_id"]) = (self.session.clone().into(), id.clone().into());
         let begun = Instant::now();
-        while self.try_request(wire, &wish, &id, answer).await.is_err() {
+        while self.try_request(wire, &request, &id, answer).await.is_err() {
             if begun.elapsed() >= self.stage.patience {
                 self.stage.end();
-                panic!("{wish} has no answer");
+                panic!("{request} has no answer");
             }
             *wire = self.connect().await;
         }
@@ -153,11 +153,11 @@ impl MemberClient {
     async fn try_request(
         &mut self,
         wire: &mut WebSocketClient,
-        wish: &Value,
+        request: &Value,
         id: &str,
         answer: &str,
     ) -> Result<(), ConnectionEnd> {
-        wire.say(wish.clone()).await?;
+        wire.say(request.clone()).await?;
         while !answer.is_empty() {
             let message = self.next(wire).await?;
             if message["request_id"] != id {
@@ -174,11 +174,11 @@ impl MemberClient {
             if message["type"] == "error" && message.get("seq").is_none() {
                 if message["retry_after_ms"].is_u64() {
                     self.again.tick().await;
-                    wire.say(wish.clone()).await?;
+                    wire.say(request.clone()).await?;
                 } else if answer != "members" {
                     let is_known = answer == "handover" && message["code"] == "not_found";
                     if !is_known {
-                        self.violations.push(format!("{wish}: {message}"));
+                        self.violations.push(format!("{request}: {message}"));
                     }
                     return Ok(());
                 }

@@ -12,17 +12,17 @@ use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply}
 use turnway_tests::real::web::Web;
 use turnway_tests::real::{PATIENCE, amount, figure, size};
 
-async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(stream: AgentStream, invocation: Invocation) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
-    let pieces = if asked.text.starts_with("long") { 100 } else { 10 };
+    let pieces = if invocation.text.starts_with("long") { 100 } else { 10 };
     for _ in 0..pieces {
         pace.tick().await;
-        voice.delta("word ").await?;
+        stream.delta("word ").await?;
     }
-    if let Some(to) = asked.text.strip_prefix("ask ") {
-        voice.event("handover_request", &json!({"to": to, "reason": "chaos", "summary": "all of it"})).await?;
+    if let Some(to) = invocation.text.strip_prefix("ask ") {
+        stream.event("handover_request", &json!({"to": to, "reason": "chaos", "summary": "all of it"})).await?;
     }
-    voice.done().await
+    stream.done().await
 }
 
 /// Replays the log's facts about changes, members and runs, and collects violations.
@@ -148,7 +148,7 @@ async fn read(web: &Web, session: &str) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_nodes_leave_no_member_change_incomplete() {
     let dir = tempfile::tempdir().expect("a directory");
-    let agents = Agents::start_steered(|asked| Reply::speak(|voice| speak(voice, asked)), Arc::default()).await;
+    let agents = Agents::start_steered(|asked| Reply::speak(|stream| speak(stream, asked)), Arc::default()).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
     let mut fleet = Fleet::start(dir.path(), &flags, None).await;
     let blows = Faults {

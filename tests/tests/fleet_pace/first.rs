@@ -37,13 +37,13 @@ impl Direct {
         let request = request.body(Full::new(Bytes::from(body.to_string()))).expect("a request");
         // The last answer may be read to its end before the connection is ready again.
         self.0.ready().await.expect("the agent is there");
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         let mut response = self.0.send_request(request).await.expect("an answer");
         let mut first = None;
         while let Some(frame) = response.body_mut().frame().await {
             let frame = frame.expect("the whole of it");
             let is_text = frame.data_ref().is_some_and(|data| data.starts_with(b"event: delta"));
-            first = first.or(is_text.then(|| asked.elapsed()));
+            first = first.or(is_text.then(|| asked_at.elapsed()));
         }
         first.expect("it says something")
     }
@@ -53,13 +53,13 @@ impl Direct {
 async fn first_text(wire: &mut WebSocketClient, session: &str, id: &str) -> Duration {
     let mut ask = invoke(session, "lean", TEXT);
     ask["request_id"] = id.into();
-    let asked = Instant::now();
+    let asked_at = Instant::now();
     wire.say(ask).await.expect("it is said");
     let mut first = None;
     loop {
         let message = wire.next().await.expect("it goes on");
         match message["type"].as_str() {
-            Some("delta") if first.is_none() => first = Some(asked.elapsed()),
+            Some("delta") if first.is_none() => first = Some(asked_at.elapsed()),
             Some("done") => return first.expect("text before the end"),
             Some("error") => panic!("{message}"),
             Some(_) | None => {}

@@ -66,14 +66,14 @@ impl TwoNodes {
             &began,
         ];
         args.extend(rate.into_iter().flat_map(|rate| ["--rate", rate]));
-        let told = self.bench().figures(&args).await;
+        let figures = self.bench().figures(&args).await;
         let now = self.passed().await;
         let [pieces, frames, bytes] = [0, 1, 2].map(|n| now[n] - said[n]);
-        let deltas = told["counts"]["deltas"].as_f64().expect("a count");
-        assert_complete(&told);
+        let deltas = figures["counts"]["deltas"].as_f64().expect("a count");
+        assert_complete(&figures);
         assert!(pieces >= deltas * 0.5, "they came from the other node: {pieces} pieces of {deltas}");
-        let client = told["generator"]["cpu_s"].as_f64().expect("seconds");
-        Load { processor: self.spent().each(before, client, deltas), told, pieces, frames, bytes }
+        let client = figures["generator"]["cpu_s"].as_f64().expect("seconds");
+        Load { processor: self.spent().each(before, client, deltas), told: figures, pieces, frames, bytes }
     }
 
     async fn passed(&self) -> [f64; 3] {

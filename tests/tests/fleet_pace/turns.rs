@@ -25,24 +25,24 @@ async fn turns(level: &str, settings: &[&str]) {
         let args = ["--connections", &connections, "--duration", &duration, "--begin-at", &began];
         let before = pair.spent();
         let _: redis::Value = pair.redis.command(&["CONFIG", "RESETSTAT"]);
-        let told = pair.bench().figures(&[&["turns"], &args[..]].concat()).await;
+        let figures = pair.bench().figures(&[&["turns"], &args[..]].concat()).await;
         let after = pair.spent();
         let stats = pair.redis.command::<String>(&["INFO", "commandstats"]);
-        let rate = told["throughput"]["per_second"].as_f64().expect("a rate");
-        let all = told["counts"]["completed"].as_f64().expect("a count");
+        let rate = figures["throughput"]["per_second"].as_f64().expect("a rate");
+        let all = figures["counts"]["completed"].as_f64().expect("a count");
         let name = format!("{level}, round {round}: turns a second across nodes, {connections} connections");
         figure(&name, format!("{rate:.0}"));
-        let latency = &told["latency_us"]["first_delta"];
+        let latency = &figures["latency_us"]["first_delta"];
         figure(
             &format!("{level}, round {round}: their first text, p50 / p99 µs"),
             format!("{} / {}", latency["p50"], latency["p99"]),
         );
-        let client = told["generator"]["cpu_s"].as_f64().expect("seconds");
+        let client = figures["generator"]["cpu_s"].as_f64().expect("seconds");
         figure(&format!("{level}, round {round}: processor time of a turn, µs"), after.each(before, client, all));
         let (calls, micros) = calls(&stats);
         let each = format!("{:.2} of {:.1} µs", calls / all, micros / calls);
         figure(&format!("{level}, round {round}: functions of a turn"), each);
-        assert!(told["counts"]["completed"].as_u64() > Some(32), "{told}");
+        assert!(figures["counts"]["completed"].as_u64() > Some(32), "{figures}");
         let bells = pair.counted_out("turnway_bus_words_total").await;
         assert!(bells > all, "they were run at the other node: {bells} words to the edge for {all} turns");
     }

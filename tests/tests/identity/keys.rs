@@ -46,8 +46,8 @@ async fn key_grants_access_only_to_its_own_user() {
         "operator": true, "principal": {"user": "ann", "operator": true}, "client_meta": {"user_id": "ann"}});
     let mut wire = WebSocketClient::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
     let claims = json!({"type": "subscribe", "session_id": "s1", "user_id": "ann", "scopes": ["operator"]});
-    let told = wire.ask("q", claims).await.expect("an answer");
-    assert_eq!(told["code"], "not_found", "{told}");
+    let answer = wire.ask("q", claims).await.expect("an answer");
+    assert_eq!(answer["code"], "not_found", "{answer}");
     let claims = ["x-user", "x-forwarded-user", "x-tenant", "x-scopes", "x-role"].map(|name| (name, "ann"));
     let claims = [&claims[..], &[("x-scopes", "operator"), ("cookie", "user=ann")]].concat();
     let web = Web::new(node.http, None).key(&bob);
@@ -57,11 +57,11 @@ async fn key_grants_access_only_to_its_own_user() {
     // A key with `act_as` acts with the other user's rights; without a user name it is only the key itself.
     let shop = Key::make(&node, &["--scopes", "write,act_as"]).await;
     let mut wire = shop.hello(node.http, Some("ann")).await.expect("let in");
-    let told = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
-    assert_eq!(told["type"], "subscribed", "{told}");
+    let answer = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(answer["type"], "subscribed", "{answer}");
     let mut wire = shop.hello(node.http, None).await.expect("let in");
-    let told = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
-    assert_eq!(told["code"], "not_found", "{told}");
+    let answer = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(answer["code"], "not_found", "{answer}");
     // OpenAI's clients send their key in the same header.
     let models = Web::new(node.http, None).key(&ann).json("/v1/models").await;
     assert!(models["data"].as_array().is_some_and(|models| !models.is_empty()), "{models}");
@@ -199,8 +199,8 @@ async fn revoked_key_is_refused_on_all_nodes() {
         assert_eq!(Web::new(node.http, None).key(&lost).get("/v1/sessions").await.status, 401);
     }
     // The turn's owner and its permitted readers have not changed.
-    let told = other.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
-    assert_eq!(told["type"], "subscribed", "{told}");
+    let answer = other.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
+    assert_eq!(answer["type"], "subscribed", "{answer}");
     let run = other.ask("c", json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await;
     drop(run);
     let done = other.until(|message| message["type"] == "done").await.expect("an end");
@@ -250,12 +250,12 @@ async fn read_only_key_changes_nothing() {
             invoke(session, "echo", "hi"),
             json!({"type": "cancel_run", "session_id": session}),
         ] {
-            let told = reader.ask("q", request.clone()).await.expect("an answer");
-            assert_eq!(told["code"], "forbidden", "{request}: {told}");
+            let answer = reader.ask("q", request.clone()).await.expect("an answer");
+            assert_eq!(answer["code"], "forbidden", "{request}: {answer}");
         }
     }
-    let told = reader.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
-    assert_eq!(told["type"], "subscribed", "{told}");
+    let answer = reader.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
+    assert_eq!(answer["type"], "subscribed", "{answer}");
     let web = Web::new(node.http, None).key(&reads);
     assert_eq!(web.get("/v1/sessions/s1/messages").await.status, 200);
     assert_eq!(web.ask("POST", &format!("/v1/runs/{run}:cancel"), &[], "").await.status, 403);

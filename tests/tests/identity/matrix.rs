@@ -46,7 +46,7 @@ async fn foreign_credentials(node: &Node) -> Vec<ForeignCredential> {
 /// Covers: S-06, S-56, S-55, G-21, G7.
 #[tokio::test]
 async fn foreign_sessions_are_answered_as_not_found() {
-    let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
+    let agents = Agents::start(|_| Reply::speak(|stream| async move { stream.hung_up().await })).await;
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--agent", &agents.flag("held")]).await;
     let ann = Key::make(&node, &["--tenant", "acme", "--user", "ann"]).await;
@@ -64,8 +64,8 @@ async fn foreign_sessions_are_answered_as_not_found() {
     }
     assert!(rows >= 5 * 12 + 2 * 7 + 3 * 6, "{rows} rows");
     assert_eq!(facts().await["events"], before["events"], "nothing has touched ann's session");
-    let told = wire.ask("c", json!({"type": "cancel_run", "run_id": prize.run})).await;
-    drop(told);
+    let answer = wire.ask("c", json!({"type": "cancel_run", "run_id": prize.run})).await;
+    drop(answer);
     let done = ann.resume(node.http, None, vec![json!({"session_id": "anns", "after_seq": 0})]).await;
     let done = done.expect("let in").until(|message| message["type"] == "done").await.expect("an end");
     assert_eq!((&done["status"], &done["run_id"]), (&json!("cancelled"), &json!(prize.run)));

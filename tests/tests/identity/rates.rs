@@ -29,12 +29,12 @@ async fn flood(wire: &mut WebSocketClient, count: usize) -> (usize, Vec<u64>) {
     let mut waits = Vec::new();
     for _ in 0..count {
         let fits = |m: &serde_json::Value| m["request_id"].as_str().is_some_and(|id| id.starts_with('f'));
-        let told = wire.until(fits).await.expect("an answer to each");
-        match told["code"].as_str() {
+        let message = wire.until(fits).await.expect("an answer to each");
+        match message["code"].as_str() {
             None => good += 1,
             Some(code) => {
-                assert_eq!((code, &told["retryable"]), ("rate_limited", &json!(true)), "{told}");
-                waits.push(told["retry_after_ms"].as_u64().expect("a time"));
+                assert_eq!((code, &message["retryable"]), ("rate_limited", &json!(true)), "{message}");
+                waits.push(message["retry_after_ms"].as_u64().expect("a time"));
             }
         }
     }
@@ -61,11 +61,11 @@ async fn request_over_the_rate_gets_a_retry_time() {
         let mut again = interval(Duration::from_millis(60));
         loop {
             again.tick().await;
-            let told = wire.ask("again", invoke("s1", "echo", "hello")).await.expect("an answer");
-            if told["type"] == "turn_accepted" {
+            let answer = wire.ask("again", invoke("s1", "echo", "hello")).await.expect("an answer");
+            if answer["type"] == "turn_accepted" {
                 break;
             }
-            assert_eq!(told["code"], "rate_limited", "{told}");
+            assert_eq!(answer["code"], "rate_limited", "{answer}");
         }
     })
     .await
@@ -172,10 +172,10 @@ async fn flood_of_inputs_does_not_delay_cancel_or_resume() {
         // The flood of the previous round has used up the key's rate.
         let run = loop {
             let ask = invoke(&session, "counter", "count to 10000 every 20ms");
-            let told = wire.ask("turn", ask).await.expect("an answer");
-            match told["run_id"].as_str() {
+            let answer = wire.ask("turn", ask).await.expect("an answer");
+            match answer["run_id"].as_str() {
                 Some(run) => break run.to_owned(),
-                None => assert_eq!(told["code"], "rate_limited", "{told}"),
+                None => assert_eq!(answer["code"], "rate_limited", "{answer}"),
             }
         };
         wire.until(|m| m["type"] == "delta").await.expect("an answer has begun");
@@ -187,7 +187,7 @@ async fn flood_of_inputs_does_not_delay_cancel_or_resume() {
         let mut other =
             key.resume(node.http, None, vec![json!({"session_id": session, "after_seq": 0})]).await.expect("let in");
         other.until(|m| m["type"] == "subscribed").await.expect("it goes on");
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         wire.say(json!({"type": "cancel_run", "run_id": run, "request_id": "stop"})).await.expect("it is said");
         let ends = other.until(|m| m["type"] == "done" && m["run_id"] == *run);
         let Ok(done) = timeout(PATIENCE, ends).await else {
@@ -197,7 +197,7 @@ async fn flood_of_inputs_does_not_delay_cancel_or_resume() {
         };
         let done = done.expect("its end");
         assert_eq!(done["status"], "cancelled", "{done}");
-        times.push(asked.elapsed());
+        times.push(asked_at.elapsed());
     }
     let slowest = quantile(&mut times, 1.0);
     figure("cancel behind 300 inputs of the same connection until its end elsewhere, p50 / max", {

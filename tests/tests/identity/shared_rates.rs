@@ -74,14 +74,14 @@ impl Fleet {
 
     /// Returns each node's count of exchanges about shared rates with this outcome.
     async fn shared_counts(&self, outcome: &str) -> Vec<f64> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for node in &self.nodes {
             let (_, page) = http::get(node.admin, "/metrics").await.expect("metrics");
             let line = format!("turnway_rate_shared_total{{outcome=\"{outcome}\"}} ");
             let count = page.lines().find_map(|text| text.strip_prefix(&line)).expect("it is counted");
-            told.push(count.parse().expect("a count"));
+            lines.push(count.parse().expect("a count"));
         }
-        told
+        lines
     }
 
     /// Waits until all nodes report this readiness status.
@@ -113,8 +113,8 @@ async fn one_flood(wire: &mut WebSocketClient, begun: Instant) -> (usize, usize)
         asked += 5;
         for _ in 0..5 {
             let fits = |m: &Value| m["request_id"].as_str().is_some_and(|id| id.starts_with('f'));
-            let told = wire.until(fits).await.expect("an answer to each");
-            good += usize::from(told["code"] != "rate_limited");
+            let message = wire.until(fits).await.expect("an answer to each");
+            good += usize::from(message["code"] != "rate_limited");
         }
     }
     (good, asked)
@@ -159,11 +159,11 @@ async fn key_rate_is_shared_by_all_nodes() {
 
     let beside = async {
         tokio::time::timeout(FLOOD / 2, shown[1].until(|m| m["type"] == "done")).await.expect_err("it runs");
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         stopper[0].say(json!({"type": "cancel_run", "run_id": run})).await.expect("it is said");
         let done = shown[1].until(|m| m["type"] == "done").await.expect("its end");
         assert_eq!((&done["run_id"], &done["status"]), (&run, &json!("cancelled")), "{done}");
-        let took = asked.elapsed();
+        let took = asked_at.elapsed();
         // The rates of other keys are not reduced.
         for (n, wire) in others.iter_mut().enumerate() {
             for m in 0..10 {
@@ -245,8 +245,8 @@ async fn flood_of_inputs_does_not_limit_resumes_elsewhere() {
                 pace.tick().await;
             }
             let ask = json!({"type": "subscribe", "session_id": "s1", "after_seq": 0});
-            let told = quiet[0].ask(&format!("r{n}"), ask).await.expect("an answer");
-            assert_eq!(told["type"], "subscribed", "{n}: {told}");
+            let answer = quiet[0].ask(&format!("r{n}"), ask).await.expect("an answer");
+            assert_eq!(answer["type"], "subscribed", "{n}: {answer}");
         }
     };
     let (flooded, ()) = tokio::join!(flood(busy), resumes);

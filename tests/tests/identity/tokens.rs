@@ -79,8 +79,8 @@ async fn token_grants_access_only_to_its_own_user() {
     assert_eq!(web(&boss).json("/v1/sessions").await["sessions"][0]["session_id"], "anns");
     let reader = with(claims("auth0|ann"), "scope", "turnway:read");
     let (mut wire, _) = welcome(&node, &signers[0].token(&reader)).await.expect("let in");
-    let told = wire.ask("q", invoke("anns", "echo", "hi")).await.expect("an answer");
-    assert_eq!(told["code"], "forbidden", "{told}");
+    let answer = wire.ask("q", invoke("anns", "echo", "hi")).await.expect("an answer");
+    assert_eq!(answer["code"], "forbidden", "{answer}");
     // Another user's name is accepted only with `act_as`.
     let actor = with(claims("shop"), "scope", "turnway:write turnway:act_as");
     for (said, status) in [(&actor, 200), (&claims("bob"), 401)] {
@@ -147,8 +147,8 @@ async fn connection_closes_after_token_expiry_unless_refreshed() {
     let (mut kept, _) = welcome(&node, &token).await.expect("let in");
     let next = seconds(600);
     let fresh = signer.token(&with(claims("ann"), "exp", next));
-    let told = kept.ask("f", json!({"type": "refresh", "token": fresh})).await.expect("an answer");
-    assert_eq!((&told["type"], &told["expires_ts"]), (&json!("refreshed"), &json!(next * 1000)));
+    let answer = kept.ask("f", json!({"type": "refresh", "token": fresh})).await.expect("an answer");
+    assert_eq!((&answer["type"], &answer["expires_ts"]), (&json!("refreshed"), &json!(next * 1000)));
     kept.ask("s", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("subscribed");
     let events = [("accept", "text/event-stream")];
     let web = Web::new(node.http, None).bearer(&token);
@@ -334,13 +334,13 @@ async fn refreshes_are_rate_limited() {
     flags.extend(["--config".to_owned(), file.display().to_string()]);
     let node = start(&dir, &flags).await;
     let (mut wire, _) = welcome(&node, &signer.token(&claims("ann"))).await.expect("let in");
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for n in 0..7 {
         let refresh = json!({"type": "refresh", "token": signer.token(&claims("ann"))});
-        told.push(wire.ask(&format!("f{n}"), refresh).await.expect("an answer"));
+        lines.push(wire.ask(&format!("f{n}"), refresh).await.expect("an answer"));
     }
-    let good = told.iter().take_while(|told| told["type"] == "refreshed").count();
-    assert!((5..7).contains(&good), "{told:?}");
-    assert_eq!(told[good]["code"], "rate_limited", "{told:?}");
-    assert!(told[good]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{told:?}");
+    let good = lines.iter().take_while(|lines| lines["type"] == "refreshed").count();
+    assert!((5..7).contains(&good), "{lines:?}");
+    assert_eq!(lines[good]["code"], "rate_limited", "{lines:?}");
+    assert!(lines[good]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{lines:?}");
 }

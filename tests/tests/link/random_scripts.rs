@@ -86,10 +86,10 @@ fn link_machine_obeys_the_machine_laws() {
     let mut closes = 0;
     for seed in 0..400 {
         let script = random_script(&mut Rng::from_number(seed));
-        let told = laws(|now| Link::new(now, config()), &script, OUTPUTS_MAX, show);
-        let ends = told.iter().filter(|line| line.contains("Close(")).count();
-        let last = told.last().is_some_and(|line| line.contains("Close("));
-        assert!(ends <= 1 && (ends == 0 || last), "seed {seed}: nothing follows a close: {told:?}");
+        let lines = laws(|now| Link::new(now, config()), &script, OUTPUTS_MAX, show);
+        let ends = lines.iter().filter(|line| line.contains("Close(")).count();
+        let last = lines.last().is_some_and(|line| line.contains("Close("));
+        assert!(ends <= 1 && (ends == 0 || last), "seed {seed}: nothing follows a close: {lines:?}");
         closes += ends;
     }
     assert!((40..400).contains(&closes), "both kinds of life were seen: {closes}");

@@ -209,8 +209,8 @@ fn packets_routed_to_another_node_get_no_answer() {
         let mut line = line.expect("it connects").greet_with(hello).await.expect("welcome");
         line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
         let mut lane = line.accept_text_stream().await.expect("a stream");
-        let mut said = String::new();
-        take(&mut said, &lane.next().await.expect("text").expect("text"));
+        let mut text = String::new();
+        take(&mut text, &lane.next().await.expect("text").expect("text"));
         line
     });
     let mut line = scene.clients.block_on(opened).expect("it is open");

@@ -119,16 +119,16 @@ async fn pass(front: Arc<UdpSocket>, node: SocketAddr, lost: Arc<AtomicU64>) {
 async fn slow_lossy_network_completes_on_few_connections() {
     let dir = tempdir().expect("a directory");
     let agents = Agents::start(|asked| {
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             let mut pace = interval(PACE);
             for n in 0..PIECES {
                 pace.tick().await;
                 if n == PIECES / 2 {
                     interval_at(Instant::now() + REST, REST).tick().await;
                 }
-                voice.delta(&piece(&asked.session_id, n)).await?;
+                stream.delta(&piece(&asked.session_id, n)).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;

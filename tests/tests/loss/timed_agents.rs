@@ -44,15 +44,15 @@ pub(crate) async fn agents(count: usize, pace: Duration) -> (Agents, Journal) {
             let session = asked.session_id;
             assert_eq!(asked.attempt, 1, "{session}");
             let said = journal.open(&session, count);
-            Reply::speak(move |voice| async move {
+            Reply::speak(move |stream| async move {
                 let mut pace = interval(pace);
                 pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 for (n, at) in said.iter().enumerate() {
                     pace.tick().await;
                     at.store(journal.now(), Ordering::Relaxed);
-                    voice.delta(&piece(&session, n)).await?;
+                    stream.delta(&piece(&session, n)).await?;
                 }
-                voice.done().await
+                stream.done().await
             })
         }
     })

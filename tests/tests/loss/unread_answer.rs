@@ -61,13 +61,13 @@ fn usual() -> TransportConfig {
 
 /// Reads a stream to its end, and returns the age of each delta on arrival.
 async fn read(mut lane: TextStream, door: ClientConfig, session: String) -> Vec<Duration> {
-    let mut said = String::new();
+    let mut text = String::new();
     let mut ages = Vec::new();
     while let Some(message) = lane.next().await.expect("the connection stays") {
-        take(&mut said, &message);
-        ages.extend(door.journal.ages(&session, ages.len(), said.len()));
+        take(&mut text, &message);
+        ages.extend(door.journal.ages(&session, ages.len(), text.len()));
     }
-    assert!(said == whole(&session, door.deltas), "{session}: {} bytes", said.len());
+    assert!(text == whole(&session, door.deltas), "{session}: {} bytes", text.len());
     ages
 }
 

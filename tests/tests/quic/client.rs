@@ -26,12 +26,12 @@ async fn gated() -> (Agents, Arc<Semaphore>) {
         let gate = Arc::clone(&gate);
         move |_| {
             let gate = Arc::clone(&gate);
-            Reply::speak(move |voice| async move {
+            Reply::speak(move |stream| async move {
                 for n in 0..PIECES {
                     gate.acquire().await.expect("it stays").forget();
-                    voice.delta(&piece(n)).await?;
+                    stream.delta(&piece(n)).await?;
                 }
-                voice.done().await
+                stream.done().await
             })
         }
     })
@@ -156,8 +156,8 @@ async fn chat_command_works_over_quic() {
     let ca = dir.path().join("pair/cert.pem");
     let args = ["chat", "--json", "--url", &url];
     let trusting = [("SSL_CERT_FILE", ca.to_str().expect("UTF-8"))];
-    let told = run(dir.path(), &args, &trusting).await;
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let output = run(dir.path(), &args, &trusting).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
     let stranger = run(dir.path(), &args, &[]).await;
     assert!(stranger.code == Some(69) && stranger.err.contains("UnknownIssuer"), "{stranger:?}");
 }

@@ -110,8 +110,8 @@ async fn other_protocols_and_streams_are_refused() {
     assert!(second.is_err(), "a second stream of a client");
     // HTTP/3 needs unidirectional streams on the same port; a `turnway/1` client that writes on one is
     // disconnected.
-    let mut aside = line.connection.open_uni().await.expect("the transport lets it by");
-    aside.write_all(b"?").await.expect("written");
+    let mut side_stream = line.connection.open_uni().await.expect("the transport lets it by");
+    side_stream.write_all(b"?").await.expect("written");
     line.say(&json!({"type": "ping", "request_id": "p"})).await.expect("said");
     assert_eq!(end(line).await, (Value::Null, ConnectionEnd::Closed(4400)));
     // With WebTransport off, the transport allows no unidirectional streams of a client.
@@ -124,8 +124,8 @@ async fn other_protocols_and_streams_are_refused() {
         assert!(matches!(&refused, Err(ConnectionEnd::Broken(why)) if why.contains("known protocol")), "{refused:?}");
     }
     let line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
-    let aside = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_uni()).await;
-    assert!(aside.is_err(), "a stream beside the first");
+    let side_stream = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_uni()).await;
+    assert!(side_stream.is_err(), "a stream beside the first");
     assert_eq!(line.connection.max_datagram_size(), None);
     node.must_run();
 }

@@ -40,12 +40,12 @@ impl Front {
             let pace = Arc::clone(&pace);
             move |_| {
                 let pace = Arc::clone(&pace);
-                Reply::speak(move |voice| async move {
+                Reply::speak(move |stream| async move {
                     for n in 0..PIECES {
                         pace.acquire().await.expect("it stays").forget();
-                        voice.delta(&piece(n)).await?;
+                        stream.delta(&piece(n)).await?;
                     }
-                    voice.done().await
+                    stream.done().await
                 })
             }
         })
@@ -105,22 +105,22 @@ async fn nginx_keeps_a_client_on_its_node_after_a_port_change() {
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
     front.pace.add_permits(1);
     let mut lane = line.accept_text_stream().await.expect("a stream");
-    let mut said = String::new();
-    take(&mut said, &lane.next().await.expect("text").expect("text"));
+    let mut text = String::new();
+    take(&mut text, &lane.next().await.expect("text").expect("text"));
     let mut slowest = Duration::ZERO;
     for _ in 0..3 {
         line.endpoint.rebind(socket()).expect("another port");
         let moved = Instant::now();
-        let goal = said.len() + 1;
+        let goal = text.len() + 1;
         front.pace.add_permits(PIECES / 4);
-        while said.len() < goal {
-            take(&mut said, &lane.next().await.expect("text").expect("text"));
+        while text.len() < goal {
+            take(&mut text, &lane.next().await.expect("text").expect("text"));
         }
         slowest = slowest.max(moved.elapsed());
     }
     front.pace.add_permits(PIECES);
-    lane.rest(&mut said).await.expect("all of it");
-    assert!(said == whole(), "{} bytes", said.len());
+    lane.rest(&mut text).await.expect("all of it");
+    assert!(text == whole(), "{} bytes", text.len());
     line.until(|message| message["type"] == "done").await.expect("it is done");
     figure("QUIC behind nginx: another port / more of the answer after at most", format!("{slowest:?}"));
     assert!(slowest < WITHIN, "{slowest:?}");

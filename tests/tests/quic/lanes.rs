@@ -21,15 +21,15 @@ pub(crate) fn whole() -> String {
 
 async fn talkers() -> Agents {
     Agents::start(|asked| {
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             if asked.text == "long" {
                 for n in 0..PIECES {
-                    voice.delta(&piece(n)).await?;
+                    stream.delta(&piece(n)).await?;
                 }
             } else {
-                voice.delta(&asked.text).await?;
+                stream.delta(&asked.text).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await
@@ -89,9 +89,9 @@ async fn text_waits_until_the_client_grants_a_stream() {
     }
     line.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
     let mut lane = line.accept_text_stream().await.expect("it was waited for");
-    let mut said = String::new();
-    lane.rest(&mut said).await.expect("all of it");
-    assert!(said == whole(), "{} bytes", said.len());
+    let mut text = String::new();
+    lane.rest(&mut text).await.expect("all of it");
+    assert!(text == whole(), "{} bytes", text.len());
     line.until(|message| message["type"] == "done").await.expect("it is done");
 }
 
@@ -122,12 +122,12 @@ async fn answer_continues_after_a_client_address_change() {
     let gate = std::sync::Arc::new(tokio::sync::Mutex::new(gate));
     let agents = Agents::start(move |_| {
         let gate = std::sync::Arc::clone(&gate);
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             for n in 0..PIECES {
-                voice.delta(&piece(n)).await?;
+                stream.delta(&piece(n)).await?;
                 gate.lock().await.recv().await;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;
@@ -135,8 +135,8 @@ async fn answer_continues_after_a_client_address_change() {
     let mut line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
     let mut lane = line.accept_text_stream().await.expect("a stream");
-    let mut said = String::new();
-    take(&mut said, &lane.next().await.expect("text").expect("text"));
+    let mut text = String::new();
+    take(&mut text, &lane.next().await.expect("text").expect("text"));
     for moves in 0..3 {
         line.endpoint.rebind(turnway_tests::real::quic::socket()).expect("another port");
         let moved = std::time::Instant::now();
@@ -144,9 +144,9 @@ async fn answer_continues_after_a_client_address_change() {
             go.try_send(()).expect("room");
         }
         // The first piece after the move arrives as soon as the node has validated the client's new path.
-        let goal = said.len() + 1;
-        while said.len() < goal {
-            take(&mut said, &lane.next().await.expect("text").expect("text"));
+        let goal = text.len() + 1;
+        while text.len() < goal {
+            take(&mut text, &lane.next().await.expect("text").expect("text"));
         }
         let took = moved.elapsed();
         assert!(took < Duration::from_secs(2), "{took:?} after move {moves}");
@@ -154,7 +154,7 @@ async fn answer_continues_after_a_client_address_change() {
     for _ in 0..PIECES {
         _ = go.try_send(());
     }
-    lane.rest(&mut said).await.expect("all of it");
-    assert!(said == whole(), "{} bytes", said.len());
+    lane.rest(&mut text).await.expect("all of it");
+    assert!(text == whole(), "{} bytes", text.len());
     line.until(|message| message["type"] == "done").await.expect("it is done");
 }

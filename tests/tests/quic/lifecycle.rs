@@ -109,11 +109,11 @@ async fn draining_node_sends_go_away_and_finishes_turns() {
         let gate = Arc::clone(&gate);
         move |_| {
             let gate = Arc::clone(&gate);
-            Reply::speak(move |voice| async move {
-                voice.delta("first ").await?;
+            Reply::speak(move |stream| async move {
+                stream.delta("first ").await?;
                 gate.acquire().await.expect("it stays").forget();
-                voice.delta("last").await?;
-                voice.done().await
+                stream.delta("last").await?;
+                stream.done().await
             })
         }
     })
@@ -122,16 +122,16 @@ async fn draining_node_sends_go_away_and_finishes_turns() {
     let mut line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "hello")).await.expect("accepted");
     let mut lane = line.accept_text_stream().await.expect("a stream");
-    let mut said = String::new();
-    take(&mut said, &lane.next().await.expect("text").expect("text"));
+    let mut text = String::new();
+    take(&mut text, &lane.next().await.expect("text").expect("text"));
     node.signal("-TERM").await;
     line.until(|message| message["type"] == "go_away").await.expect("told");
     let late = QuicConnection::open(quic, &trust).await;
     assert!(matches!(&late, Err(ConnectionEnd::Broken(why)) if why.contains("refused")), "{late:?}");
     gate.add_permits(1);
-    lane.rest(&mut said).await.expect("all of it");
+    lane.rest(&mut text).await.expect("all of it");
     line.until(|message| message["type"] == "done").await.expect("turns end");
-    assert_eq!((said.as_str(), line.gone().await), ("first last", ConnectionEnd::Closed(4503)));
+    assert_eq!((text.as_str(), line.gone().await), ("first last", ConnectionEnd::Closed(4503)));
     assert_eq!(node.exit().await, Some(0));
 }
 

@@ -41,12 +41,12 @@ async fn talkers() -> (Agents, Arc<Semaphore>) {
         let over = Arc::clone(&over);
         move |asked| {
             let over = Arc::clone(&over);
-            Reply::speak(move |voice| async move {
+            Reply::speak(move |stream| async move {
                 let pieces: usize = asked.text.parse().expect("how many");
                 for n in 0..pieces {
-                    voice.delta(&piece(n)).await?;
+                    stream.delta(&piece(n)).await?;
                 }
-                voice.done().await?;
+                stream.done().await?;
                 over.add_permits(1);
                 Ok(())
             })
@@ -75,12 +75,12 @@ async fn all(over: &Semaphore) {
 
 /// Reads a stream piece by piece, one piece for each permit.
 async fn read(mut lane: TextStream, pace: Arc<Semaphore>) {
-    let mut said = String::new();
+    let mut text = String::new();
     while let Some(piece) = lane.next().await.expect("it stays") {
-        take(&mut said, &piece);
+        take(&mut text, &piece);
         pace.acquire().await.expect("it stays").forget();
     }
-    assert!(said == whole(FEW), "{} bytes", said.len());
+    assert!(text == whole(FEW), "{} bytes", text.len());
 }
 
 /// Covers: MP-A1, G8.
@@ -133,11 +133,11 @@ async fn client_that_reads_no_streams_is_disconnected() {
         .await
         .expect("welcome");
     let mut lane = again.accept_text_stream().await.expect("a stream");
-    let mut said = String::new();
-    lane.rest(&mut said).await.expect("all of it");
-    assert!(said == whole(MANY), "{} bytes", said.len());
+    let mut text = String::new();
+    lane.rest(&mut text).await.expect("all of it");
+    assert!(text == whole(MANY), "{} bytes", text.len());
     let done = again.until(|message| message["type"] == "done").await.expect("it is done");
-    assert_eq!((&done["status"], &done["text_bytes"]), (&json!("completed"), &json!(said.len())), "{done}");
+    assert_eq!((&done["status"], &done["text_bytes"]), (&json!("completed"), &json!(text.len())), "{done}");
     let pong = again.ask("p", json!({"type": "ping"})).await.expect("the new connection stays open");
     assert_eq!(pong["type"], "pong", "{pong}");
     let closes = "turnway_link_closes_total{code=\"4508\",transport=\"quic\"} ";

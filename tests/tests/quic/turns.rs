@@ -48,17 +48,17 @@ async fn client_without_text_streams_gets_all_on_one_stream() {
     let line = QuicConnection::open(quic, &trust).await.expect("it connects");
     let mut line = line.greet_with(hello).await.expect("welcome");
     line.ask("m1", invoke("s1", "echo", "all in one")).await.expect("accepted");
-    let mut said = String::new();
+    let mut text = String::new();
     let mut done = Value::Null;
     while done.is_null() {
         let message = line.next().await.expect("it goes on");
         match message["type"].as_str() {
-            Some("delta") => take(&mut said, &message),
+            Some("delta") => take(&mut text, &message),
             Some("done") => done = message,
             _ => {}
         }
     }
-    assert_eq!((said.as_str(), &done["text_bytes"]), ("all in one", &json!(10)));
+    assert_eq!((text.as_str(), &done["text_bytes"]), ("all in one", &json!(10)));
 }
 
 /// One session over two transports: each transport shows the messages of the other and resumes what the other

@@ -43,9 +43,9 @@ async fn retry_tokens_are_shared_and_stateless_resets_are_not() {
 /// Returns the last sequence number of the session's log at this node; `None` if the session does not exist.
 async fn log(node: &Node, trust: &Trust) -> Option<u64> {
     let mut wire = trust.hello(node.http, "ann").await.expect("welcome");
-    let told = wire.ask("s", json!({"type": "subscribe", "session_id": "s1"})).await.expect("answered");
-    assert!(told["type"] == "subscribed" || told["code"] == "not_found", "{told}");
-    told["seq"].as_u64()
+    let answer = wire.ask("s", json!({"type": "subscribe", "session_id": "s1"})).await.expect("answered");
+    assert!(answer["type"] == "subscribed" || answer["code"] == "not_found", "{answer}");
+    answer["seq"].as_u64()
 }
 
 /// Waits until a node has accepted at least this many inputs; metrics lag a little behind.

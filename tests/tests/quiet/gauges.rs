@@ -152,15 +152,15 @@ fn files(pid: u32) -> BTreeMap<String, usize> {
 }
 
 fn difference(before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     let all: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     for file in all {
         let [was, is] = [before, now].map(|files| files.get(file).copied().unwrap_or(0));
         if was != is {
-            let _ = write!(told, "{file} {is}, not {was}; ");
+            let _ = write!(text, "{file} {is}, not {was}; ");
         }
     }
-    told
+    text
 }
 
 /// Asserts that the node still shows every gauge that `LAWS` lists.

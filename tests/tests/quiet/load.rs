@@ -18,21 +18,21 @@ pub(crate) struct Scene {
 fn script(invocation: Invocation) -> Reply {
     match invocation.agent.as_str() {
         "refuses" => Reply::Status(500),
-        "breaks" => Reply::speak(|voice| async move {
-            voice.delta("as far as").await?;
-            voice.raw("event: delta\ndata: {").await
+        "breaks" => Reply::speak(|stream| async move {
+            stream.delta("as far as").await?;
+            stream.raw("event: delta\ndata: {").await
         }),
-        "errs" => Reply::speak(|voice| async move {
-            voice.event("error", &json!({"code": "quota", "message": "come back"})).await
+        "errs" => Reply::speak(|stream| async move {
+            stream.event("error", &json!({"code": "quota", "message": "come back"})).await
         }),
-        "holds" => Reply::speak(|voice| async move {
-            voice.delta("well").await?;
-            voice.hung_up().await
+        "holds" => Reply::speak(|stream| async move {
+            stream.delta("well").await?;
+            stream.hung_up().await
         }),
-        _ => Reply::speak(|voice| async move {
-            voice.delta("here").await?;
-            voice.delta(" you are").await?;
-            voice.done().await
+        _ => Reply::speak(|stream| async move {
+            stream.delta("here").await?;
+            stream.delta(" you are").await?;
+            stream.done().await
         }),
     }
 }

@@ -40,7 +40,7 @@ async fn ended_inputs_free_their_inbox_bytes() {
 async fn inbox_bytes_are_limited() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    let slow = Agents::start(|_| agent::Reply::speak(async |voice| voice.hung_up().await)).await;
+    let slow = Agents::start(|_| agent::Reply::speak(async |stream| stream.hung_up().await)).await;
     let agent = slow.flag("slow");
     let flags = [&FLAGS[..], &["--agent", &agent]].concat();
     let node = Node::start_on(&server.url(), dir.path(), &flags).await;
@@ -49,11 +49,11 @@ async fn inbox_bytes_are_limited() {
     let most = limits::INBOX_BYTES_MAX / long.len();
     assert!(most < limits::INBOX_INPUTS_MAX, "bytes are to end it, and not the count");
     for n in 0..most {
-        let told = wire.ask(&format!("m{n}"), invoke("s1", "slow", &long)).await.expect("an answer");
-        assert_eq!(told["type"], "turn_accepted", "{n}: {told}");
+        let answer = wire.ask(&format!("m{n}"), invoke("s1", "slow", &long)).await.expect("an answer");
+        assert_eq!(answer["type"], "turn_accepted", "{n}: {answer}");
     }
-    let told = wire.ask("more", invoke("s1", "slow", &long)).await.expect("an answer");
-    assert_eq!(told["code"], "too_many_pending", "{told}");
+    let answer = wire.ask("more", invoke("s1", "slow", &long)).await.expect("an answer");
+    assert_eq!(answer["code"], "too_many_pending", "{answer}");
 }
 
 /// A node that is gone leaves no lease behind.
@@ -63,8 +63,8 @@ async fn inbox_bytes_are_limited() {
 async fn lease_key_expires_with_the_lease() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    desk.era(holder(7, 1), true).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
+    store.era(holder(7, 1), true).await;
     let keys: Vec<String> = server.command(&["KEYS", "node:*"]);
     assert_eq!(keys.len(), 1);
     let left: i64 = server.command(&["PTTL", &keys[0]]);
@@ -120,8 +120,8 @@ async fn stale_subscriber_node_unsubscribes() {
         assert!(begun.elapsed() < PATIENCE, "it stays among the listeners");
         again.tick().await;
     }
-    let told = wire.ask("n", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
-    assert_eq!(told["type"], "subscribed", "who shows it still listens");
+    let answer = wire.ask("n", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(answer["type"], "subscribed", "who shows it still listens");
 }
 
 /// Covers: G8.
@@ -129,14 +129,14 @@ async fn stale_subscriber_node_unsubscribes() {
 async fn control_entries_are_limited() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    desk.era(holder(1, 1), true).await;
-    desk.accept("s", "m").await.expect("accepted");
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
+    store.era(holder(1, 1), true).await;
+    store.accept("s", "m").await.expect("accepted");
     let mut close = async |n: usize| {
         let id = ControlId::parse(&format!("c{n}")).expect("a name");
         let user = ann().user;
         let control = Arc::new(ControlEntry { id, user, request_id: None, what: ControlRequest::Close });
-        desk.ask(Op::Control { key: key("s"), principal: ann(), control, create: false }).await
+        store.ask(Op::Control { key: key("s"), principal: ann(), control, create: false }).await
     };
     for n in 0..limits::CONTROL_ENTRIES_MAX {
         assert!(matches!(close(n).await, Ok(Reply::Accepted(_))), "{n}");

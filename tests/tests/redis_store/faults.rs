@@ -33,10 +33,10 @@ impl Pair {
         let reads = Arc::clone(&clock);
         let reads: turnway::store::embedded::ClockFn = Arc::new(move || *reads.lock().expect("a clock"));
         let options = RedisStoreOptions { durability, clock: Some(reads), ..RedisStoreOptions::default() };
-        let desk = StoreClient::try_open(url, options).await.expect("a store");
+        let store = StoreClient::try_open(url, options).await.expect("a store");
         let script = Script::new(seed, true);
-        let shelf = ModelStore::new(false);
-        Self { desk, script, shelf, clock, now: START_TIME, repeated: 0 }
+        let model = ModelStore::new(false);
+        Self { desk: store, script, shelf: model, clock, now: START_TIME, repeated: 0 }
     }
 
     fn pass(&mut self, wait: Duration) {
@@ -150,26 +150,26 @@ async fn answered_requests_survive_server_crashes() {
 async fn wiped_data_starts_a_new_era() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    let first = desk.era(holder(1, 1), true).await;
-    assert_eq!(desk.era(holder(1, 1), false).await, first);
-    desk.accept("s", "m1").await.expect("accepted");
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
+    let first = store.era(holder(1, 1), true).await;
+    assert_eq!(store.era(holder(1, 1), false).await, first);
+    store.accept("s", "m1").await.expect("accepted");
 
     // The data is wiped while the connection stays open.
     let _: String = server.command(&["FLUSHALL"]);
-    assert_eq!(desk.renew(holder(1, 1), false).await, Ok(Reply::LeaseLost));
-    let second = desk.era(holder(1, 2), true).await;
+    assert_eq!(store.renew(holder(1, 1), false).await, Ok(Reply::LeaseLost));
+    let second = store.era(holder(1, 2), true).await;
     assert_ne!(second, first);
     // Registrations that were cached before the wipe are not used.
-    let accepted = desk.accept("s", "m1").await.expect("accepted");
+    let accepted = store.accept("s", "m1").await.expect("accepted");
     assert!(!accepted.duplicate);
 
     // The data is lost with the process, functions included.
     server.kill();
     server.restart();
-    desk.store.ready().await;
-    let (reply, _) = desk.ask_until(&crate::store_client::accept("s", "m1")).await;
+    store.store.ready().await;
+    let (reply, _) = store.ask_until(&crate::store_client::accept("s", "m1")).await;
     assert!(matches!(reply, Reply::Accepted(accepted) if !accepted.duplicate));
-    let third = desk.era(holder(1, 3), true).await;
+    let third = store.era(holder(1, 3), true).await;
     assert!(third != second && third != first);
 }

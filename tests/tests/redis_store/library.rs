@@ -56,9 +56,9 @@ async fn older_functions_are_replaced_and_newer_ones_stay() {
         if let Some(there) = there {
             let _: Value = server.command(&["FUNCTION", "LOAD", &source(there)]);
         }
-        let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
+        let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
         assert_eq!(version(&server), [then], "{there:?}");
-        desk.accept("s", &format!("m{then}-{there:?}")).await.expect("accepted");
+        store.accept("s", &format!("m{then}-{there:?}")).await.expect("accepted");
     }
 }
 
@@ -82,26 +82,26 @@ async fn another_major_version_coexists() {
     let server = Redis::start(dir.path(), &[]);
     let other = SOURCE.replace("turnway1", "turnway2");
     let _: Value = server.command(&["FUNCTION", "LOAD", &other]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    desk.accept("s", "m1").await.expect("accepted");
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
+    store.accept("s", "m1").await.expect("accepted");
     // The other major version reads the same data through its own functions.
     let look = ["own", "in", "ctl"].map(|name| format!("{name}:{{default/s}}"));
     let seen: Vec<String> = server.command(&["FCALL_RO", "turnway2_look", "3", &look[0], &look[1], &look[2], "0"]);
     assert_eq!(seen[3], "1", "{seen:?}");
     let _: Value = server.command(&["FUNCTION", "DELETE", "turnway2"]);
-    desk.accept("s", "m2").await.expect("accepted");
+    store.accept("s", "m2").await.expect("accepted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_functions_are_loaded_again() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    desk.accept("s", "m1").await.expect("accepted");
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
+    store.accept("s", "m1").await.expect("accepted");
     let _: Value = server.command(&["FUNCTION", "FLUSH"]);
     let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
-    assert!(matches!(desk.ask(read).await, Ok(Reply::Facts(_))));
-    let again = desk.accept("s", "m1").await.expect("accepted");
+    assert!(matches!(store.ask(read).await, Ok(Reply::Facts(_))));
+    let again = store.accept("s", "m1").await.expect("accepted");
     assert!(again.duplicate);
 }
 
@@ -110,7 +110,7 @@ async fn missing_functions_are_loaded_again() {
 async fn replacing_functions_causes_no_errors() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
     let done = Arc::new(AtomicBool::new(false));
     let mut replaced = 0;
     let seen = Arc::clone(&done);
@@ -128,7 +128,7 @@ async fn replacing_functions_causes_no_errors() {
         replaced
     });
     for n in 0..500 {
-        desk.accept(&format!("s{}", n / 20), &format!("m{n}")).await.expect("accepted");
+        store.accept(&format!("s{}", n / 20), &format!("m{n}")).await.expect("accepted");
     }
     done.store(true, Ordering::Relaxed);
     let replaced: u32 = deployer.join().expect("a deployer");

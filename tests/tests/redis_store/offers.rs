@@ -23,12 +23,12 @@ impl Inbox<'_> {
     }
 }
 
-async fn control(desk: &mut StoreClient, id: &str) -> (Op, Acceptance) {
+async fn control(store: &mut StoreClient, id: &str) -> (Op, Acceptance) {
     let id = ControlId::parse(id).expect("a name");
     let user = ann().user;
     let control = ControlEntry { id, user, request_id: None, what: ControlRequest::Close };
     let op = Op::Control { key: key("s"), principal: ann(), control: control.into(), create: false };
-    match desk.ask(op.clone()).await {
+    match store.ask(op.clone()).await {
         Ok(Reply::Accepted(accepted)) => (op, accepted),
         other => panic!("{other:?}"),
     }
@@ -39,14 +39,14 @@ async fn control(desk: &mut StoreClient, id: &str) -> (Op, Acceptance) {
 async fn stored_input_is_published_to_the_owner_node() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
     let me = holder(1, 1);
     let other = holder(0xfe, u128::MAX / 3);
-    desk.era(me, true).await;
-    assert_eq!(desk.accept("s", "m1").await.expect("accepted").offer_receivers, None, "there is nobody to ring");
-    let token = desk.claim("s", other, OwnershipSnapshot::default()).await.token;
+    store.era(me, true).await;
+    assert_eq!(store.accept("s", "m1").await.expect("accepted").offer_receivers, None, "there is nobody to ring");
+    let token = store.claim("s", other, OwnershipSnapshot::default()).await.token;
     let owner = OwnershipSnapshot { holder: Some(other), epoch: token.epoch };
-    let unheard = desk.accept("s", "m2").await.expect("accepted");
+    let unheard = store.accept("s", "m2").await.expect("accepted");
     assert_eq!((unheard.offer_receivers, unheard.owner), (Some(0), owner), "it listens to nothing");
 
     let mut connection = server.connection();
@@ -54,7 +54,7 @@ async fn stored_input_is_published_to_the_owner_node() {
     inbox.set_read_timeout(Some(turnway_tests::real::PATIENCE)).expect("a time");
     inbox.subscribe(inbox_channel(other.node)).expect("subscribed");
     let mut inbox = Inbox(inbox);
-    let heard = desk.accept("s", "m3").await.expect("accepted");
+    let heard = store.accept("s", "m3").await.expect("accepted");
     assert_eq!(heard.offer_receivers, Some(1));
     let Op::Accept { input, .. } = accept("s", "m3") else { unreachable!("an accept") };
     let place = heard.place;
@@ -63,20 +63,20 @@ async fn stored_input_is_published_to_the_owner_node() {
     assert_eq!(inbox.words(), PeerMessage::Offer { key: key("s"), owner, item });
 
     // A duplicate is not published: the node that resends the input notifies the owner itself.
-    let again = desk.accept("s", "m3").await.expect("accepted");
+    let again = store.accept("s", "m3").await.expect("accepted");
     assert_eq!((again.duplicate, again.offer_receivers), (true, None));
-    let (op, closed) = control(&mut desk, "c1").await;
+    let (op, closed) = control(&mut store, "c1").await;
     let Op::Control { control: said, .. } = op else { unreachable!("a control entry") };
     let item = OfferedEntry::Control { place: closed.place, prev: InboxPosition(0), control: said };
     assert_eq!((closed.offer_receivers, inbox.words()), (Some(1), PeerMessage::Offer { key: key("s"), owner, item }));
-    assert_eq!(control(&mut desk, "c1").await.1.offer_receivers, None);
+    assert_eq!(control(&mut store, "c1").await.1.offer_receivers, None);
 
     // The owner's own inputs are not published, nor are those of a node without a lease, which has no registered
     // name.
-    desk.claim("t", me, OwnershipSnapshot::default()).await;
-    assert_eq!(desk.accept("t", "m1").await.expect("accepted").offer_receivers, None);
-    desk.ask(Op::Retire { holder: me }).await.expect("done");
-    assert_eq!(desk.accept("s", "m4").await.expect("accepted").offer_receivers, None);
+    store.claim("t", me, OwnershipSnapshot::default()).await;
+    assert_eq!(store.accept("t", "m1").await.expect("accepted").offer_receivers, None);
+    store.ask(Op::Retire { holder: me }).await.expect("done");
+    assert_eq!(store.accept("s", "m4").await.expect("accepted").offer_receivers, None);
 
     // A release that does not know this feature sends fewer arguments, and reads no further fields of the answer.
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];

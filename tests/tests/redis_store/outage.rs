@@ -17,18 +17,18 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 const ASKED: usize = 50;
 
-async fn refused_at_once(desk: &mut StoreClient) {
+async fn refused_at_once(store: &mut StoreClient) {
     let began = Instant::now();
     for n in 0..ASKED {
-        let answer = desk.ask(accept("refused", &format!("m{n}"))).await;
+        let answer = store.ask(accept("refused", &format!("m{n}"))).await;
         assert_eq!(answer, Err(StoreError::Unavailable));
     }
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
-async fn back(desk: &StoreClient, what: &str) {
+async fn back(store: &StoreClient, what: &str) {
     let began = Instant::now();
-    timeout(PATIENCE, desk.store.ready()).await.expect("it is back");
+    timeout(PATIENCE, store.store.ready()).await.expect("it is back");
     figure(&format!("the store is back after {what}, ms"), began.elapsed().as_millis());
     assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
 }
@@ -38,21 +38,21 @@ async fn back(desk: &StoreClient, what: &str) {
 async fn hanging_server_is_left_and_reconnected() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    desk.era(holder(1, 1), true).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
+    store.era(holder(1, 1), true).await;
     server.signal("-STOP");
     let began = Instant::now();
-    (0..ASKED).for_each(|n| desk.store.submit(accept("s", &format!("m{n}"))));
+    (0..ASKED).for_each(|n| store.store.submit(accept("s", &format!("m{n}"))));
     for _ in 0..ASKED {
-        assert_eq!(desk.answer().await, Err(StoreError::Unknown));
+        assert_eq!(store.answer().await, Err(StoreError::Unknown));
     }
     assert!(began.elapsed() < ANSWERED_WITHIN, "{:?}", began.elapsed());
-    timeout(ANSWERED_WITHIN, desk.store.disconnected()).await.expect("it is left");
-    refused_at_once(&mut desk).await;
+    timeout(ANSWERED_WITHIN, store.store.disconnected()).await.expect("it is left");
+    refused_at_once(&mut store).await;
     server.signal("-CONT");
-    back(&desk, "a stop").await;
+    back(&store, "a stop").await;
     for n in 0..ASKED {
-        let (reply, _) = desk.ask_until(&accept("s", &format!("m{n}"))).await;
+        let (reply, _) = store.ask_until(&accept("s", &format!("m{n}"))).await;
         // Either the inbox was full by then, or the input is stored once.
         assert!(matches!(reply, Reply::Accepted(_) | Reply::Refused(_)), "{reply:?}");
     }
@@ -68,12 +68,12 @@ async fn loading_server_counts_as_unavailable() {
     let dir = tempdir().expect("a directory");
     let slow = ["--appendonly", "yes", "--appendfsync", "no", "--key-load-delay", "1000"];
     let mut server = Redis::start(dir.path(), &slow);
-    let mut desk = StoreClient::open(&server.url(), Durability::Os).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Os).await;
     for n in 0..size("REDIS_LOAD_SESSIONS", 300) {
-        desk.accept(&format!("s{n}"), "m").await.expect("accepted");
+        store.accept(&format!("s{n}"), "m").await.expect("accepted");
     }
     server.kill();
-    timeout(ANSWERED_WITHIN, desk.store.disconnected()).await.expect("it is left");
+    timeout(ANSWERED_WITHIN, store.store.disconnected()).await.expect("it is left");
     let (sender, loaded) = tokio::sync::oneshot::channel();
     let restarting = tokio::task::spawn_blocking(move || {
         server.restart();
@@ -84,13 +84,13 @@ async fn loading_server_counts_as_unavailable() {
     let mut loaded = std::pin::pin!(loaded);
     let mut asked = 0;
     while timeout(Duration::from_millis(50), loaded.as_mut()).await.is_err() {
-        refused_at_once(&mut desk).await;
+        refused_at_once(&mut store).await;
         asked += 1;
     }
     assert!(asked > 5, "it loaded too quickly to see anything: {asked}");
     let _server = restarting.await.expect("it is there again");
-    back(&desk, "loading").await;
-    let again = desk.accept("s0", "m").await.expect("accepted");
+    back(&store, "loading").await;
+    let again = store.accept("s0", "m").await.expect("accepted");
     assert!(again.duplicate);
 }
 
@@ -99,9 +99,9 @@ async fn loading_server_counts_as_unavailable() {
 async fn reconnect_attempts_back_off() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
     server.kill();
-    timeout(ANSWERED_WITHIN, desk.store.disconnected()).await.expect("it is left");
+    timeout(ANSWERED_WITHIN, store.store.disconnected()).await.expect("it is left");
     let listener = TcpListener::bind(("127.0.0.1", server.port)).await.expect("its port is free");
     let mut knocks = Vec::new();
     // Seven from each of the store's two connections.
@@ -109,7 +109,7 @@ async fn reconnect_attempts_back_off() {
         let (stream, _) = timeout(PATIENCE, listener.accept()).await.expect("in time").expect("a knock");
         drop(stream);
         knocks.push(Instant::now());
-        assert_eq!(desk.ask(accept("s", "m")).await, Err(StoreError::Unavailable));
+        assert_eq!(store.ask(accept("s", "m")).await, Err(StoreError::Unavailable));
     }
     let took = knocks[13] - knocks[0];
     figure("14 knocks of two lines took, ms", took.as_millis());
@@ -118,6 +118,6 @@ async fn reconnect_attempts_back_off() {
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     drop(listener);
     server.restart();
-    back(&desk, "an outage").await;
-    desk.accept("s", "m").await.expect("accepted");
+    back(&store, "an outage").await;
+    store.accept("s", "m").await.expect("accepted");
 }

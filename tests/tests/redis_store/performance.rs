@@ -89,22 +89,22 @@ async fn idle_call(url: &str, level: &str, count: usize) -> Duration {
 }
 
 /// Measures the latency of single operations, one after the other. Fails the test if a median is above its limit.
-async fn one_by_one(desk: &mut StoreClient, url: &str, level: &str, count: usize) {
+async fn one_by_one(store: &mut StoreClient, url: &str, level: &str, count: usize) {
     let idle = idle_call(url, level, count).await;
     let me = holder(1, 1);
-    desk.era(me, true).await;
-    let first = desk.accept("pace", "first").await.expect("accepted");
-    let claimed = desk.claim("pace", me, first.owner).await;
+    store.era(me, true).await;
+    let first = store.accept("pace", "first").await.expect("accepted");
+    let claimed = store.claim("pace", me, first.owner).await;
     let mut accepts = Vec::new();
     let mut appends = Vec::new();
     for n in 0..count as u64 {
         let op = append("pace", claimed.token, Seq(n), n);
         let began = Instant::now();
-        assert!(matches!(desk.ask(op).await, Ok(Reply::Appended { .. })));
+        assert!(matches!(store.ask(op).await, Ok(Reply::Appended { .. })));
         appends.push(began.elapsed());
         let op = accept("pace", "first");
         let began = Instant::now();
-        assert!(matches!(desk.ask(op).await, Ok(Reply::Accepted(_))));
+        assert!(matches!(store.ask(op).await, Ok(Reply::Accepted(_))));
         accepts.push(began.elapsed());
     }
     let append = tell(&format!("{level}: append of one fact"), appends);
@@ -112,11 +112,11 @@ async fn one_by_one(desk: &mut StoreClient, url: &str, level: &str, count: usize
     let mut fresh = Vec::new();
     for n in 0..count {
         let session = format!("s{n}");
-        desk.claim(&session, me, Default::default()).await;
-        desk.accept(&session, "m0").await.expect("accepted");
+        store.claim(&session, me, Default::default()).await;
+        store.accept(&session, "m0").await.expect("accepted");
         let op = accept(&session, "m1");
         let began = Instant::now();
-        assert!(matches!(desk.ask(op).await, Ok(Reply::Accepted(_))));
+        assert!(matches!(store.ask(op).await, Ok(Reply::Accepted(_))));
         fresh.push(began.elapsed());
     }
     let accept = tell(&format!("{level}: accept"), fresh);
@@ -126,36 +126,36 @@ async fn one_by_one(desk: &mut StoreClient, url: &str, level: &str, count: usize
 }
 
 /// Measures the throughput of many operations in flight. Every session is claimed; each gets an input, then facts.
-async fn abreast(desk: &mut StoreClient, server: &Redis, level: &str, count: usize) {
+async fn abreast(store: &mut StoreClient, server: &Redis, level: &str, count: usize) {
     let sessions: Vec<String> = (0..count).map(|n| format!("b{n}")).collect();
     let mut tokens = Vec::with_capacity(count);
     for session in &sessions {
-        let claimed = desk.claim(session, holder(1, 1), Default::default()).await;
-        desk.accept(session, "m0").await.expect("accepted");
+        let claimed = store.claim(session, holder(1, 1), Default::default()).await;
+        store.accept(session, "m0").await.expect("accepted");
         tokens.push(claimed.token);
     }
     let ops = sessions.iter().map(|session| accept(session, "m1")).collect();
     let is_accepted = |reply: &Reply| matches!(reply, Reply::Accepted(_));
-    measure(desk, server, level, "accepts", ops, is_accepted).await;
+    measure(store, server, level, "accepts", ops, is_accepted).await;
     let appends = sessions.iter().zip(&tokens);
     let ops = appends.map(|(session, token)| append(session, *token, Seq(0), 1)).collect();
     let is_appended = |reply: &Reply, end: u64| matches!(reply, Reply::Appended { tail, .. } if *tail == Seq(end));
-    measure(desk, server, level, "appends", ops, |reply| is_appended(reply, 1)).await;
+    measure(store, server, level, "appends", ops, |reply| is_appended(reply, 1)).await;
     let pairs = sessions.iter().zip(&tokens);
     let ops = pairs.flat_map(|(session, token)| [accept(session, "m2"), append(session, *token, Seq(1), 2)]);
     let ops = ops.collect();
     let either = |reply: &Reply| is_accepted(reply) || is_appended(reply, 2);
-    measure(desk, server, level, "accepts and appends", ops, either).await;
+    measure(store, server, level, "accepts and appends", ops, either).await;
     let read = |session: &String| Op::Read { key: key(session), after: Seq(0), limit: 10 };
     let ops = sessions.iter().map(read).collect();
     let has_both = |reply: &Reply| matches!(reply, Reply::Facts(page) if page.facts.len() == 2);
-    measure(desk, server, level, "reads", ops, has_both).await;
+    measure(store, server, level, "reads", ops, has_both).await;
 }
 
 /// Measures operations in flight together. Fails the test if an answer is not as expected, if Redis takes too long for
 /// a call, or if too few are done in a second.
 async fn measure(
-    desk: &mut StoreClient,
+    store: &mut StoreClient,
     server: &Redis,
     level: &str,
     what: &str,
@@ -165,7 +165,7 @@ async fn measure(
     let count = ops.len();
     let _: redis::Value = server.command(&["CONFIG", "RESETSTAT"]);
     let began = Instant::now();
-    let replies = pour(desk, ops).await;
+    let replies = pour(store, ops).await;
     let rate = count as f64 / began.elapsed().as_secs_f64();
     let own = own_time(server);
     let name = format!("{level}: {what} per second, {ABREAST} abreast (µs of Redis for a call)");
@@ -188,7 +188,7 @@ fn own_time(server: &Redis) -> f64 {
 }
 
 /// Performs operations, with at most [`ABREAST`] in flight, and returns the answers.
-async fn pour(desk: &mut StoreClient, ops: Vec<Op>) -> Vec<Reply> {
+async fn pour(store: &mut StoreClient, ops: Vec<Op>) -> Vec<Reply> {
     let mut replies = Vec::with_capacity(ops.len());
     let mut ops = ops.into_iter();
     let mut under_way = 0;
@@ -196,13 +196,13 @@ async fn pour(desk: &mut StoreClient, ops: Vec<Op>) -> Vec<Reply> {
         while under_way < ABREAST
             && let Some(op) = ops.next()
         {
-            desk.store.submit(op);
+            store.store.submit(op);
             under_way += 1;
         }
         if under_way == 0 {
             return replies;
         }
-        replies.push(desk.answer().await.expect("an answer"));
+        replies.push(store.answer().await.expect("an answer"));
         under_way -= 1;
     }
 }
@@ -220,9 +220,9 @@ async fn store_latency_and_throughput_are_measured() {
         let dir = tempdir().expect("a directory");
         let server = Redis::start(&dir.path().join("a"), args);
         let replica = (durability == Durability::FsyncReplica).then(|| replica_of(&server, &dir.path().join("b")));
-        let mut desk = StoreClient::open(&server.url(), durability).await;
-        one_by_one(&mut desk, &server.url(), level, few).await;
-        abreast(&mut desk, &server, level, many).await;
+        let mut store = StoreClient::open(&server.url(), durability).await;
+        one_by_one(&mut store, &server.url(), level, few).await;
+        abreast(&mut store, &server, level, many).await;
         drop(replica);
     }
 }

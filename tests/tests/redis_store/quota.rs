@@ -46,26 +46,26 @@ impl Owned {
     async fn start(quotas: Quotas) -> Self {
         let dir = tempdir().expect("a directory");
         let server = Redis::start(dir.path(), &[]);
-        let mut desk = open(&server, quotas).await;
+        let mut store = open(&server, quotas).await;
         let me = holder(1, 1);
-        desk.era(me, true).await;
-        let taken = desk.accept("s", "m1").await.expect("accepted");
-        let token = desk.claim("s", me, taken.owner).await.token;
-        Self { desk, server, taken, token, _dir: dir }
+        store.era(me, true).await;
+        let taken = store.accept("s", "m1").await.expect("accepted");
+        let token = store.claim("s", me, taken.owner).await.token;
+        Self { desk: store, server, taken, token, _dir: dir }
     }
 }
 
 /// Appends the fact of this number to session `s`.
-async fn write(desk: &mut StoreClient, token: FenceToken, n: u64) {
-    let reply = desk.ask(append("s", token, Seq(n), n)).await;
+async fn write(store: &mut StoreClient, token: FenceToken, n: u64) {
+    let reply = store.ask(append("s", token, Seq(n), n)).await;
     assert!(matches!(reply, Ok(Reply::Appended { .. })), "{n}: {reply:?}");
 }
 
 /// Stores a snapshot of session `s`.
-async fn keep(desk: &mut StoreClient, token: FenceToken, seq: u64, state: Vec<u8>) {
+async fn keep(store: &mut StoreClient, token: FenceToken, seq: u64, state: Vec<u8>) {
     let at = Cursor { seq: Seq(seq), epoch: token.epoch };
     let keep = SnapshotWrite { key: key("s"), token, at, state: state.into() };
-    assert_eq!(desk.ask(Op::WriteSnapshot(Box::new(keep))).await, Ok(Reply::Done));
+    assert_eq!(store.ask(Op::WriteSnapshot(Box::new(keep))).await, Ok(Reply::Done));
 }
 
 /// Builds an append of one fact that ends an input.
@@ -84,34 +84,34 @@ fn run(session: &str, message: &str) -> RunId {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stored_bytes_are_counted_until_the_record_is_deleted() {
-    let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
+    let Owned { desk: mut store, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
     assert!(waits > 100 && sums(&server)["t"] == waits, "{waits}");
-    desk.accept("s", "m1").await.expect("accepted");
+    store.accept("s", "m1").await.expect("accepted");
     assert_eq!(stored(&server), waits, "a repeated message is stored once");
     for n in 0..10 {
         for _ in 0..2 {
-            write(&mut desk, token, n).await;
+            write(&mut store, token, n).await;
         }
     }
     let full = stored(&server);
     let log: Vec<(String, BTreeMap<String, String>)> = server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
     let facts: Vec<u64> = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).collect();
     assert_eq!(full, waits + facts.iter().sum::<u64>());
-    keep(&mut desk, token, 8, vec![7; 100]).await;
+    keep(&mut store, token, 8, vec![7; 100]).await;
     for upto in [5, 5, 8] {
-        assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(upto) }).await, Ok(Reply::Done));
+        assert_eq!(store.ask(Op::Trim { key: key("s"), token, upto: Seq(upto) }).await, Ok(Reply::Done));
         let left: u64 = facts[usize::try_from(upto).expect("small")..].iter().sum();
         assert_eq!(stored(&server), waits + 120 + left, "{upto}");
     }
-    let ended = desk.ask(end("s", token, Seq(10), taken.place, run("s", "m1"))).await;
+    let ended = store.ask(end("s", token, Seq(10), taken.place, run("s", "m1"))).await;
     assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
     let Op::Accept { principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
     for _ in 0..2 {
         let key = key("s");
         let principal = principal.clone();
         let link = Default::default();
-        assert_eq!(desk.ask(Op::Delete { key, principal, link }).await, Ok(Reply::Done));
+        assert_eq!(store.ask(Op::Delete { key, principal, link }).await, Ok(Reply::Done));
         assert!(sums(&server).is_empty(), "{:?}", sums(&server));
     }
 }
@@ -121,13 +121,13 @@ async fn stored_bytes_are_counted_until_the_record_is_deleted() {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
-    let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
+    let Owned { desk: mut store, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     // The session had no owner when the input came.
     let mut written = 0;
     let mut last = sums(&server)["uann"];
     assert_eq!(last, stored(&server));
     for n in 0..100 {
-        write(&mut desk, token, n).await;
+        write(&mut store, token, n).await;
         let sums = sums(&server);
         let sum = sums.get("uann").copied().unwrap_or(0);
         assert_eq!(sums.get("t").copied().unwrap_or(0), sum, "the tenant has one user");
@@ -138,11 +138,11 @@ async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
     }
     let all = stored(&server);
     assert!(written <= all / UNCOUNTED_BYTES_MAX && written > 1, "{written} times for {all} bytes");
-    let ended = desk.ask(end("s", token, Seq(100), taken.place, run("s", "m1"))).await;
+    let ended = store.ask(end("s", token, Seq(100), taken.place, run("s", "m1"))).await;
     assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
     let whole = stored(&server);
     let released = Op::Release { key: key("s"), token, tail: Seq(101), drain: false };
-    assert_eq!(desk.ask(released).await, Ok(Reply::Released));
+    assert_eq!(store.ask(released).await, Ok(Reply::Released));
     assert_eq!((stored(&server), sums(&server)["uann"]), (whole, whole), "nothing is left uncounted");
     assert_eq!(sums(&server)["t"], whole);
 }
@@ -151,18 +151,18 @@ async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_quota_refuses_new_inputs_only() {
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(4_000) };
-    let Owned { mut desk, token, server: _server, _dir, .. } = Owned::start(quotas).await;
+    let Owned { desk: mut store, token, server: _server, _dir, .. } = Owned::start(quotas).await;
     for n in 0..40 {
-        write(&mut desk, token, n).await;
+        write(&mut store, token, n).await;
     }
     for session in ["s", "another"] {
-        let refused = desk.accept(session, "m2").await.expect_err("over the quota");
+        let refused = store.accept(session, "m2").await.expect_err("over the quota");
         assert_eq!(refused, Ok(Reply::Refused(StoreRefusal::Quota)), "{session}");
     }
-    assert!(desk.accept("s", "m1").await.expect("accepted").duplicate, "what is there already is found");
+    assert!(store.accept("s", "m1").await.expect("accepted").duplicate, "what is there already is found");
     let Op::Accept { key, mut principal, input, hash } = accept("bobs", "m1") else { unreachable!("an accept") };
     principal.user = turnway_core::id::UserId::parse("bob").expect("a name");
-    let bob = desk.ask(Op::Accept { key, principal, input, hash }).await;
+    let bob = store.ask(Op::Accept { key, principal, input, hash }).await;
     assert!(matches!(bob, Ok(Reply::Accepted(_))), "another user has its own: {bob:?}");
 }
 
@@ -173,9 +173,9 @@ async fn fractional_quota_is_relative_to_maxmemory() {
     let server = Redis::start(dir.path(), &[]);
     let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
     let quotas = Quotas { tenant: part(2), user: part(1) };
-    let fill = async |desk: &mut StoreClient, from: u64| {
+    let fill = async |store: &mut StoreClient, from: u64| {
         let mut n = from;
-        while desk.accept(&format!("s{n}"), "m").await.is_ok() && n < from + 400 {
+        while store.accept(&format!("s{n}"), "m").await.is_ok() && n < from + 400 {
             n += 1;
         }
         n - from
@@ -192,37 +192,37 @@ async fn fractional_quota_is_relative_to_maxmemory() {
 /// leaves fewer facts than it removes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimated_bytes_of_trimmed_facts_are_corrected_later() {
-    let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
+    let Owned { desk: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
     for n in 0..10_000 {
-        write(&mut desk, token, n).await;
+        write(&mut store, token, n).await;
     }
     let full = stored(&server) - waits;
-    keep(&mut desk, token, 10_000, vec![]).await;
+    keep(&mut store, token, 10_000, vec![]).await;
     let trim = |upto| Op::Trim { key: key("s"), token, upto: Seq(upto) };
     let facts = || stored(&server) - waits - 20;
-    assert_eq!(desk.ask(trim(4_500)).await, Ok(Reply::Done));
+    assert_eq!(store.ask(trim(4_500)).await, Ok(Reply::Done));
     assert!(facts().abs_diff(full * 55 / 100) < full / 50, "{} of {full}", facts());
     // The largest possible error of an estimate.
     let _: i64 = server.command(&["HSET", "own:{default/s}", "lb", "100000000"]);
     let before = stored(&server);
-    assert_eq!(desk.ask(trim(9_500)).await, Ok(Reply::Done));
+    assert_eq!(store.ask(trim(9_500)).await, Ok(Reply::Done));
     let log: Vec<(String, BTreeMap<String, String>)> = server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
     let left: u64 = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).sum();
     let held: u64 = server.command(&["HGET", "own:{default/s}", "lb"]);
     assert_eq!((log.len(), held), (500, left));
     assert!(stored(&server) < before, "what goes is no longer counted");
-    assert_eq!(desk.ask(trim(10_000)).await, Ok(Reply::Done));
+    assert_eq!(store.ask(trim(10_000)).await, Ok(Reply::Done));
     assert_eq!(server.command::<u64>(&["HGET", "own:{default/s}", "lb"]), 0);
 }
 
 /// Facts written by version 6 of the functions have no byte count; their sum is estimated once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_of_an_older_release_are_estimated_and_freed() {
-    let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
+    let Owned { desk: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     for n in 0..50 {
         let place = format!("{}-0", n + 1);
-        write(&mut desk, token, n).await;
+        write(&mut store, token, n).await;
         let lies: Vec<(String, BTreeMap<String, String>)> =
             server.command(&["XRANGE", "log:{default/s}", &place, &place]);
         let fields = &lies[0].1;
@@ -234,12 +234,12 @@ async fn facts_of_an_older_release_are_estimated_and_freed() {
     let _: Value = server.command(&["RENAME", "old:{default/s}", "log:{default/s}"]);
     let _: Value = server.command(&["HDEL", "own:{default/s}", "lb", "ub"]);
     let _: Value = server.command(&["DEL", BYTES]);
-    write(&mut desk, token, 50).await;
+    write(&mut store, token, 50).await;
     let estimated = stored(&server);
     assert!(estimated.abs_diff(exact) < 700, "{estimated} for {exact}");
-    keep(&mut desk, token, 51, vec![]).await;
-    assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(40) }).await, Ok(Reply::Done));
-    assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(51) }).await, Ok(Reply::Done));
+    keep(&mut store, token, 51, vec![]).await;
+    assert_eq!(store.ask(Op::Trim { key: key("s"), token, upto: Seq(40) }).await, Ok(Reply::Done));
+    assert_eq!(store.ask(Op::Trim { key: key("s"), token, upto: Seq(51) }).await, Ok(Reply::Done));
     assert_eq!(stored(&server), 20, "only the kept state is left");
 }
 
@@ -249,8 +249,8 @@ async fn calls_of_the_previous_release_are_served_and_counted() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(10) };
-    let mut desk = open(&server, quotas).await;
-    let refused = desk.accept("s", "m1").await.expect_err("over the quota");
+    let mut store = open(&server, quotas).await;
+    let refused = store.accept("s", "m1").await.expect_err("over the quota");
     assert_eq!(refused, Ok(Reply::Refused(StoreRefusal::Quota)));
     let time: Vec<String> = server.command(&["TIME"]);
     let now = format!("{}000", time[0]);

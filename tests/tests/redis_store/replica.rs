@@ -31,22 +31,22 @@ async fn answered_request_is_on_a_replica() {
     let dir = tempdir().expect("a directory");
     let primary = Redis::start(&dir.path().join("a"), &ALWAYS);
     let replica = replica_of(&primary, &dir.path().join("b"));
-    let mut desk = StoreClient::open(&primary.url(), Durability::FsyncReplica).await;
+    let mut store = StoreClient::open(&primary.url(), Durability::FsyncReplica).await;
     for n in 0..10 {
-        desk.accept("s", &format!("m{n}")).await.expect("accepted");
+        store.accept("s", &format!("m{n}")).await.expect("accepted");
     }
     let there: u64 = replica.command(&["XLEN", "in:{default/s}"]);
     assert_eq!(there, 10);
 
     replica.signal("-STOP");
-    assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
+    assert_eq!(store.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
     // A repeat of an unanswered request is not answered either.
-    assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
+    assert_eq!(store.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
     // A read promises no durability.
     let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
-    assert!(matches!(desk.ask(read).await, Ok(Reply::Facts(_))));
+    assert!(matches!(store.ask(read).await, Ok(Reply::Facts(_))));
     replica.signal("-CONT");
-    let (reply, _) = desk.ask_until(&accept("s", "m10")).await;
+    let (reply, _) = store.ask_until(&accept("s", "m10")).await;
     assert!(matches!(&reply, Reply::Accepted(accepted) if accepted.duplicate), "{reply:?}");
 }
 
@@ -57,36 +57,36 @@ async fn sentinel_failover_loses_no_answered_request() {
     let mut primary = Redis::start(&dir.path().join("a"), &ALWAYS);
     let _replica = replica_of(&primary, &dir.path().join("b"));
     let sentinel = Sentinel::watch(&dir.path().join("s"), &primary, "main");
-    let mut desk = StoreClient::open(&sentinel.url("main"), Durability::FsyncReplica).await;
+    let mut store = StoreClient::open(&sentinel.url("main"), Durability::FsyncReplica).await;
     let me = holder(1, 1);
-    let era = desk.era(me, true).await;
+    let era = store.era(me, true).await;
     let mut accepted = Vec::new();
     for n in 0..10 {
-        accepted.push(desk.accept("s", &format!("m{n}")).await.expect("accepted").place);
+        accepted.push(store.accept("s", &format!("m{n}")).await.expect("accepted").place);
     }
-    let claimed = desk.claim("s", me, OwnershipSnapshot::default()).await;
+    let claimed = store.claim("s", me, OwnershipSnapshot::default()).await;
 
     primary.kill();
     let began = Instant::now();
     // No replica is left, so no write may be answered; reads are.
-    let (reply, _) = desk.ask_until(&Op::ReadView { key: key("s") }).await;
+    let (reply, _) = store.ask_until(&Op::ReadView { key: key("s") }).await;
     let Reply::View(view) = reply else { panic!("{reply:?}") };
     figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
     assert_eq!(view.owner.epoch, claimed.token.epoch);
     let inbox =
         Op::Inbox { key: key("s"), token: claimed.token, after: Default::default(), control_after: Default::default() };
-    let (reply, _) = desk.ask_until(&inbox).await;
+    let (reply, _) = store.ask_until(&inbox).await;
     let Reply::Inbox(inputs) = reply else { panic!("{reply:?}") };
     let places: Vec<_> = inputs.inputs.iter().map(|(place, _)| *place).collect();
     assert_eq!(places, accepted);
-    assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
-    let (reply, _) = desk.ask_until(&Op::Lease { node: me.node, sent: Mono::default() }).await;
+    assert_eq!(store.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
+    let (reply, _) = store.ask_until(&Op::Lease { node: me.node, sent: Mono::default() }).await;
     assert!(matches!(reply, Reply::Leased { .. }));
-    assert_ne!(desk.era(holder(1, 2), true).await, era);
+    assert_ne!(store.era(holder(1, 2), true).await, era);
 
     // The old primary returns as a replica of the new one.
     primary.restart();
-    let (reply, _) = desk.ask_until(&accept("s", "m11")).await;
+    let (reply, _) = store.ask_until(&accept("s", "m11")).await;
     assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
     let _: Value = primary.command(&["PING"]);
 }

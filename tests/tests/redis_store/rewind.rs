@@ -21,9 +21,9 @@ async fn node(server: &Redis, n: u128) -> StoreClient {
         clock: Some(Arc::new(|| START_TIME)),
         ..RedisStoreOptions::default()
     };
-    let mut desk = StoreClient::try_open(&server.url(), options).await.expect("a store");
-    desk.era(holder(n, n), true).await;
-    desk
+    let mut store = StoreClient::try_open(&server.url(), options).await.expect("a store");
+    store.era(holder(n, n), true).await;
+    store
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -57,13 +57,13 @@ async fn missing_durability_is_refused_at_startup() {
 async fn full_server_refuses_inputs_and_lets_open_turns_end() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
+    let mut store = StoreClient::open(&server.url(), Durability::Mem).await;
     let me = crate::store_client::holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
+    store.era(me, true).await;
+    let taken = store.accept("s", "m1").await.expect("accepted");
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
-    assert_eq!(desk.ask(accept("s", "m2")).await, Ok(Reply::Refused(StoreRefusal::Full)));
-    let claimed = desk.claim("s", me, taken.owner).await;
+    assert_eq!(store.ask(accept("s", "m2")).await, Ok(Reply::Refused(StoreRefusal::Full)));
+    let claimed = store.claim("s", me, taken.owner).await;
     let Op::Accept { input, .. } = accept("s", "m1") else { unreachable!("an accept") };
     let append = turnway_core::store::Append {
         key: crate::store_client::key("s"),
@@ -75,10 +75,10 @@ async fn full_server_refuses_inputs_and_lets_open_turns_end() {
         closed: None,
         known_listeners: claimed.version,
     };
-    assert!(matches!(desk.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
-    desk.era(me, false).await;
+    assert!(matches!(store.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
+    store.era(me, false).await;
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    desk.accept("s", "m2").await.expect("accepted");
+    store.accept("s", "m2").await.expect("accepted");
 }
 
 /// Nothing is queued without a connection: the operation is answered at once and did not happen.
@@ -87,12 +87,12 @@ async fn operation_without_a_connection_fails_at_once() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
     let options = RedisStoreOptions { durability: Durability::Mem, ..RedisStoreOptions::default() };
-    let mut desk = StoreClient::try_open(&server.url(), options).await.expect("a store");
+    let mut store = StoreClient::try_open(&server.url(), options).await.expect("a store");
     server.kill();
-    desk.store.disconnected().await;
+    store.store.disconnected().await;
     let began = Instant::now();
     for n in 0..100 {
-        let answer = desk.ask(accept("s", &format!("m{n}"))).await;
+        let answer = store.ask(accept("s", &format!("m{n}"))).await;
         assert_eq!(answer, Err(StoreError::Unavailable));
     }
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
@@ -106,20 +106,20 @@ async fn operation_without_a_connection_fails_at_once() {
 async fn server_with_reduced_durability_accepts_no_writes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut desk = StoreClient::open(&server.url(), Durability::Fsync).await;
-    desk.accept("s", "m1").await.expect("accepted");
+    let mut store = StoreClient::open(&server.url(), Durability::Fsync).await;
+    store.accept("s", "m1").await.expect("accepted");
     let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let mut other = server.connection();
     let _: Value = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut other).expect("cut");
     // The next connection is usable at once, but only for reads.
     let read = Op::Lease { node: turnway_core::id::NodeId(1), sent: Mono::default() };
-    while desk.ask(read.clone()).await.is_err() {}
-    assert_eq!(desk.ask(accept("s", "m2")).await, Err(StoreError::Unavailable));
+    while store.ask(read.clone()).await.is_err() {}
+    assert_eq!(store.ask(accept("s", "m2")).await, Err(StoreError::Unavailable));
     let there: usize = server.command(&["XLEN", "in:{default/s}"]);
     assert_eq!(there, 1);
     let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "always"]);
-    timeout(PATIENCE, desk.store.ready()).await.expect("it is good again");
-    desk.accept("s", "m2").await.expect("accepted");
+    timeout(PATIENCE, store.store.ready()).await.expect("it is good again");
+    store.accept("s", "m2").await.expect("accepted");
 }
 
 /// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: self-made for this machine's own

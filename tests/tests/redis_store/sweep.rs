@@ -43,9 +43,9 @@ impl Scene {
         let clock: ClockFn = Arc::new(move || *now.lock().expect("a clock"));
         let options =
             RedisStoreOptions { durability: Durability::Mem, clock: Some(clock), ..RedisStoreOptions::default() };
-        let mut desk = StoreClient::try_open(&self.server.url(), options).await.expect("a store");
-        desk.era(holder(n, n), true).await;
-        desk
+        let mut store = StoreClient::try_open(&self.server.url(), options).await.expect("a store");
+        store.era(holder(n, n), true).await;
+        store
     }
 
     /// Creates this many sessions with an input accepted by a node that then dies, and deletes the indexes.
@@ -70,8 +70,8 @@ impl Scene {
     }
 }
 
-async fn found(desk: &mut StoreClient) -> Vec<(String, OwnershipSnapshot)> {
-    match desk.ask(Op::Sweep { limit: 64 }).await {
+async fn found(store: &mut StoreClient) -> Vec<(String, OwnershipSnapshot)> {
+    match store.ask(Op::Sweep { limit: 64 }).await {
         Ok(Reply::Unowned { sessions }) => {
             sessions.into_iter().map(|(key, seen)| (key.session.to_string(), seen)).collect()
         }
@@ -193,12 +193,12 @@ async fn failed_walk_is_repeated() {
 async fn late_accepted_input_is_found_until_claimed() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let mut desk = scene.node(1).await;
-    let claimed = desk.claim("s", holder(1, 1), OwnershipSnapshot::default()).await;
+    let mut store = scene.node(1).await;
+    let claimed = store.claim("s", holder(1, 1), OwnershipSnapshot::default()).await;
     let index = "nidx:{00000000000000000000000000000001}:00000000000000000000000000000001";
     let stamp: String = scene.server.command(&["ZSCORE", index, "default/s"]);
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: false };
-    assert_eq!(desk.ask(release).await, Ok(Reply::Released));
+    assert_eq!(store.ask(release).await, Ok(Reply::Released));
     // The accept was sent before the release, and its answer is lost.
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
     let now = START_TIME.store.0.to_string();
@@ -209,15 +209,15 @@ async fn late_accepted_input_is_found_until_claimed() {
     let answer: Vec<String> =
         scene.server.command(&[&["FCALL", "turnway1_accept", "3"], &keys[..], &args[..]].concat());
     assert_eq!(answer[0], "OK");
-    assert_eq!(found(&mut desk).await, []);
+    assert_eq!(found(&mut store).await, []);
     scene.pass(62);
-    desk.era(holder(1, 2), true).await;
+    store.era(holder(1, 2), true).await;
     for _ in 0..3 {
-        assert_eq!(names(&found(&mut desk).await), ["s"]);
+        assert_eq!(names(&found(&mut store).await), ["s"]);
     }
-    let again = desk.claim("s", holder(1, 2), OwnershipSnapshot { holder: None, epoch: claimed.token.epoch }).await;
+    let again = store.claim("s", holder(1, 2), OwnershipSnapshot { holder: None, epoch: claimed.token.epoch }).await;
     assert_eq!(again.inbox.inputs.len(), 1);
-    assert_eq!(found(&mut desk).await, []);
+    assert_eq!(found(&mut store).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -280,8 +280,8 @@ async fn sweep_indexes_are_emptied() {
 async fn index_line_without_a_session_is_not_listed() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let mut desk = scene.node(1).await;
-    desk.accept("s", "m").await.expect("accepted");
+    let mut store = scene.node(1).await;
+    store.accept("s", "m").await.expect("accepted");
     let now = START_TIME.store.0.to_string();
     for name in ["ghost", "s2"] {
         let _: Value =
@@ -289,7 +289,7 @@ async fn index_line_without_a_session_is_not_listed() {
     }
     // Announced twice at different times, created once.
     scene.pass(1);
-    desk.accept("s2", "m").await.expect("accepted");
+    store.accept("s2", "m").await.expect("accepted");
     let tenant = TenantId::default_tenant();
     let user = ann().user;
     let lists = [None, Some(user)].map(|user| Op::ListSessions {
@@ -302,10 +302,10 @@ async fn index_line_without_a_session_is_not_listed() {
     for (wait, lines) in [(0, 3), (121, 2)] {
         scene.pass(wait);
         for list in &lists {
-            let Ok(Reply::Sessions { sessions, more: false }) = desk.ask(list.clone()).await else { panic!() };
+            let Ok(Reply::Sessions { sessions, more: false }) = store.ask(list.clone()).await else { panic!() };
             let names: Vec<_> = sessions.iter().map(|one| one.birth.session.as_str()).collect();
             assert_eq!(names, ["s2", "s"]);
-            desk.ask(list.clone()).await.expect("again");
+            store.ask(list.clone()).await.expect("again");
         }
         assert_eq!((scene.count("ix:{default}"), scene.count("ix:{default}:YW5u")), (lines, lines));
     }

@@ -25,7 +25,7 @@ fn claim(session: &str, holder: Holder, expect: OwnershipSnapshot) -> Op {
     Op::Claim { key: key(session), holder, nonce, expect, floor }
 }
 
-async fn pour(desk: &mut StoreClient, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
+async fn pour(store: &mut StoreClient, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
     let mut ops = ops;
     let mut under_way = 0;
     let mut replies = Vec::new();
@@ -33,13 +33,13 @@ async fn pour(desk: &mut StoreClient, ops: impl Iterator<Item = Op>) -> Vec<Repl
         while under_way < ABREAST
             && let Some(op) = ops.next()
         {
-            desk.store.submit(op);
+            store.store.submit(op);
             under_way += 1;
         }
         if under_way == 0 {
             return replies;
         }
-        replies.push(desk.answer().await.expect("an answer"));
+        replies.push(store.answer().await.expect("an answer"));
         under_way -= 1;
     }
 }
@@ -79,19 +79,19 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
 
 /// Takes over as the gateway does: the next page is requested once a quarter of the last page's claims is answered.
 /// Returns the number of pages.
-async fn take_all(desk: &mut StoreClient, alive: Holder, count: usize) -> usize {
+async fn take_all(store: &mut StoreClient, alive: Holder, count: usize) -> usize {
     let mut taken = BTreeSet::new();
     let mut sweeps = 1;
     let mut missing = 0;
     let mut sweeping = true;
-    desk.store.submit(Op::Sweep { limit: SWEPT });
+    store.store.submit(Op::Sweep { limit: SWEPT });
     while taken.len() < count {
-        let reply = desk.answer().await.expect("an answer");
+        let reply = store.answer().await.expect("an answer");
         if let Reply::Unowned { sessions } = &reply {
             sweeping = false;
             missing = sessions.len().div_ceil(4);
             for (key, seen) in sessions {
-                desk.store.submit(claim(key.session.as_str(), alive, *seen));
+                store.store.submit(claim(key.session.as_str(), alive, *seen));
             }
             assert!(missing > 0 || taken.len() == count, "{} of {count} taken, and no more found", taken.len());
             continue;
@@ -102,13 +102,13 @@ async fn take_all(desk: &mut StoreClient, alive: Holder, count: usize) -> usize 
         missing = missing.saturating_sub(1);
         if missing == 0 && !sweeping {
             (sweeping, sweeps) = (true, sweeps + 1);
-            desk.store.submit(Op::Sweep { limit: SWEPT });
+            store.store.submit(Op::Sweep { limit: SWEPT });
         }
     }
     if sweeping {
-        desk.answer().await.expect("the last sweep's");
+        store.answer().await.expect("the last sweep's");
     }
-    assert_eq!(desk.ask(Op::Sweep { limit: SWEPT }).await, Ok(Reply::Unowned { sessions: Vec::new() }));
+    assert_eq!(store.ask(Op::Sweep { limit: SWEPT }).await, Ok(Reply::Unowned { sessions: Vec::new() }));
     sweeps
 }
 

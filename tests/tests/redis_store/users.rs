@@ -62,13 +62,13 @@ async fn node_user_may_run_every_store_operation() {
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
     let options =
         RedisStoreOptions { durability: Durability::Mem, deployer: Some(deployer()), ..RedisStoreOptions::default() };
-    let mut desk = StoreClient::try_open(&url, options).await.expect("a store");
+    let mut store = StoreClient::try_open(&url, options).await.expect("a store");
     let me = holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
-    let claimed = desk.claim("s", me, taken.owner).await;
-    desk.claim("t", holder(2, 2), OwnershipSnapshot::default()).await;
-    assert_eq!(desk.accept("t", "m1").await.expect("accepted").offer_receivers, Some(0), "it may ring others");
+    store.era(me, true).await;
+    let taken = store.accept("s", "m1").await.expect("accepted");
+    let claimed = store.claim("s", me, taken.owner).await;
+    store.claim("t", holder(2, 2), OwnershipSnapshot::default()).await;
+    assert_eq!(store.accept("t", "m1").await.expect("accepted").offer_receivers, Some(0), "it may ring others");
     let session = key("s");
     let token = claimed.token;
     let tail = Seq(0);
@@ -114,11 +114,11 @@ async fn node_user_may_run_every_store_operation() {
         Op::Retire { holder: me },
     ];
     for op in ops {
-        let answer = desk.ask(op.clone()).await;
+        let answer = store.ask(op.clone()).await;
         assert!(answer.is_ok(), "{op:?}: {answer:?}");
     }
     let owner = OwnershipSnapshot { holder: Some(holder(1, 2)), ..OwnershipSnapshot::default() };
-    assert!(matches!(desk.renew(holder(1, 2), false).await, Ok(Reply::LeaseLost)), "{owner:?}");
+    assert!(matches!(store.renew(holder(1, 2), false).await, Ok(Reply::LeaseLost)), "{owner:?}");
     check_plain_commands(&server);
 }
 

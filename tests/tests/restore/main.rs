@@ -18,16 +18,16 @@ use turnway_tests::real::{figure, http, size};
 const AGENTS: [&str; 3] = ["ada", "bob", "cyd"];
 
 /// Sends this many pieces, and then completes, fails, or stays silent until the request is closed.
-async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
-    let mut words = asked.text.split(' ');
+async fn speak(stream: AgentStream, invocation: Invocation) -> Result<(), HungUp> {
+    let mut words = invocation.text.split(' ');
     let how = words.next().expect("a word");
     for n in 0..words.next().and_then(|count| count.parse().ok()).expect("a number") {
-        voice.delta(&format!("{n}·")).await?;
+        stream.delta(&format!("{n}·")).await?;
     }
     match how {
-        "say" => voice.done().await,
-        "fail" => voice.event("error", &json!({"code": "broke", "message": "it broke"})).await,
-        _ => voice.hung_up().await,
+        "say" => stream.done().await,
+        "fail" => stream.event("error", &json!({"code": "broke", "message": "it broke"})).await,
+        _ => stream.hung_up().await,
     }
 }
 
@@ -61,11 +61,11 @@ impl Watcher {
     }
 
     /// Sends a request, and applies the messages before its answer to the view.
-    async fn ask(&mut self, mut wish: Value) -> Value {
+    async fn ask(&mut self, mut request: Value) -> Value {
         self.asked += 1;
         let id = format!("q{}", self.asked);
-        wish["request_id"] = id.as_str().into();
-        self.wire.say(wish).await.expect("it is said");
+        request["request_id"] = id.as_str().into();
+        self.wire.say(request).await.expect("it is said");
         loop {
             let message = self.wire.next().await.expect("an answer");
             self.view.take(&message);
@@ -80,10 +80,10 @@ impl Watcher {
 
     /// Starts a turn and waits until it is accepted; returns its run id.
     async fn turn(&mut self, agent: &str, text: &str, strategy: &str) -> String {
-        let mut wish = invoke("s1", agent, text);
-        wish["strategy"] = strategy.into();
-        wish["message"]["message_id"] = format!("m{}", self.view.turns()).into();
-        let accepted = self.ask(wish).await;
+        let mut request = invoke("s1", agent, text);
+        request["strategy"] = strategy.into();
+        request["message"]["message_id"] = format!("m{}", self.view.turns()).into();
+        let accepted = self.ask(request).await;
         assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
         let run = accepted["run_id"].as_str().expect("a turn").to_owned();
         self.until("the message", |view| view.knows(&run)).await;
@@ -176,8 +176,8 @@ impl Story {
     }
 
     async fn members(&mut self, kind: &str, agent: &str) {
-        let wish = json!({"type": kind, "session_id": "s1", "agent_id": agent});
-        let answer = self.client.ask(wish).await;
+        let request = json!({"type": kind, "session_id": "s1", "agent_id": agent});
+        let answer = self.client.ask(request).await;
         assert_eq!(answer["type"], "members", "{answer}");
         assert_eq!(answer["agents"], json!(self.client.view.members()), "{:?}", self.client.view);
     }
@@ -247,7 +247,7 @@ impl Story {
 async fn view_rebuilt_from_facts_and_text_equals_the_live_view() {
     let sessions = size("RESTORE_STORIES", 3);
     let steps = size("RESTORE_STEPS", 25);
-    let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;
+    let agents = Agents::start(|asked| Reply::speak(|stream| speak(stream, asked))).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry");
     let args: Vec<&str> = flags.iter().flat_map(|flag| ["--agent", flag]).collect();
     let mut compared = 0;

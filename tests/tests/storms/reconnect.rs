@@ -34,11 +34,11 @@ async fn mass_reconnect_does_not_delay_other_clients() {
     let since = Instant::now();
     // A tenth of the clients is in the middle of an answer, which is slow enough to last through the whole test.
     let args = ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", &rounds, "--open", "10"];
-    let told = bench.figures(&[&args[..], &["--tokens", "60", "--pace", "250ms"]].concat()).await;
+    let figures = bench.figures(&[&args[..], &["--tokens", "60", "--pace", "250ms"]].concat()).await;
     calm.send_replace(true);
     let took = others.await.expect("they are done");
 
-    let resumed: Vec<f64> = told["reconnect"]["all_resumed_ms"]
+    let resumed: Vec<f64> = figures["reconnect"]["all_resumed_ms"]
         .as_array()
         .expect("rounds")
         .iter()
@@ -55,14 +55,18 @@ async fn mass_reconnect_does_not_delay_other_clients() {
         .expect("some seconds");
     figure(&format!("{count} clients dropped at once, until the last has resumed, ms"), format!("{resumed:.0?}"));
     figure("gaps; sessions read again and the same", {
-        format!("{}; {}", told["reconnect"]["gaps"], told["reconnect"]["verified"])
+        format!("{}; {}", figures["reconnect"]["gaps"], figures["reconnect"]["verified"])
     });
     figure("turns of 50 others meanwhile", took.len());
     figure("their p50 and p99, and p99 of the worst 3 s", {
         format!("{:?} {:?} {worst:?}", quantile(&mut times(&took), 0.5), quantile(&mut times(&took), 0.99))
     });
-    assert_eq!((&told["reconnect"]["gaps"], &told["reconnect"]["verified"]), (&0.into(), &count.into()), "{told}");
-    assert_eq!(resumed.len(), ROUNDS, "{told}");
+    assert_eq!(
+        (&figures["reconnect"]["gaps"], &figures["reconnect"]["verified"]),
+        (&0.into(), &count.into()),
+        "{figures}"
+    );
+    assert_eq!(resumed.len(), ROUNDS, "{figures}");
     let most = resumed.iter().copied().fold(0.0, f64::max);
     assert!(Duration::from_secs_f64(most / 1e3) <= RESUMED_WITHIN, "{resumed:?}");
     assert!(worst <= BYSTANDERS_WITHIN, "{worst:?}");

@@ -172,14 +172,14 @@ async fn run(habit: Habit) -> Came {
     let seconds = amount("STALL_SECONDS", 6);
     let pieces = seconds * 8;
     let agents = Agents::start(move |_| {
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             let mut pace = interval(PIECE);
             let text = "x".repeat(PIECE_BYTES);
             for _ in 0..pieces {
                 pace.tick().await;
-                voice.delta(&text).await?;
+                stream.delta(&text).await?;
             }
-            voice.done().await
+            stream.done().await
         })
     })
     .await;

@@ -65,8 +65,8 @@ pub(crate) fn violations(tree: &Tree, table: &Table, krate: &str) -> Vec<String>
     found
 }
 
-/// Returns the top-level module of a path below `src`: `link` for `link/flow.rs` and `link.rs`. The crate's roots belong
-/// to none.
+/// Returns the top-level module of a path below `src`: `link` for `link/flow.rs` and `link.rs`. The crate's roots
+/// belong to none.
 fn top_module(path: &str) -> Option<String> {
     let name = path.split('/').next()?.trim_end_matches(".rs");
     let exempt = !path.ends_with(".rs") || matches!(path, "lib.rs" | "main.rs");

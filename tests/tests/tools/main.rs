@@ -124,12 +124,12 @@ async fn http_agent_gets_the_facts_of_its_actions() {
     let goes_on = Arc::clone(&enough);
     let script = move |_| {
         let goes_on = Arc::clone(&goes_on);
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             let action = json!({"action_id": "a1", "tool": "t", "args": {"x": 1}});
-            voice.event("action", &action).await?;
+            stream.event("action", &action).await?;
             goes_on.notified().await;
-            voice.delta("it is done").await?;
-            voice.done().await
+            stream.delta("it is done").await?;
+            stream.done().await
         })
     };
     let agents = Agents::start_with_events(script, news).await;

@@ -20,15 +20,15 @@ async fn http_agent_gets_subscribed_facts_of_other_agents() {
     let goes_on = Arc::clone(&enough);
     let script = move |invocation: turnway_tests::real::agent::Invocation| {
         let goes_on = Arc::clone(&goes_on);
-        Reply::speak(move |voice| async move {
+        Reply::speak(move |stream| async move {
             if invocation.agent == "asks" {
-                voice.event("action", &json!({"action_id": "a1", "tool": "t", "args": {}})).await?;
+                stream.event("action", &json!({"action_id": "a1", "tool": "t", "args": {}})).await?;
             } else {
-                voice.event("subscribe", &json!({"types": ["user.*"]})).await?;
-                voice.delta("I look on").await?;
+                stream.event("subscribe", &json!({"types": ["user.*"]})).await?;
+                stream.delta("I look on").await?;
                 goes_on.notified().await;
             }
-            voice.done().await
+            stream.done().await
         })
     };
     let agents = Agents::start_with_events(script, news).await;

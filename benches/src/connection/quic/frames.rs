@@ -41,11 +41,11 @@ impl FrameReader {
             if let Some(text) = split(&mut self.buffer)? {
                 return Poll::Ready(Ok(text));
             }
-            let mut room = [0; READ_BYTES];
-            match ready!(self.stream.poll_read(cx, &mut room)) {
+            let mut buffer = [0; READ_BYTES];
+            match ready!(self.stream.poll_read(cx, &mut buffer)) {
                 Ok(0) if self.buffer.is_empty() => return Poll::Ready(Err(ReadEnd::End)),
                 Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(ReadEnd::Broken)),
-                Ok(count) => self.buffer.extend_from_slice(&room[..count]),
+                Ok(count) => self.buffer.extend_from_slice(&buffer[..count]),
                 Err(ReadError::ConnectionLost(_)) => return Poll::Ready(Err(ReadEnd::Lost)),
                 Err(ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected) => {
                     return Poll::Ready(Err(ReadEnd::End));

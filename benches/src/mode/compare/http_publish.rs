@@ -30,7 +30,7 @@ pub struct PipelinedPublisher {
     refused: Rc<RefCell<Option<String>>>,
 }
 
-// === impl Pipeline ===
+// === impl PipelinedPublisher ===
 
 impl PipelinedPublisher {
     /// Connects.

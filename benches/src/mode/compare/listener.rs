@@ -79,15 +79,15 @@ impl Listener {
     /// Connects, and returns once the subscription is active. Messages that arrive meanwhile are counted.
     pub async fn open(
         at: SocketAddr,
-        mut ear: Box<dyn SubscriberProtocol>,
+        mut subscriber: Box<dyn SubscriberProtocol>,
         way: ConnectOptions,
         into: &mut dyn FnMut(TestMessage),
     ) -> Result<Self, ConnectionFailure> {
-        let door = ear.endpoint();
+        let door = subscriber.endpoint();
         let opening = async {
             let socket = open(at, &door.path, door.protocol, way).await?;
-            let first = ear.first_message();
-            let mut listener = Self { socket, protocol: ear };
+            let first = subscriber.first_message();
+            let mut listener = Self { socket, protocol: subscriber };
             let Some(first) = first else { return Ok(listener) };
             listener.socket.send(first).await?;
             while !listener.next(into).await? {}

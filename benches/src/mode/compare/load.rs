@@ -105,7 +105,7 @@ impl ListenerTasks {
 
 /// Publishes the messages `from..to` at a steady rate, to the channels in turn.
 pub async fn publish_paced(
-    mouth: &mut dyn ChannelPublisher,
+    publisher: &mut dyn ChannelPublisher,
     channels: usize,
     rate: u32,
     from: u32,
@@ -124,7 +124,7 @@ pub async fn publish_paced(
             lines.push(OutgoingMessage { channel: next as usize % channels, text: test_message_text(next) });
             next += 1;
         }
-        mouth.publish(&lines).await?;
+        publisher.publish(&lines).await?;
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ pub async fn publish_paced(
 /// Publishes to one channel as fast as possible with a limited number of messages in flight, for this time.
 /// Returns deliveries per second.
 pub async fn publish_flood(
-    mouth: &mut dyn ChannelPublisher,
+    publisher: &mut dyn ChannelPublisher,
     crowd: &mut ListenerTasks,
     listeners: u64,
     outstanding: u64,
@@ -157,7 +157,7 @@ pub async fn publish_flood(
                 text: test_message_text(u32::try_from(said + n).unwrap_or(u32::MAX)),
             })
             .collect();
-        match timeout(STUCK_TIMEOUT, mouth.publish(&lines)).await {
+        match timeout(STUCK_TIMEOUT, publisher.publish(&lines)).await {
             Ok(done) => done?,
             Err(_) => {
                 return Err(BenchError::Failed(format!("stuck after {} deliveries", tally.received_count())));

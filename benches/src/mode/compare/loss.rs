@@ -67,19 +67,20 @@ pub async fn measure_drop(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Size
     let channels = channels(1);
     let heard = ReceivedMessages::default();
     let at = fleet.nodes[0].address;
-    let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
+    let mut publisher = peer.publisher(&fleet.nodes[0], &channels).await?;
     let listening = async {
         let mut listener = Listener::open(at, peer.subscriber(&channels[0]), ConnectOptions::default(), &mut |mark| {
             heard.record(mark)
         })
         .await?;
         heard.receive_until(&mut listener, sizes.stream as usize / 4).await?;
-        let ear = listener.disconnect();
+        let subscriber = listener.disconnect();
         pause(sizes.gone).await;
-        let mut listener = Listener::open(at, ear, ConnectOptions::default(), &mut |mark| heard.record(mark)).await?;
+        let mut listener =
+            Listener::open(at, subscriber, ConnectOptions::default(), &mut |mark| heard.record(mark)).await?;
         heard.receive_until(&mut listener, sizes.stream as usize).await
     };
-    run_concurrently(&mut *mouth, sizes, listening).await?;
+    run_concurrently(&mut *publisher, sizes, listening).await?;
     heard.loss_figures(sizes.stream)
 }
 
@@ -91,7 +92,7 @@ pub async fn measure_kill(peer: &dyn ComparedSystem, mut fleet: Fleet, sizes: &S
     let Some(mut dying) = fleet.nodes.pop().filter(|_| !fleet.nodes.is_empty()) else {
         return Err(BenchError::Failed("a pair has two nodes".to_owned()));
     };
-    let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
+    let mut publisher = peer.publisher(&fleet.nodes[0], &channels).await?;
     let other: SocketAddr = fleet.nodes[0].address;
     let listening = async {
         let at = dying.address;
@@ -104,25 +105,25 @@ pub async fn measure_kill(peer: &dyn ComparedSystem, mut fleet: Fleet, sizes: &S
         let died = Instant::now();
         // Reads what had arrived before the connection broke.
         while listener.receive(&mut |mark| heard.record(mark)).await.is_ok() {}
-        let ear = listener.disconnect();
+        let subscriber = listener.disconnect();
         pause(FAILOVER_TIME.saturating_sub(died.elapsed())).await;
         let mut listener =
-            Listener::open(other, ear, ConnectOptions::default(), &mut |mark| heard.record(mark)).await?;
+            Listener::open(other, subscriber, ConnectOptions::default(), &mut |mark| heard.record(mark)).await?;
         heard.receive_until(&mut listener, sizes.stream as usize).await
     };
-    run_concurrently(&mut *mouth, sizes, listening).await?;
+    run_concurrently(&mut *publisher, sizes, listening).await?;
     heard.loss_figures(sizes.stream)
 }
 
 /// Runs the stream and the subscriber concurrently.
 async fn run_concurrently(
-    mouth: &mut dyn ChannelPublisher,
+    publisher: &mut dyn ChannelPublisher,
     sizes: &Sizes,
     listening: impl Future<Output = Result<(), ConnectionFailure>>,
 ) -> Result<(), BenchError> {
     let speaking = async {
         wait_for_setup(sizes.is_quick).await;
-        publish_paced(mouth, 1, RATE, 0, sizes.stream).await
+        publish_paced(publisher, 1, RATE, 0, sizes.stream).await
     };
     tokio::try_join!(speaking, listening)?;
     Ok(())

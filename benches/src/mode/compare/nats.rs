@@ -98,14 +98,15 @@ impl ComparedSystem for Nats {
             sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(ConnectionFailure::from)?;
             // A load ends before the server sends its first ping.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth = NatsPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
-            Ok(Box::new(mouth) as Box<dyn ChannelPublisher>)
+            let publisher =
+                NatsPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
+            Ok(Box::new(publisher) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
 }
 
-// === impl Subscriber ===
+// === impl NatsSubscriber ===
 
 impl SubscriberProtocol for NatsSubscriber {
     fn endpoint(&self) -> SubscriberEndpoint {
@@ -130,7 +131,7 @@ impl SubscriberProtocol for NatsSubscriber {
     }
 }
 
-// === impl Publisher ===
+// === impl NatsPublisher ===
 
 impl ChannelPublisher for NatsPublisher {
     fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
@@ -154,16 +155,19 @@ mod tests {
 
     #[test]
     fn a_subscription_is_ready_with_its_pong_and_hears_what_is_cut() {
-        let mut ear = Nats.subscriber("c");
+        let mut subscriber = Nats.subscriber("c");
         let mut heard = Vec::new();
-        let opening = ear.first_message().map(|message| message.into_data());
+        let opening = subscriber.first_message().map(|message| message.into_data());
         assert!(opening.is_some_and(|data| data.ends_with(b"SUB c 1\r\nPING\r\n")));
-        assert!(matches!(ear.handle_frame(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)), FrameEffect::Nothing));
-        assert!(matches!(ear.handle_frame(PONG, &mut |mark| heard.push(mark.n)), FrameEffect::Ready));
-        assert!(matches!(ear.handle_frame(PING, &mut |mark| heard.push(mark.n)), FrameEffect::Send(_)));
+        assert!(matches!(
+            subscriber.handle_frame(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)),
+            FrameEffect::Nothing
+        ));
+        assert!(matches!(subscriber.handle_frame(PONG, &mut |mark| heard.push(mark.n)), FrameEffect::Ready));
+        assert!(matches!(subscriber.handle_frame(PING, &mut |mark| heard.push(mark.n)), FrameEffect::Send(_)));
         let frame = format!("MSG c 1 128\r\n{}\r\n", test_message_text(5));
-        ear.handle_frame(&frame.as_bytes()[..20], &mut |mark| heard.push(mark.n));
-        ear.handle_frame(&frame.as_bytes()[20..], &mut |mark| heard.push(mark.n));
+        subscriber.handle_frame(&frame.as_bytes()[..20], &mut |mark| heard.push(mark.n));
+        subscriber.handle_frame(&frame.as_bytes()[20..], &mut |mark| heard.push(mark.n));
         assert_eq!(heard, [5]);
     }
 }

@@ -121,7 +121,7 @@ impl ComparedSystem for Nchan {
     }
 }
 
-// === impl Subscriber ===
+// === impl NchanSubscriber ===
 
 impl SubscriberProtocol for NchanSubscriber {
     fn endpoint(&self) -> SubscriberEndpoint {
@@ -145,7 +145,7 @@ impl SubscriberProtocol for NchanSubscriber {
     }
 }
 
-// === impl Publisher ===
+// === impl NchanPublisher ===
 
 impl ChannelPublisher for NchanPublisher {
     fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn who_comes_back_says_what_he_had_last() {
-        let mut ear = Nchan.subscriber("c");
-        assert_eq!(ear.endpoint().path, "/sub/c");
+        let mut subscriber = Nchan.subscriber("c");
+        assert_eq!(subscriber.endpoint().path, "/sub/c");
         let mut heard = Vec::new();
         let frame = format!("id: 1700000000:3\n\n{}", test_message_text(5));
-        ear.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
-        assert_eq!((heard, ear.endpoint().path.as_str()), (vec![5], "/sub/c?last=1700000000:3"));
+        subscriber.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+        assert_eq!((heard, subscriber.endpoint().path.as_str()), (vec![5], "/sub/c?last=1700000000:3"));
     }
 }

@@ -38,7 +38,7 @@ impl Cell {
     pub fn add_run(&mut self, measured: Result<Vec<f64>, BenchError>) {
         match measured {
             Ok(figures) => self.runs.push(figures),
-            Err(trouble) => self.errors.push(trouble.to_string()),
+            Err(error) => self.errors.push(error.to_string()),
         }
     }
 
@@ -65,8 +65,8 @@ impl Cell {
                 let _ = write!(text, " ({})", join(&|(_, least, most)| format_range(*least, *most)));
             }
         }
-        if let Some(trouble) = self.errors.last() {
-            let line: String = trouble.lines().next().unwrap_or_default().chars().take(160).collect();
+        if let Some(error) = self.errors.last() {
+            let line: String = error.lines().next().unwrap_or_default().chars().take(160).collect();
             let runs = self.errors.len();
             let _ = write!(text, "{}no figure in {runs}: {}", if text.is_empty() { "" } else { "; " }, line);
         }
@@ -83,7 +83,7 @@ pub fn row_name(row: Row) -> String {
 pub fn figures_text(measured: &Result<Vec<f64>, BenchError>) -> String {
     match measured {
         Ok(figures) => figures.iter().map(|figure| format_number(*figure)).collect::<Vec<_>>().join(" / "),
-        Err(trouble) => trouble.to_string(),
+        Err(error) => error.to_string(),
     }
 }
 

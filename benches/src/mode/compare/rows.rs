@@ -121,9 +121,9 @@ pub async fn listeners(
 ) -> Result<Vec<Listener>, BenchError> {
     let Some(node) = fleet.nodes.last() else { return Err(BenchError::Failed("no nodes".to_owned())) };
     let open = |n: usize| async move {
-        let ear = peer.subscriber(&channels[n % channels.len()]);
+        let subscriber = peer.subscriber(&channels[n % channels.len()]);
         // No message has been sent yet.
-        Listener::open(node.address, ear, ConnectOptions { n, ..way }, &mut |_| {}).await
+        Listener::open(node.address, subscriber, ConnectOptions { n, ..way }, &mut |_| {}).await
     };
     Ok(stream::iter(0..count).map(open).buffered(CONCURRENT_OPENS_MAX).try_collect().await?)
 }
@@ -148,13 +148,13 @@ async fn measure_idle(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -
 
 async fn measure_latency(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let channels = channels(CHANNELS);
-    let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
+    let mut publisher = peer.publisher(&fleet.nodes[0], &channels).await?;
     let listeners = listeners(peer, fleet, &channels, CHANNELS, ConnectOptions::default()).await?;
     wait_for_setup(sizes.is_quick).await;
     let crowd = ListenerTasks::begin(listeners, DeliveryCounter::new(true));
     let seconds = u32::try_from(sizes.load.as_millis()).unwrap_or(u32::MAX);
     let all = RATE * seconds / 1000;
-    publish_paced(&mut *mouth, CHANNELS, RATE, 0, all).await?;
+    publish_paced(&mut *publisher, CHANNELS, RATE, 0, all).await?;
     let heard = crowd.tally.wait_for(u64::from(all), Duration::from_secs(1)).await;
     if heard != u64::from(all) {
         return Err(BenchError::Failed(format!("{heard} of {all} arrived")));
@@ -170,9 +170,9 @@ async fn measure_max_rate(
     outstanding: u64,
 ) -> Result<Vec<f64>, BenchError> {
     let channels = channels(1);
-    let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
+    let mut publisher = peer.publisher(&fleet.nodes[0], &channels).await?;
     let listeners = listeners(peer, fleet, &channels, count, ConnectOptions::default()).await?;
     wait_for_setup(sizes.is_quick).await;
     let mut crowd = ListenerTasks::begin(listeners, DeliveryCounter::new(false));
-    Ok(vec![publish_flood(&mut *mouth, &mut crowd, count as u64, outstanding, sizes.load).await?])
+    Ok(vec![publish_flood(&mut *publisher, &mut crowd, count as u64, outstanding, sizes.load).await?])
 }

@@ -112,15 +112,15 @@ impl ComparedSystem for SocketIo {
             timeout(ANSWER_TIMEOUT, connected).await.map_err(|_| ConnectionFailure::TimedOut)??;
             // A ping is due every 25 s and may be answered 20 s late, which no load of one publisher reaches.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth =
+            let publisher =
                 SocketIoPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
-            Ok(Box::new(mouth) as Box<dyn ChannelPublisher>)
+            Ok(Box::new(publisher) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
 }
 
-// === impl Subscriber ===
+// === impl SocketIoSubscriber ===
 
 impl SocketIoSubscriber {
     /// Handles `40{"sid":…,"pid":…}`; with a pid the session can be recovered.
@@ -175,7 +175,7 @@ impl SubscriberProtocol for SocketIoSubscriber {
     }
 }
 
-// === impl Publisher ===
+// === impl SocketIoPublisher ===
 
 impl ChannelPublisher for SocketIoPublisher {
     fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
@@ -196,13 +196,13 @@ mod tests {
 
     #[test]
     fn who_was_known_comes_back_with_his_offset_and_joins_nothing() {
-        let mut ear = SocketIo.subscriber("c");
+        let mut subscriber = SocketIo.subscriber("c");
         let mut ignore = |_: TestMessage| {};
-        assert_eq!(ear.first_message(), Some(Message::text("40")));
-        assert!(matches!(ear.handle_frame(br#"40{"sid":"s","pid":"p"}"#, &mut ignore), FrameEffect::Send(_)));
-        assert!(matches!(ear.handle_frame(b"430[]", &mut ignore), FrameEffect::Ready));
-        ear.handle_frame(br#"42["m","x","o1"]"#, &mut ignore);
-        assert_eq!(ear.first_message(), Some(Message::text(r#"40{"offset":"o1","pid":"p"}"#)));
-        assert!(matches!(ear.handle_frame(br#"40{"sid":"t","pid":"p"}"#, &mut ignore), FrameEffect::Ready));
+        assert_eq!(subscriber.first_message(), Some(Message::text("40")));
+        assert!(matches!(subscriber.handle_frame(br#"40{"sid":"s","pid":"p"}"#, &mut ignore), FrameEffect::Send(_)));
+        assert!(matches!(subscriber.handle_frame(b"430[]", &mut ignore), FrameEffect::Ready));
+        subscriber.handle_frame(br#"42["m","x","o1"]"#, &mut ignore);
+        assert_eq!(subscriber.first_message(), Some(Message::text(r#"40{"offset":"o1","pid":"p"}"#)));
+        assert!(matches!(subscriber.handle_frame(br#"40{"sid":"t","pid":"p"}"#, &mut ignore), FrameEffect::Ready));
     }
 }

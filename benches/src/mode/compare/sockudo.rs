@@ -127,7 +127,7 @@ impl ComparedSystem for Sockudo {
     }
 }
 
-// === impl Subscriber ===
+// === impl SockudoSubscriber ===
 
 impl SockudoSubscriber {
     fn say(event: &str, data: &serde_json::Value) -> FrameEffect {
@@ -184,7 +184,7 @@ impl SubscriberProtocol for SockudoSubscriber {
     }
 }
 
-// === impl Publisher ===
+// === impl SockudoPublisher ===
 
 impl SockudoPublisher {
     /// Builds a request; path, time and a digest of the body are signed.
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn who_comes_back_subscribes_and_says_where_he_was() {
-        let mut ear = Sockudo.subscriber("c");
+        let mut subscriber = Sockudo.subscriber("c");
         let mut heard = Vec::new();
-        let mut hear = |frame: &str| ear.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+        let mut hear = |frame: &str| subscriber.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
         assert!(matches!(hear(r#"{"event":"sockudo:connection_established"}"#), FrameEffect::Send(_)));
         let subscribed = r#"{"event":"sockudo_internal:subscription_succeeded","channel":"c"}"#;
         assert!(matches!(hear(subscribed), FrameEffect::Ready));

@@ -29,7 +29,7 @@ const BACKLOG_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 pub async fn stalled(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let channels = channels(1);
     let node = &fleet.nodes[0];
-    let mut mouth = peer.publisher(node, &channels).await?;
+    let mut publisher = peer.publisher(node, &channels).await?;
     let way = ConnectOptions { will_stall: true, read_bytes: 16 * 1024, ..ConnectOptions::default() };
     let crowd = listeners(peer, fleet, &channels, sizes.stalled, way).await?;
     wait_for_setup(sizes.is_quick).await;
@@ -44,7 +44,7 @@ pub async fn stalled(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) ->
         }
     };
     let said = tokio::select! {
-        said = timeout(sizes.stalled_for * 2 + IDLE_TIMEOUT, publish_paced(&mut *mouth, 1, RATE, 0, all)) => said,
+        said = timeout(sizes.stalled_for * 2 + IDLE_TIMEOUT, publish_paced(&mut *publisher, 1, RATE, 0, all)) => said,
         () = watching => return Err(BenchError::Failed("nobody watches".to_owned())),
     };
     match said {
@@ -61,10 +61,10 @@ pub async fn stalled(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) ->
 
 /// Reads on at all subscribers; those that were disconnected reconnect with their state. Returns how many were
 /// disconnected, and how many messages all of them lack together.
-async fn read_backlog(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f64, f64), BenchError> {
+async fn read_backlog(listeners: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f64, f64), BenchError> {
     let tally = DeliveryCounter::new(false);
     let mut tasks = JoinSet::new();
-    for listener in crowd {
+    for listener in listeners {
         tasks.spawn_local(read_backlog_of_one(listener, at, all, Rc::clone(&tally)));
     }
     let mut closed = 0.0;

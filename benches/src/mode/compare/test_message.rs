@@ -47,7 +47,7 @@ impl TestMessage {
     }
 }
 
-// === impl Scanner ===
+// === impl TestMessageScanner ===
 
 impl TestMessageScanner {
     /// Calls `hear` for each message whose head ends in this piece.

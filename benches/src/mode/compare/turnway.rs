@@ -141,21 +141,21 @@ impl ComparedSystem for Turnway {
 
 impl Subscriber {
     /// Remembers the position for a later resume.
-    fn remember_position(&mut self, heard: &ServerMessage<'_>) {
-        if let Some(seq) = heard.seq.filter(|_| heard.kind != "subscribed") {
-            self.last = Some((seq, heard.epoch.unwrap_or(self.last.map_or(0, |(_, epoch)| epoch))));
+    fn remember_position(&mut self, message: &ServerMessage<'_>) {
+        if let Some(seq) = message.seq.filter(|_| message.kind != "subscribed") {
+            self.last = Some((seq, message.epoch.unwrap_or(self.last.map_or(0, |(_, epoch)| epoch))));
         }
-        if heard.is_text()
-            && let Some(run) = heard.run_id.as_deref()
+        if message.is_text()
+            && let Some(run) = message.run_id.as_deref()
         {
-            let attempt = heard.attempt.unwrap_or(1);
-            let text = heard.text.as_deref().unwrap_or_default();
-            let end = heard.offset.unwrap_or(0) + text.len() as u64;
+            let attempt = message.attempt.unwrap_or(1);
+            let text = message.text.as_deref().unwrap_or_default();
+            let end = message.offset.unwrap_or(0) + text.len() as u64;
             match &mut self.answer {
                 Some((known, of, until)) if known == run => (*of, *until) = (attempt, end),
                 Some(_) | None => self.answer = Some((run.to_owned(), attempt, end)),
             }
-        } else if heard.kind == "done" {
+        } else if message.kind == "done" {
             self.answer = None;
         }
     }
@@ -254,10 +254,10 @@ mod tests {
 
     #[test]
     fn who_comes_back_says_how_far_he_was() {
-        let mut ear = Turnway::default().subscriber("s");
+        let mut subscriber = Turnway::default().subscriber("s");
         let mut heard = Vec::new();
         let mut hear = |frame: String| {
-            ear.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+            subscriber.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
         };
         hear(r#"{"type":"run_started","seq":3,"epoch":2,"run_id":"s.r"}"#.to_owned());
         let text = test_message_text(4);
@@ -266,7 +266,7 @@ mod tests {
         };
         hear(delta(0, &text[..10]));
         hear(delta(10, &text[10..]));
-        let opening = ear.first_message().map(|message| message.into_text().expect("text").to_string());
+        let opening = subscriber.first_message().map(|message| message.into_text().expect("text").to_string());
         let opening: serde_json::Value = serde_json::from_str(&opening.expect("a hello")).expect("JSON");
         let cursor = &opening["resume"][0];
         assert_eq!((&cursor["after_seq"], &cursor["after_epoch"]), (&3.into(), &2.into()));

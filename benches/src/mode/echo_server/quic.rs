@@ -77,10 +77,10 @@ fn transport(beat: Option<Duration>) -> Result<TransportConfig, Box<dyn Error>> 
 async fn echo(connecting: Connecting) -> Result<(), Box<dyn Error>> {
     let connection = connecting.await?;
     let (mut to, mut from) = connection.accept_bi().await?;
-    let mut room = vec![0; READ_BYTES];
+    let mut buffer = vec![0; READ_BYTES];
     loop {
-        match from.read(&mut room).await {
-            Ok(Some(count)) => to.write_all(&room[..count]).await?,
+        match from.read(&mut buffer).await {
+            Ok(Some(count)) => to.write_all(&buffer[..count]).await?,
             Ok(None) => {
                 to.finish()?;
                 connection.closed().await;

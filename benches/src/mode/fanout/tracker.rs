@@ -61,46 +61,46 @@ impl FanoutTracker {
     pub(super) fn record_text(
         &mut self,
         run: &Run,
-        seat: &mut ListenerProgress,
+        progress: &mut ListenerProgress,
         key: RunKey,
-        heard: &ServerMessage<'_>,
+        message: &ServerMessage<'_>,
         now: Instant,
     ) {
-        seat.turn_to(key);
-        if seat.answer.append(heard).is_err() {
+        progress.turn_to(key);
+        if progress.answer.append(message).is_err() {
             run.count(Count::Gaps, 1);
         }
-        let bytes = heard.text.as_deref().map_or(0, str::len) as u64;
+        let bytes = message.text.as_deref().map_or(0, str::len) as u64;
         (self.deltas, self.bytes) = (self.deltas + 1, self.bytes + bytes);
         run.count(Count::Deltas, 1);
         run.count(Count::TextBytes, bytes);
         let turn = self.turns.entry(key).or_default();
-        turn.record_progress(run, seat, self.listeners, now);
+        turn.record_progress(run, progress, self.listeners, now);
     }
 
     /// Records that a listener received the end of a turn. Returns whether it was the last one to do so.
     pub(super) fn record_end(
         &mut self,
         run: &Run,
-        seat: &mut ListenerProgress,
+        progress: &mut ListenerProgress,
         key: RunKey,
-        heard: &ServerMessage<'_>,
+        message: &ServerMessage<'_>,
     ) -> bool {
-        seat.turn_to(key);
+        progress.turn_to(key);
         let is_whole =
-            heard.status.as_deref() != Some("completed") || heard.text_bytes.unwrap_or(0) == seat.answer.bytes;
+            message.status.as_deref() != Some("completed") || message.text_bytes.unwrap_or(0) == progress.answer.bytes;
         run.count(Count::Gaps, u64::from(!is_whole));
-        *seat = ListenerProgress::new(seat.number);
-        self.turns.entry(key).or_default().ended.insert(seat.number);
+        *progress = ListenerProgress::new(progress.number);
+        self.turns.entry(key).or_default().ended.insert(progress.number);
         self.end_turns()
     }
 
     /// Removes a listener, so that nothing waits for it. Returns whether it was the last one that a turn waited for.
-    pub(super) fn remove_listener(&mut self, run: &Run, seat: &ListenerProgress) -> bool {
+    pub(super) fn remove_listener(&mut self, run: &Run, progress: &ListenerProgress) -> bool {
         self.listeners = self.listeners.saturating_sub(1);
         for (key, turn) in &mut self.turns {
-            let has_ended = turn.ended.remove(&seat.number);
-            let passed = if seat.turn == Some(*key) { seat.next } else { 0 };
+            let has_ended = turn.ended.remove(&progress.number);
+            let passed = if progress.turn == Some(*key) { progress.next } else { 0 };
             turn.forget_listener(if has_ended { usize::MAX } else { passed });
         }
         if self.listeners == 0 {
@@ -148,14 +148,14 @@ impl TrackedTurn {
 
     /// Records that a listener reached its current offset, and measures it against the listeners that were
     /// there before.
-    fn record_progress(&mut self, run: &Run, seat: &mut ListenerProgress, listeners: usize, now: Instant) {
-        seat.next = seat.next.max(self.forgotten);
-        let reached = seat.answer.bytes;
-        while let Some(mark) = self.marks.get_mut(seat.next - self.forgotten)
+    fn record_progress(&mut self, run: &Run, progress: &mut ListenerProgress, listeners: usize, now: Instant) {
+        progress.next = progress.next.max(self.forgotten);
+        let reached = progress.answer.bytes;
+        while let Some(mark) = self.marks.get_mut(progress.next - self.forgotten)
             && mark.end <= reached
         {
             mark.reached += 1;
-            seat.next += 1;
+            progress.next += 1;
             run.record_duration(Measure::BehindFirst, now.saturating_duration_since(mark.at));
             if mark.reached >= listeners {
                 run.record_duration(Measure::LastListener, now.saturating_duration_since(mark.at));
@@ -163,7 +163,7 @@ impl TrackedTurn {
         }
         if self.marks.back().is_none_or(|last| last.end < reached) && self.marks.len() < MARKS_MAX {
             self.marks.push_back(Mark { end: reached, at: now, reached: 1 });
-            seat.next = self.forgotten + self.marks.len();
+            progress.next = self.forgotten + self.marks.len();
         }
         while self.marks.front().is_some_and(|mark| mark.reached >= listeners) {
             self.marks.pop_front();
@@ -178,9 +178,9 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
-    fn turn_at(turn: &mut TrackedTurn, seat: &mut ListenerProgress, bytes: u64, run: &Run, now: Instant) {
-        seat.answer.bytes = bytes;
-        turn.record_progress(run, seat, 2, now);
+    fn turn_at(turn: &mut TrackedTurn, progress: &mut ListenerProgress, bytes: u64, run: &Run, now: Instant) {
+        progress.answer.bytes = bytes;
+        turn.record_progress(run, progress, 2, now);
     }
 
     #[test]
@@ -218,15 +218,15 @@ mod tests {
         }
 
         fn hears(&mut self, listener: usize, offset: u64, text: &str) {
-            let heard = ServerMessage { offset: Some(offset), text: Some(text.into()), ..ServerMessage::default() };
+            let message = ServerMessage { offset: Some(offset), text: Some(text.into()), ..ServerMessage::default() };
             let key = RunKey::of(TURN).expect("a run");
-            self.tracker.record_text(&self.run, &mut self.seats[listener], key, &heard, Instant::now());
+            self.tracker.record_text(&self.run, &mut self.seats[listener], key, &message, Instant::now());
         }
 
         fn hears_the_end(&mut self, listener: usize) -> bool {
-            let heard = ServerMessage { status: Some("failed".into()), ..ServerMessage::default() };
+            let message = ServerMessage { status: Some("failed".into()), ..ServerMessage::default() };
             let key = RunKey::of(TURN).expect("a run");
-            self.tracker.record_end(&self.run, &mut self.seats[listener], key, &heard)
+            self.tracker.record_end(&self.run, &mut self.seats[listener], key, &message)
         }
 
         fn leaves(&mut self, listener: usize) -> bool {

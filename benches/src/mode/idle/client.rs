@@ -43,7 +43,7 @@ pub(super) enum IdleClient {
     WithSession(Box<SessionClient>),
 }
 
-// === impl Plan ===
+// === impl IdlePlan ===
 
 impl IdlePlan {
     pub(super) fn new(run: &Rc<Run>, args: &Idle) -> Rc<Self> {
@@ -78,15 +78,15 @@ impl IdlePlan {
 
     /// Connects the n-th client, runs its turn if it is to have one, and returns its connection.
     pub(super) async fn open_idle(&self, n: usize) -> Result<ServerConnection, BenchError> {
-        let mut guest = self.open(n).await?;
+        let mut client = self.open(n).await?;
         if !self.hello_only {
             self.run.count(Count::Asked, 1);
-            guest.run_turn().await?;
+            client.run_turn().await?;
         }
         if self.bare {
             self.run.count(Count::Completed, 1);
         }
-        Ok(guest.into_line())
+        Ok(client.into_line())
     }
 
     /// Answers pings until the idle time is over, then checks that the connection works.

@@ -19,39 +19,39 @@ struct ViewedText {
     hash: u64,
 }
 
-// === impl View ===
+// === impl SessionView ===
 
 impl SessionView {
     /// Applies a message. A fact that is not later than the last one, or text with a wrong offset, is a gap.
-    pub(super) fn apply(&mut self, heard: &ServerMessage<'_>) -> Result<(), Gap> {
+    pub(super) fn apply(&mut self, message: &ServerMessage<'_>) -> Result<(), Gap> {
         let mut whole = Ok(());
-        if let Some(run) = heard.run() {
-            whole = self.take_text(run, heard);
+        if let Some(run) = message.run() {
+            whole = self.take_text(run, message);
         }
-        if let Some(seq) = heard.seq.filter(|_| heard.kind != "subscribed") {
+        if let Some(seq) = message.seq.filter(|_| message.kind != "subscribed") {
             if self.last_seq() >= seq {
                 whole = Err(Gap);
             }
             self.seqs.push(seq);
-            self.epoch = heard.epoch.unwrap_or(self.epoch);
+            self.epoch = message.epoch.unwrap_or(self.epoch);
         }
         whole
     }
 
-    fn take_text(&mut self, run: RunKey, heard: &ServerMessage<'_>) -> Result<(), Gap> {
-        if heard.is_text() {
+    fn take_text(&mut self, run: RunKey, message: &ServerMessage<'_>) -> Result<(), Gap> {
+        if message.is_text() {
             let text = self.open.entry(run).or_default();
-            if heard.attempt.unwrap_or(0) != text.answer.attempt {
+            if message.attempt.unwrap_or(0) != text.answer.attempt {
                 *text = ViewedText::default();
             }
-            text.hash = fnv(text.hash, heard.text.as_deref().unwrap_or_default().as_bytes());
-            return text.answer.append(heard);
+            text.hash = fnv(text.hash, message.text.as_deref().unwrap_or_default().as_bytes());
+            return text.answer.append(message);
         }
-        if heard.kind == "done" {
+        if message.kind == "done" {
             let text = self.open.remove(&run).unwrap_or_default();
             self.ended.insert(run, text);
             let is_whole =
-                heard.status.as_deref() != Some("completed") || heard.text_bytes.unwrap_or(0) == text.answer.bytes;
+                message.status.as_deref() != Some("completed") || message.text_bytes.unwrap_or(0) == text.answer.bytes;
             return if is_whole { Ok(()) } else { Err(Gap) };
         }
         Ok(())

@@ -112,15 +112,15 @@ impl Subscriber {
         };
         let line = self.line.insert(line);
         let text = line.next().await?;
-        let heard = ServerMessage::parse(&text).unwrap_or_default();
-        if heard.kind != "subscribed" {
-            return Err(ConnectionFailure::Denied(heard.error_text()));
+        let message = ServerMessage::parse(&text).unwrap_or_default();
+        if message.kind != "subscribed" {
+            return Err(ConnectionFailure::Denied(message.error_text()));
         }
         let after = dropped.elapsed();
         self.run.record_duration(Measure::Resumed, after);
         self.run.count(Count::Resumed, 1);
-        self.run.count(Count::Gaps, u64::from(heard.reset));
-        self.log_end = heard.seq.unwrap_or(0);
+        self.run.count(Count::Gaps, u64::from(message.reset));
+        self.log_end = message.seq.unwrap_or(0);
         self.until(|this| this.view.last_seq() >= this.log_end).await?;
         self.run.record_duration(Measure::CaughtUp, dropped.elapsed());
         Ok(after)

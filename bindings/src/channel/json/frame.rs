@@ -32,16 +32,16 @@ pub(crate) struct MessageFrame<'a, B: Serialize> {
 }
 
 impl<B: Serialize> MessageFrame<'_, B> {
-    /// Returns the message as JSON; `room` is an estimate of its length that avoids reallocation.
-    pub(crate) fn text(&self, room: usize) -> String {
-        to_json(self, room)
+    /// Returns the message as JSON; `capacity` is an estimate of its length that avoids reallocation.
+    pub(crate) fn text(&self, capacity: usize) -> String {
+        to_json(self, capacity)
     }
 }
 
 /// Serialises a message. Messages have string keys and finite numbers only, so serialisation always succeeds, and
 /// as UTF-8.
-pub(super) fn to_json<T: Serialize>(value: &T, room: usize) -> String {
-    let mut bytes = Vec::with_capacity(room);
+pub(super) fn to_json<T: Serialize>(value: &T, capacity: usize) -> String {
+    let mut bytes = Vec::with_capacity(capacity);
     let written = serde_json::to_writer(&mut bytes, value);
     debug_assert!(written.is_ok(), "our shapes always serialise");
     String::from_utf8(bytes).unwrap_or_default()

@@ -14,7 +14,7 @@ pub struct Malformed {
 /// A reason for rejecting a text. Contains no part of the text itself (S-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MalformedReason {
-    /// Longer than [`limits::ERROR_MESSAGE_BYTES_MAX`].
+    /// Longer than [`limits::MESSAGE_BYTES_MAX`].
     TooLong,
     NotJson,
     /// A number of more than [`limits::JSON_NUMBER_BYTES_MAX`].

@@ -59,11 +59,11 @@ pub(in crate::channel) fn parse_content(value: Value) -> Result<Content, Malform
         Value::String(text) if text.is_empty() => Err(MalformedReason::EmptyContent),
         Value::String(text) => Ok(Content::Text(text)),
         Value::Array(parts) => {
-            let mut said = false;
+            let mut is_nonempty = false;
             for part in &parts {
-                said |= has_content(part).ok_or(MalformedReason::InvalidField(LABEL))?;
+                is_nonempty |= has_content(part).ok_or(MalformedReason::InvalidField(LABEL))?;
             }
-            if said { Ok(Content::Parts(parts)) } else { Err(MalformedReason::EmptyContent) }
+            if is_nonempty { Ok(Content::Parts(parts)) } else { Err(MalformedReason::EmptyContent) }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(MalformedReason::InvalidField(LABEL)),
     }

@@ -174,12 +174,12 @@ fn runner(fields: &mut Fields) -> Result<RunnerHello, MalformedReason> {
 
 /// Parses an agent's capabilities. Unknown capabilities are ignored, as are those of adapters.
 fn capabilities(fields: &mut Fields) -> Result<DialInCapabilities, MalformedReason> {
-    let mut said = fields::object(fields, "capabilities")?.unwrap_or_default();
+    let mut capabilities = fields::object(fields, "capabilities")?.unwrap_or_default();
     let usual = DialInCapabilities::default();
     Ok(DialInCapabilities {
-        steer: fields::flag(&mut said, "capabilities.steer")?.unwrap_or(usual.steer),
-        resume: fields::flag(&mut said, "capabilities.resume")?.unwrap_or(usual.resume),
-        cancel: fields::flag(&mut said, "capabilities.cancel")?.unwrap_or(usual.cancel),
+        steer: fields::flag(&mut capabilities, "capabilities.steer")?.unwrap_or(usual.steer),
+        resume: fields::flag(&mut capabilities, "capabilities.resume")?.unwrap_or(usual.resume),
+        cancel: fields::flag(&mut capabilities, "capabilities.cancel")?.unwrap_or(usual.cancel),
     })
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use turnway_core::limits::MESSAGE_BYTES_MAX;
 use turnway_core::protocol::json::{self, BadJson, SurrogateHalves, number_literal};
 
-/// Parses a text of at most [`ERROR_MESSAGE_BYTES_MAX`] as one JSON value. Every returned value can be stored in a fact
+/// Parses a text of at most [`MESSAGE_BYTES_MAX`] as one JSON value. Every returned value can be stored in a fact
 /// and read back.
 pub fn value(text: &str) -> Result<Value, MalformedReason> {
     Ok(json::read(check_length(text, MESSAGE_BYTES_MAX)?)?)

@@ -31,7 +31,7 @@ pub struct ChatCall {
     metadata: Option<Json>,
 }
 
-// === impl Call ===
+// === impl ChatCall ===
 
 impl ChatCall {
     /// Parses a body. Never panics; the work is bounded by [`CHAT_CALL_BYTES_MAX`].

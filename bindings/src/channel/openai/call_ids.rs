@@ -92,7 +92,7 @@ mod tests {
         let unnamed = name("ann", &None, &None, 1);
         assert!(unnamed.unrepeatable && !unnamed.in_session);
         assert_ne!(unnamed.session, name("ann", &None, &None, u128::MAX).session);
-        let said = name("ann", &session, &None, 1);
-        assert!(!said.unrepeatable && said.run_id != name("ann", &session, &None, u128::MAX).run_id);
+        let first = name("ann", &session, &None, 1);
+        assert!(!first.unrepeatable && first.run_id != name("ann", &session, &None, u128::MAX).run_id);
     }
 }

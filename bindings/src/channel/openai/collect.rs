@@ -49,8 +49,8 @@ impl ChatCollector {
         progress.handle_notification(note, &mut |step| match step {
             ChatEvent::Text(piece) => text.push_str(piece),
             ChatEvent::Reasoning(piece) => {
-                let room = REASONING_BYTES_MAX.saturating_sub(reasoning.len());
-                reasoning.push_str(&piece[..piece.floor_char_boundary(room)]);
+                let left = REASONING_BYTES_MAX.saturating_sub(reasoning.len());
+                reasoning.push_str(&piece[..piece.floor_char_boundary(left)]);
             }
             ChatEvent::Restarted => {
                 text.clear();
@@ -59,7 +59,7 @@ impl ChatCollector {
             ChatEvent::Done(stop, counted) => {
                 *end = Some(Ok(CollectedEnd { stop, usage: usage::openai_usage(counted) }))
             }
-            ChatEvent::Failed(trouble) => *end = Some(Err(trouble)),
+            ChatEvent::Failed(error) => *end = Some(Err(error)),
         });
     }
 
@@ -74,7 +74,7 @@ impl ChatCollector {
                 // Responses have string keys and finite numbers only, so they always serialise.
                 Ok(serde_json::to_string(&completion).unwrap_or_default())
             }
-            Err(trouble) => Err(trouble.clone()),
+            Err(error) => Err(error.clone()),
         })
     }
 }

@@ -94,8 +94,8 @@ impl ChatError {
 
     /// Creates the error for a field that asks for an unsupported kind of answer.
     pub(super) fn unsupported(param: &'static str) -> Self {
-        let trouble = Self::invalid_field(param, format!("{param}: not supported by this gateway"));
-        Self { code: "unsupported_parameter", ..trouble }
+        let error = Self::invalid_field(param, format!("{param}: not supported by this gateway"));
+        Self { code: "unsupported_parameter", ..error }
     }
 
     /// Creates the error for an unknown model name.
@@ -106,8 +106,8 @@ impl ChatError {
 
     /// Creates the error for a conversation that is too long.
     pub fn context_too_long(what: impl Into<Cow<'static, str>>) -> Self {
-        let trouble = Self::new(Code::TooLarge, what);
-        Self { code: "context_length_exceeded", param: Some("messages".into()), ..trouble }
+        let error = Self::new(Code::TooLarge, what);
+        Self { code: "context_length_exceeded", param: Some("messages".into()), ..error }
     }
 
     /// Creates the error of a failed turn. It is not retryable automatically, because a repetition would be another
@@ -118,20 +118,20 @@ impl ChatError {
         agent_code: Option<&str>,
         retry_after_ms: Option<u64>,
     ) -> Self {
-        let trouble = Self::new(code, message.to_owned()).not_retryable();
+        let error = Self::new(code, message.to_owned()).not_retryable();
         let agent_code = agent_code.map(Box::from);
         let retry_after = retry_after_ms.map(Duration::from_millis);
-        let trouble = Self { agent_code, retry_after, ..trouble };
+        let error = Self { agent_code, retry_after, ..error };
         // The agent's answer was too large, not the client's request.
-        if code == Code::TooLarge { Self { status: 502, kind: "server_error", ..trouble } } else { trouble }
+        if code == Code::TooLarge { Self { status: 502, kind: "server_error", ..error } } else { error }
     }
 
     /// Creates the error of a cancelled turn. OpenAI has no finish reason for a cancelled answer, and `stop` would
     /// report it as complete.
     pub(super) fn turn_cancelled(reason: &str) -> Self {
         let why = format!("the turn was cancelled ({reason}) and its answer is incomplete");
-        let trouble = Self::new(Code::SessionClosed, why).not_retryable();
-        Self { code: "cancelled", ..trouble }
+        let error = Self::new(Code::SessionClosed, why).not_retryable();
+        Self { code: "cancelled", ..error }
     }
 
     /// Creates the error for a restart after text was sent, because sent text cannot be retracted.
@@ -181,12 +181,12 @@ impl From<HistoryTooLong> for ChatError {
 
 impl From<MalformedReason> for ChatError {
     fn from(flaw: MalformedReason) -> Self {
-        let trouble = Self::new(Code::InvalidMessage, flaw.to_string());
+        let error = Self::new(Code::InvalidMessage, flaw.to_string());
         match flaw {
             MalformedReason::MissingField(field)
             | MalformedReason::InvalidField(field)
-            | MalformedReason::TooManyItems(field) => Self { param: Some(field.into()), ..trouble },
-            MalformedReason::EmptyContent => Self { param: Some("messages".into()), ..trouble },
+            | MalformedReason::TooManyItems(field) => Self { param: Some(field.into()), ..error },
+            MalformedReason::EmptyContent => Self { param: Some("messages".into()), ..error },
             MalformedReason::TooLong
             | MalformedReason::NotJson
             | MalformedReason::NumberTooLong
@@ -196,7 +196,7 @@ impl From<MalformedReason> for ChatError {
             | MalformedReason::RepeatedKey
             | MalformedReason::ReservedKey
             | MalformedReason::UnknownType
-            | MalformedReason::RepeatedHello => trouble,
+            | MalformedReason::RepeatedHello => error,
         }
     }
 }
@@ -206,16 +206,16 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn object(trouble: &ChatError) -> Value {
-        serde_json::from_str::<Value>(&trouble.to_json()).expect("JSON")["error"].clone()
+    fn object(error: &ChatError) -> Value {
+        serde_json::from_str::<Value>(&error.to_json()).expect("JSON")["error"].clone()
     }
 
     /// Covers: ST-41, protocol.md §1.3.
     #[test]
     fn each_code_has_a_status_and_an_error_type() {
         for code in Code::ALL {
-            let trouble = ChatError::new(*code, "why");
-            let class = match trouble.status {
+            let error = ChatError::new(*code, "why");
+            let class = match error.status {
                 401 => "authentication_error",
                 403 => "permission_error",
                 429 => "rate_limit_error",
@@ -223,8 +223,8 @@ mod tests {
                 _ => "server_error",
             };
             let shown = json!({ "message": "why", "type": class, "param": null, "code": code.as_str() });
-            assert_eq!(object(&trouble), shown);
-            assert_eq!(trouble.retryable, code.retryable());
+            assert_eq!(object(&error), shown);
+            assert_eq!(error.retryable, code.retryable());
             let failed = ChatError::turn_failed(*code, "why", None, None);
             assert!(!failed.retryable, "a turn that has failed is not asked for again by itself: {code:?}");
         }
@@ -241,10 +241,10 @@ mod tests {
             (ChatError::turn_restarted(), 503, "owner_lost", json!(null)),
             (ChatError::turn_failed(Code::TooLarge, "x", None, None), 502, "too_large", json!(null)),
         ];
-        for (trouble, status, code, param) in all {
-            let object = object(&trouble);
-            assert_eq!((trouble.status, &object["code"], &object["param"]), (status, &json!(code), &param));
-            assert!(!trouble.retryable);
+        for (error, status, code, param) in all {
+            let object = object(&error);
+            assert_eq!((error.status, &object["code"], &object["param"]), (status, &json!(code), &param));
+            assert!(!error.retryable);
         }
         let agents_own = ChatError::turn_failed(Code::AgentError, "x", Some("quota"), Some(7_000));
         assert_eq!(agents_own.retry_after, Some(Duration::from_secs(7)));

@@ -14,17 +14,17 @@ pub(super) fn split_last(mut messages: Vec<Value>) -> Result<(Content, Vec<Value
         check(n, message)?;
     }
     let last = messages.len().saturating_sub(1);
-    let said = match messages.pop() {
-        Some(Value::Object(said)) => said,
+    let question = match messages.pop() {
+        Some(Value::Object(question)) => question,
         Some(_) | None => {
             return Err(ChatError::invalid_field("messages", "messages: at least one message is required"));
         }
     };
-    if role(&said) != Some("user") {
+    if role(&question) != Some("user") {
         let why = "the last message must have the role user";
         return Err(ChatError::invalid_field(field(last, "role"), why));
     }
-    let content = said.get("content").cloned().unwrap_or_default();
+    let content = question.get("content").cloned().unwrap_or_default();
     match mention::parse_content(content) {
         Ok(content) => Ok((content, messages)),
         Err(MalformedReason::EmptyContent) => {

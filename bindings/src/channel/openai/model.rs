@@ -32,7 +32,7 @@ pub fn parse_model_name(model: &str) -> Option<AgentId> {
     AgentId::parse(model.strip_prefix(MODEL_PREFIX)?).ok()
 }
 
-// === impl Model ===
+// === impl OpenAiModel ===
 
 impl OpenAiModel {
     /// Creates an entry for an agent; `since` is the time from which the agent was known.

@@ -150,9 +150,9 @@ impl Progress {
         }
     }
 
-    fn fail<'n>(&mut self, trouble: ChatError, to: &mut dyn FnMut(ChatEvent<'n>)) {
+    fn fail<'n>(&mut self, error: ChatError, to: &mut dyn FnMut(ChatEvent<'n>)) {
         self.ended = true;
-        to(ChatEvent::Failed(trouble));
+        to(ChatEvent::Failed(error));
     }
 }
 

@@ -105,7 +105,7 @@ impl ChatStream {
                 }
                 page.write_end(head, stop, usage, to);
             }
-            ChatEvent::Failed(trouble) => page.fail(trouble, to),
+            ChatEvent::Failed(error) => page.fail(error, to),
         });
         if broken {
             progress.stop();
@@ -113,10 +113,10 @@ impl ChatStream {
     }
 
     /// Ends the answer with an error, because the turn cannot be followed any more.
-    pub fn abort(&mut self, trouble: ChatError, to: &mut String) {
+    pub fn abort(&mut self, error: ChatError, to: &mut String) {
         if !self.is_finished() {
             self.progress.stop();
-            self.writer.fail(trouble, to);
+            self.writer.fail(error, to);
         }
     }
 }
@@ -159,11 +159,11 @@ impl ChunkWriter {
         sse::push_event(to, None, DONE_MARKER);
     }
 
-    fn fail(&mut self, trouble: ChatError, to: &mut String) {
+    fn fail(&mut self, error: ChatError, to: &mut String) {
         if self.first_chunk_sent {
-            sse::push_event(to, None, &trouble.to_json());
+            sse::push_event(to, None, &error.to_json());
         } else {
-            self.early_error = Some(trouble);
+            self.early_error = Some(error);
         }
     }
 

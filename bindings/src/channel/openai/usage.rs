@@ -35,16 +35,16 @@ mod tests {
     /// Covers: ST-41.
     #[test]
     fn only_known_usage_counts_are_reported() {
-        let told = |usage: Value| openai_usage(Some(&Json(usage))).map(|told| told.0);
+        let usage_of = |usage: Value| openai_usage(Some(&Json(usage))).map(|counted| counted.0);
         let full = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
             "completion_tokens_details": { "reasoning_tokens": 1 } });
-        assert_eq!(told(full.clone()), Some(full));
+        assert_eq!(usage_of(full.clone()), Some(full));
         let sum = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7 });
-        assert_eq!(told(json!({ "input_tokens": 3, "output_tokens": 4, "cost": 1.5 })), Some(sum));
+        assert_eq!(usage_of(json!({ "input_tokens": 3, "output_tokens": 4, "cost": 1.5 })), Some(sum));
         for unknown in [json!({ "tokens": 7 }), json!({ "prompt_tokens": 3 }), json!(7), json!({}), json!(null)] {
-            assert_eq!(told(unknown), None);
+            assert_eq!(usage_of(unknown), None);
         }
-        assert_eq!(told(json!({ "prompt_tokens": -3, "completion_tokens": 1.5 })), None);
+        assert_eq!(usage_of(json!({ "prompt_tokens": -3, "completion_tokens": 1.5 })), None);
         assert_eq!(openai_usage(None), None);
     }
 }

@@ -36,7 +36,7 @@ impl fmt::Display for InvalidTurnCursor {
 
 impl std::error::Error for InvalidTurnCursor {}
 
-// === impl Cursor ===
+// === impl TurnCursor ===
 
 impl TurnCursor {
     /// Returns the position before the first event of a turn.

@@ -24,7 +24,7 @@ pub fn parse_event_id(text: &str) -> Result<Cursor, InvalidTurnCursor> {
     Ok(Cursor { seq: Seq(parse_number(seq)?), epoch: Epoch(parse_number(epoch)?) })
 }
 
-// === impl Log ===
+// === impl LogStream ===
 
 impl LogStream {
     /// Creates a reader of the facts whose type matches one of `types`; restricted to one turn if `run_id` is

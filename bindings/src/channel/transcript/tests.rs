@@ -137,14 +137,14 @@ fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (V
         }
     }
     let TranscriptPage { messages, before: next, .. } = transcript.finish();
-    let short = |said: &TranscriptMessage| {
-        let by = match &said.by {
+    let short = |message: &TranscriptMessage| {
+        let by = match &message.by {
             TranscriptAuthor::User { .. } => "user".to_owned(),
             TranscriptAuthor::Assistant { status, trimmed, .. } => {
                 format!("{status}{}", if *trimmed { ", trimmed" } else { "" })
             }
         };
-        format!("{} {by}: {}", said.seq.0, said.content.plain_text())
+        format!("{} {by}: {}", message.seq.0, message.content.plain_text())
     };
     (messages.iter().map(short).collect(), next.is_some())
 }

@@ -96,23 +96,23 @@ impl DialIn {
         let attempt = run.attempt;
         run.bytes = if planted(Planted::DialinBodyUncounted) { 0 } else { run.bytes.saturating_add(text.len()) };
         let mut rest = None;
-        let word = if run.bytes > AGENT_BODY_BYTES_MAX {
+        let event = if run.bytes > AGENT_BODY_BYTES_MAX {
             AttemptEvent::Said(agent_message::AgentMessage::Failed(AgentFailure::TooLarge))
         } else if head.kind == "input_ack" {
             AttemptEvent::Acked
         } else {
             let name = self.has_event_ids.then_some(head.id.as_deref());
             let of = QualifiedRun { tenant: run.tenant.clone(), run_id: run_id.clone() };
-            let (before, said) = run.joiner.read(&head.kind, text, name, &of);
+            let (before, message) = run.joiner.read(&head.kind, text, name, &of);
             rest = before.map(AttemptEvent::Said);
-            AttemptEvent::Said(map_unknown_run(said, run.is_resumed))
+            AttemptEvent::Said(map_unknown_run(message, run.is_resumed))
         };
         // Any first message implies that the agent has received the input.
         let is_first = !std::mem::replace(&mut run.acked, true);
-        if is_first && word != AttemptEvent::Acked {
+        if is_first && event != AttemptEvent::Acked {
             self.push_event(&run_id, attempt, AttemptEvent::Acked);
         }
-        let runs_on = match &word {
+        let runs_on = match &event {
             AttemptEvent::Said(agent_message::AgentMessage::Failed(
                 AgentFailure::Reported { .. } | AgentFailure::NotKnown,
             )) => false,
@@ -122,14 +122,14 @@ impl DialIn {
         if runs_on {
             // The attempt failed at the gateway, and the agent does not know that.
             self.drop_attempt(now, &run_id, attempt, true);
-        } else if word.is_last() {
+        } else if event.is_last() {
             self.runs.remove(&run_id);
         }
-        let goes_on = !word.is_last();
+        let goes_on = !event.is_last();
         if let Some(rest) = rest {
             self.push_event(&run_id, attempt, rest);
         }
-        self.push_event(&run_id, attempt, word);
+        self.push_event(&run_id, attempt, event);
         if is_first && goes_on && !self.subscribed_types.is_empty() {
             self.report_subscription(&run_id, attempt);
         }
@@ -204,13 +204,13 @@ impl DialIn {
             return self.handle_malformed(now, &None, why.to_owned());
         }
         // An unreadable answer counts as no answer.
-        if let Ok(said) = agent_message::parse(&head.kind, text, None, &run) {
-            self.push_event(&run.run_id, attempt, AttemptEvent::Said(said));
+        if let Ok(message) = agent_message::parse(&head.kind, text, None, &run) {
+            self.push_event(&run.run_id, attempt, AttemptEvent::Said(message));
         }
     }
 
-    fn push_event(&mut self, run_id: &RunId, attempt: u32, word: AttemptEvent) {
-        self.outputs.push_back(Output::AttemptEvent { run_id: run_id.clone(), attempt, event: word });
+    fn push_event(&mut self, run_id: &RunId, attempt: u32, event: AttemptEvent) {
+        self.outputs.push_back(Output::AttemptEvent { run_id: run_id.clone(), attempt, event });
     }
 
     /// Answers a malformed message; closes the connection after too many.
@@ -246,7 +246,10 @@ fn malformed_reason(text: &str) -> Result<(), MalformedReason> {
 }
 
 /// Maps the error code `unknown_run` of a resumed run to [`AgentFailure::NotKnown`].
-fn map_unknown_run(said: agent_message::AgentMessage, goes_on: bool) -> agent_message::AgentMessage {
-    let is_unknown = matches!(&said, agent_message::AgentMessage::Failed(AgentFailure::Reported { code, .. }) if code == UNKNOWN_RUN_CODE);
-    if goes_on && is_unknown { agent_message::AgentMessage::Failed(AgentFailure::NotKnown) } else { said }
+fn map_unknown_run(message: agent_message::AgentMessage, goes_on: bool) -> agent_message::AgentMessage {
+    let is_unknown = matches!(
+        &message,
+        agent_message::AgentMessage::Failed(AgentFailure::Reported { code, .. }) if code == UNKNOWN_RUN_CODE
+    );
+    if goes_on && is_unknown { agent_message::AgentMessage::Failed(AgentFailure::NotKnown) } else { message }
 }

@@ -19,13 +19,13 @@ impl Link {
         match self.phase {
             LinkPhase::Authenticating(_) => {
                 let (refusal, close) = refusal_and_close_code(why);
-                let told = match why {
+                let reason = match why {
                     ServiceRefusal::Forbidden => "this credential may not serve the requested role",
                     ServiceRefusal::IdInUse => "this runner_id is in use",
                     ServiceRefusal::LimitReached => "too many serving connections",
                 };
                 self.refuse(now, &None, refusal);
-                self.close(close, told);
+                self.close(close, reason);
             }
             LinkPhase::AwaitingHello(_) | LinkPhase::Open | LinkPhase::Closed => {}
         }

@@ -56,8 +56,8 @@ impl Link {
                     let session = session.clone();
                     let run_id = run_id.clone();
                     let attempt = *attempt;
-                    let aside = SideStreamText { session, run_id, attempt, text, weight };
-                    outputs.push_back(Output::WriteSideStream(Box::new(aside)));
+                    let side_text = SideStreamText { session, run_id, attempt, text, weight };
+                    outputs.push_back(Output::WriteSideStream(Box::new(side_text)));
                 });
                 return;
             }
@@ -122,14 +122,14 @@ impl Link {
     }
 
     /// Handles progress of the side streams, which are flushed and stall separately from the main stream.
-    pub(super) fn handle_side_streams(&mut self, now: Now, beside: SideStreamProgress) {
-        self.side_stall_since = match beside.pace {
+    pub(super) fn handle_side_streams(&mut self, now: Now, progress: SideStreamProgress) {
+        self.side_stall_since = match progress.pace {
             SideStreamPace::Draining | SideStreamPace::Filling => None,
             SideStreamPace::Slow => Some(Box::new(now.mono)),
             SideStreamPace::Stalled => self.side_stall_since.take().or_else(|| Some(Box::new(now.mono))),
         };
-        self.report_at_once = beside.pace != SideStreamPace::Draining;
-        self.report_written(beside.written);
+        self.report_at_once = progress.pace != SideStreamPace::Draining;
+        self.report_written(progress.written);
     }
 
     fn report_written(&mut self, written: usize) {

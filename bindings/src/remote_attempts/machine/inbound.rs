@@ -79,15 +79,10 @@ impl RemoteAttempts {
                 return;
             }
             self.note_call(now, call.0);
-            let heard = CallReceiver { received: 1, delivered: 1, reported: 0 };
+            let receiver = CallReceiver { received: 1, delivered: 1, reported: 0 };
             self.incoming.insert(
                 call,
-                IncomingAttempt {
-                    sender: CallSender::default(),
-                    receiver: heard,
-                    is_assigned: false,
-                    has_ended: false,
-                },
+                IncomingAttempt { sender: CallSender::default(), receiver, is_assigned: false, has_ended: false },
             );
             return self.outputs.push_back(Output::FindConnection(call, Box::new(invoke.clone())));
         }
@@ -152,7 +147,7 @@ impl RemoteAttempts {
                 call,
                 AttemptEvent::Said(AgentMessage::Delta { kind, text: text.reveal().to_owned(), id }),
             ),
-            RemoteEvent::Other(word) => Output::Event(call, AttemptEvent::clone(&word)),
+            RemoteEvent::Other(event) => Output::Event(call, AttemptEvent::clone(&event)),
             RemoteEvent::NoCapacity => return self.handle_no_capacity(call),
             RemoteEvent::ConnectionLost => return self.fail_call(call),
         };

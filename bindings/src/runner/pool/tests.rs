@@ -155,8 +155,8 @@ fn runner_id_is_reserved_while_results_are_pending() {
     // Another runner of the tenant does not receive the action, whatever its id.
     assert!(told(&scene.comes(2, "other", second.clone())).is_empty());
     assert_eq!(told(&scene.comes(3, "r", first)), [3], "it is asked what has become of it");
-    let word = FromRunner::Result { action_id: action(1).into(), ok: true, result: None, error: None };
-    let reports = scene.tell(Input::Message { connection: 3, message: word });
+    let message = FromRunner::Result { action_id: action(1).into(), ok: true, result: None, error: None };
+    let reports = scene.tell(Input::Message { connection: 3, message });
     assert_eq!(reports.len(), 2, "it has begun and ended");
     scene.tell(Input::RunnerDisconnected { connection: 3 });
     assert_eq!(scene.shop.check_admission(&id("r"), &second), Ok(()));
@@ -176,8 +176,8 @@ fn omitted_output_is_marked() {
         let truncated = false;
         let printed = ProcessOutput { action_id: action(1), stream, offset, data, encoding, truncated };
         offset += limits::OUTPUT_CHUNK_BYTES_MAX as u64;
-        let word = FromRunner::Chunk { session: None, printed: Box::new(printed) };
-        let outputs = scene.tell(Input::Message { connection: 1, message: word });
+        let message = FromRunner::Chunk { session: None, printed: Box::new(printed) };
+        let outputs = scene.tell(Input::Message { connection: 1, message });
         outputs.into_iter().find_map(|output| match output {
             Output::Report { report: ToolReport::Output(printed), .. } => Some(printed.truncated),
             Output::Report { .. } | Output::Send { .. } => None,

@@ -6,8 +6,8 @@ pub struct FactKind {
     /// The `type` on the wire.
     pub name: &'static str,
     /// The messages that links get, in order. A message in parentheses is conditional; `event` is followed by its name.
-    /// A notice named after an error code is an `error`: a request failed. A fact without messages is sent as an `event`
-    /// of its own type to a link whose `types` match it.
+    /// A notice named after an error code is an `error`: a request failed. A fact without messages is sent as an
+    /// `event` of its own type to a link whose `types` match it.
     pub messages: &'static str,
     /// The fact ends a turn.
     pub ends_turn: bool,

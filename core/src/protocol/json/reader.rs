@@ -74,7 +74,7 @@ struct JsonReader<'a> {
     halves: SurrogateHalves,
 }
 
-// === impl Bounds ===
+// === impl JsonBounds ===
 
 impl JsonBounds {
     fn for_peers() -> Self {
@@ -89,7 +89,7 @@ impl JsonBounds {
     }
 }
 
-// === impl Reader ===
+// === impl JsonReader ===
 
 impl<'a> JsonReader<'a> {
     fn new(text: &'a str, bounds: JsonBounds) -> Self {
@@ -140,11 +140,11 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    fn keyword(&mut self, word: &str, value: Value) -> Result<Value, BadJson> {
-        if !self.text.as_bytes()[self.position..].starts_with(word.as_bytes()) {
+    fn keyword(&mut self, keyword: &str, value: Value) -> Result<Value, BadJson> {
+        if !self.text.as_bytes()[self.position..].starts_with(keyword.as_bytes()) {
             return Err(BadJson::Syntax);
         }
-        self.position += word.len();
+        self.position += keyword.len();
         Ok(value)
     }
 

@@ -30,29 +30,29 @@ enum FindOutcome {
     Lost,
 }
 
-// === impl Call ===
+// === impl DialInCall ===
 
 impl DialInCall {
     /// Finds a connection: the one of this node with the fewest attempts, or else one of the other node with the fewest
     /// attempts for each connection. Waits up to [`limits::DIALIN_WAIT`] if none has room.
-    async fn find(desk: &AgentConnectionPool, invoke: &Invoke) -> FindOutcome {
+    async fn find(pool: &AgentConnectionPool, invoke: &Invoke) -> FindOutcome {
         let found = async {
             loop {
                 // Registered before the search, so that a connection that arrives between search and wait is noticed.
-                let came = desk.available.notified();
-                if let Some(placed) = desk.place(invoke) {
+                let available = pool.available.notified();
+                if let Some(placed) = pool.place(invoke) {
                     return FindOutcome::Call(Self::Local(placed));
                 }
                 let mut tried = BTreeSet::new();
-                while let Some(node) = desk.remote.best_node(&desk.agent, &tried) {
-                    match desk.remote.dial(node, invoke).await {
+                while let Some(node) = pool.remote.best_node(&pool.agent, &tried) {
+                    match pool.remote.dial(node, invoke).await {
                         DialOutcome::Placed(dialed) => return FindOutcome::Call(Self::Remote(dialed)),
                         DialOutcome::Refused => _ = tried.insert(node),
                         DialOutcome::Lost => return FindOutcome::Lost,
                     }
                 }
-                desk.remote.notify_wanted();
-                came.await;
+                pool.remote.notify_wanted();
+                available.await;
             }
         };
         tokio::time::timeout(limits::DIALIN_WAIT, found).await.unwrap_or(FindOutcome::NoRoom)
@@ -99,12 +99,12 @@ enum CallEvent {
 }
 
 /// Runs one attempt to its end. Dropping the future tells the agent to stop.
-pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentConnectionPool>) -> AgentEvent {
-    let line = attempt.control();
+pub(in crate::agent) async fn run(attempt: &mut AttemptTask, pool: &Arc<AgentConnectionPool>) -> AgentEvent {
+    let control = attempt.control();
     let found = tokio::select! {
         biased;
-        () = line.wait_cancelled() => return AgentEvent::CancelAcked,
-        found = DialInCall::find(desk, &attempt.invoke) => found,
+        () = control.wait_cancelled() => return AgentEvent::CancelAcked,
+        found = DialInCall::find(pool, &attempt.invoke) => found,
     };
     let mut call = match found {
         FindOutcome::Call(call) => call,
@@ -113,7 +113,7 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
             return AgentEvent::Failed(AgentFailure::Lost(why));
         }
         FindOutcome::NoRoom => {
-            let why = if desk.is_served(&attempt.invoke.key.tenant) {
+            let why = if pool.is_served(&attempt.invoke.key.tenant) {
                 "no connection of this agent has capacity for this session"
             } else {
                 "this agent is not connected"
@@ -125,9 +125,9 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
     loop {
         let event = tokio::select! {
             biased;
-            () = line.wait_cancelled(), if !cancelled => CallEvent::Cancelled,
-            steer = line.recv_steer() => CallEvent::Steer(steer),
-            news = line.recv_news() => CallEvent::News(news),
+            () = control.wait_cancelled(), if !cancelled => CallEvent::Cancelled,
+            steer = control.recv_steer() => CallEvent::Steer(steer),
+            delivery = control.recv_news() => CallEvent::News(delivery),
             word = call.recv_message() => CallEvent::Message(word),
         };
         match event {
@@ -147,9 +147,9 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
                     attempt.report(refused).await;
                 }
             }
-            CallEvent::News(news) => call.order(Order::News(Box::new(news))),
-            CallEvent::Message(word) => {
-                if let Some(end) = report_message(attempt, word).await {
+            CallEvent::News(delivery) => call.order(Order::News(Box::new(delivery))),
+            CallEvent::Message(event) => {
+                if let Some(end) = report_message(attempt, event).await {
                     return if cancelled { AgentEvent::CancelAcked } else { end };
                 }
             }
@@ -158,8 +158,8 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
 }
 
 /// Reports a message of the agent. Returns the end of the attempt, if this was the last message.
-async fn report_message(attempt: &mut AttemptTask, word: Option<AttemptEvent>) -> Option<AgentEvent> {
-    match word {
+async fn report_message(attempt: &mut AttemptTask, event: Option<AttemptEvent>) -> Option<AgentEvent> {
+    match event {
         None => {
             let why = "the connection to the agent was lost".to_owned();
             return Some(AgentEvent::Failed(AgentFailure::Lost(why)));

@@ -102,7 +102,7 @@ impl AgentConnectionPool {
     pub(in crate::agent) fn is_served(&self, tenant: &TenantId) -> bool {
         // A statement of its own, to release the lock: the remote calls lock this list while their own lock is held, so
         // their lock must not be taken while the list is locked.
-        let is_here = self.connections().iter().any(|line| line.reach.covers(tenant));
+        let is_here = self.connections().iter().any(|connection| connection.reach.covers(tenant));
         is_here || !self.remote.other_nodes(&self.agent).is_empty()
     }
 
@@ -126,57 +126,53 @@ impl AgentConnectionPool {
     /// name the tenant and means the default tenant.
     pub(super) fn stop_local(&self, order: &Order) {
         let Order::Stop { tenant, .. } = order else { return };
-        let may_know = |line: &&Arc<AgentConnection>| line.reach.covers(tenant);
-        for line in self.connections().iter().filter(may_know) {
-            line.push(AgentCommand::Order(Box::new(order.clone())));
+        let may_know = |connection: &&Arc<AgentConnection>| connection.reach.covers(tenant);
+        for connection in self.connections().iter().filter(may_know) {
+            connection.push(AgentCommand::Order(Box::new(order.clone())));
         }
     }
 
     /// Places an attempt at the connection of this node with the fewest attempts among those for this tenant. Returns
     /// `None` if that connection has no room.
     pub(super) fn place(&self, invoke: &Invoke) -> Option<LocalCall> {
-        let lines = self.connections();
-        let open = |line: &&Arc<AgentConnection>| line.queue().open;
-        let covers = |line: &AgentConnection| line.reach.covers(&invoke.key.tenant);
-        let able = lines.iter().filter(|line| covers(line) || planted(Planted::DialinReachIgnored));
-        let line = able.min_by_key(open).filter(|line| open(line) < limits::DIALIN_RUNS_MAX)?;
-        let (to, words) = channel(limits::DIALIN_RUN_EVENTS_MAX);
+        let connections = self.connections();
+        let open = |connection: &&Arc<AgentConnection>| connection.queue().open;
+        let covers = |connection: &AgentConnection| connection.reach.covers(&invoke.key.tenant);
+        let able = connections.iter().filter(|connection| covers(connection) || planted(Planted::DialinReachIgnored));
+        let connection = able.min_by_key(open).filter(|connection| open(connection) < limits::DIALIN_RUNS_MAX)?;
+        let (to, events) = channel(limits::DIALIN_RUN_EVENTS_MAX);
         let number = {
-            let mut post = line.queue();
-            post.open += 1;
-            post.placed_total += 1;
-            post.placed_total
+            let mut queue = connection.queue();
+            queue.open += 1;
+            queue.placed_total += 1;
+            queue.placed_total
         };
-        line.push(AgentCommand::Invoke(Box::new(invoke.clone()), number, to));
-        let line = Arc::clone(line);
-        Some(LocalCall {
-            connection: line,
-            messages: words,
-            run_id: invoke.run_id.clone(),
-            attempt: invoke.attempt,
-            number,
-        })
+        connection.push(AgentCommand::Invoke(Box::new(invoke.clone()), number, to));
+        let connection = Arc::clone(connection);
+        Some(LocalCall { connection, messages: events, run_id: invoke.run_id.clone(), attempt: invoke.attempt, number })
     }
 
     /// Adds a connection, unless the agent has `max` connections, or `of_tenant_max` connections that serve the same
     /// tenant only. Returns whether it was added.
-    pub(super) fn add(&self, line: &Arc<AgentConnection>, max: usize, of_tenant_max: usize) -> bool {
-        let mut lines = self.connections();
-        let same = lines.iter().filter(|other| other.reach == line.reach).count();
-        if lines.len() >= max
-            || line.reach != TenantScope::AllTenants && same >= of_tenant_max && !planted(Planted::DialinTenantTakesAll)
+    pub(super) fn add(&self, connection: &Arc<AgentConnection>, max: usize, of_tenant_max: usize) -> bool {
+        let mut connections = self.connections();
+        let same = connections.iter().filter(|other| other.reach == connection.reach).count();
+        if connections.len() >= max
+            || connection.reach != TenantScope::AllTenants
+                && same >= of_tenant_max
+                && !planted(Planted::DialinTenantTakesAll)
         {
             return false;
         }
-        lines.push(Arc::clone(line));
-        drop(lines);
+        connections.push(Arc::clone(connection));
+        drop(connections);
         self.gauge.increment();
         self.notify_changed();
         true
     }
 
-    fn remove(&self, line: &Arc<AgentConnection>) {
-        self.connections().retain(|other| !Arc::ptr_eq(other, line));
+    fn remove(&self, connection: &Arc<AgentConnection>) {
+        self.connections().retain(|other| !Arc::ptr_eq(other, connection));
         if !planted(Planted::DialinGaugeKept) {
             self.gauge.decrement();
         }
@@ -191,8 +187,8 @@ impl AgentConnectionPool {
 
     /// Returns the number of connections, the attempts over them, and whether one has room.
     fn serving(&self) -> AgentCapacity {
-        let lines = self.connections();
-        let open: Vec<usize> = lines.iter().map(|line| line.queue().open).collect();
+        let connections = self.connections();
+        let open: Vec<usize> = connections.iter().map(|connection| connection.queue().open).collect();
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         AgentCapacity {
             connections: number(open.len()),
@@ -226,18 +222,18 @@ impl AgentConnection {
     }
 
     /// Queues a command for the connection's task.
-    pub(super) fn push(&self, letter: AgentCommand) {
-        let mut post = self.queue();
+    pub(super) fn push(&self, command: AgentCommand) {
+        let mut queue = self.queue();
         // A command to a closed connection is dropped, and with it the sender of the attempt's events.
-        if post.is_closed {
+        if queue.is_closed {
             return;
         }
-        if post.commands.len() >= limits::DIALIN_ORDERS_MAX {
+        if queue.commands.len() >= limits::DIALIN_ORDERS_MAX {
             self.is_overrun.store(true, Ordering::Release);
         } else {
-            post.commands.push_back(letter);
+            queue.commands.push_back(command);
         }
-        drop(post);
+        drop(queue);
         self.wake.notify_one();
     }
 
@@ -272,12 +268,12 @@ impl PoolRegistration {
                 return None;
             }
             let next = self.connection.queue().commands.pop_front();
-            if let Some(letter) = next {
-                if let AgentCommand::Forget(..) = letter {
+            if let Some(command) = next {
+                if let AgentCommand::Forget(..) = command {
                     self.connection.queue().open -= usize::from(!planted(Planted::DialinRunsKept));
                     self.pool.notify_changed();
                 }
-                return Some(letter);
+                return Some(command);
             }
             self.connection.wake.notified().await;
         }
@@ -286,11 +282,11 @@ impl PoolRegistration {
 
 impl Drop for PoolRegistration {
     fn drop(&mut self) {
-        let mut post = self.connection.queue();
-        post.is_closed = true;
+        let mut queue = self.connection.queue();
+        queue.is_closed = true;
         // Commands that were not taken were never sent; dropping them closes the event queues of their attempts.
-        let letters = std::mem::take(&mut post.commands);
-        drop(post);
+        let letters = std::mem::take(&mut queue.commands);
+        drop(queue);
         drop(letters);
         self.pool.remove(&self.connection);
     }

@@ -106,7 +106,7 @@ struct HangUpGuard {
 impl RemoteCalls {
     /// Creates the remote calls of this node. They reach no other node until [`Self::join`] is called.
     pub fn new(node: NodeId, runtime: &Handle, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        let room = RemoteCallsState {
+        let state = RemoteCallsState {
             trunk: RemoteAttempts::new(node),
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl RemoteCalls {
             messages: Vec::new(),
         };
         Self(Arc::new(RemoteCallsInner {
-            state: Mutex::new(room),
+            state: Mutex::new(state),
             wake: Notify::new(),
             idle: Notify::new(),
             bus: OnceLock::new(),
@@ -127,9 +127,9 @@ impl RemoteCalls {
     }
 
     /// Sets the registry that serves the orders of other nodes.
-    pub(super) fn set_registry(&self, exchange: AgentRegistry) {
+    pub(super) fn set_registry(&self, registry: AgentRegistry) {
         // Set once: there is one registry for each node.
-        _ = self.0.registry.set(exchange);
+        _ = self.0.registry.set(registry);
     }
 
     /// Sets the bus by which other nodes are reached, and starts the timer task.
@@ -190,25 +190,25 @@ impl RemoteCalls {
     /// Asks another node for an attempt at its agent. Dropping the future hangs up.
     pub(super) async fn dial(&self, to: NodeId, invoke: &Invoke) -> DialOutcome {
         let (placed, answer) = oneshot::channel();
-        let (sender, words) = channel(MESSAGES_MAX);
+        let (sender, messages) = channel(MESSAGES_MAX);
         let call = {
-            let mut room = self.lock_state();
-            room.last_call += 1;
-            let call = room.last_call;
-            room.outgoing.insert(call, OutgoingRemoteCall { messages: sender, placed: Some(placed) });
+            let mut state = self.lock_state();
+            state.last_call += 1;
+            let call = state.last_call;
+            state.outgoing.insert(call, OutgoingRemoteCall { messages: sender, placed: Some(placed) });
             call
         };
         let hold = HangUpGuard { lines: self.clone(), call };
         self.handle_input(Input::Begin { call, to, invoke: Box::new(invoke.clone()) });
         match answer.await {
-            Ok(Some(capabilities)) => DialOutcome::Placed(RemoteCall { capabilities, messages: words, guard: hold }),
+            Ok(Some(capabilities)) => DialOutcome::Placed(RemoteCall { capabilities, messages, guard: hold }),
             Ok(None) => DialOutcome::Refused,
             Err(_) => DialOutcome::Lost,
         }
     }
 
     fn handle_input(&self, input: Input) {
-        self.advance(|trunk, now| trunk.handle_input(now, input));
+        self.advance(|attempts, now| attempts.handle_input(now, input));
     }
 
     fn handle_timeout(&self) {
@@ -219,28 +219,28 @@ impl RemoteCalls {
     fn advance(&self, event: impl FnOnce(&mut RemoteAttempts, Now)) {
         // Without a bus there are no other nodes.
         let Some(bus) = self.0.bus.get() else { return };
-        let mut room = self.lock_state();
+        let mut state = self.lock_state();
         // Read under the lock: the trunk's time must not go back.
-        event(&mut room.trunk, self.0.clock.now());
-        self.drain_outputs(&mut room);
-        publish(bus, &mut room.messages);
-        let (begun, taken_on) = room.trunk.call_counts();
+        event(&mut state.trunk, self.0.clock.now());
+        self.drain_outputs(&mut state);
+        publish(bus, &mut state.messages);
+        let (outgoing, incoming) = state.trunk.call_counts();
         // Set under the lock: otherwise a thread with older counts could set the gauge last.
-        self.0.metrics.agents.set_remote_attempts(begun, taken_on);
-        drop(room);
+        self.0.metrics.agents.set_remote_attempts(outgoing, incoming);
+        drop(state);
         self.0.wake.notify_one();
     }
 
     /// Removes a call, and notifies a drain if no call of another node is left. No other function removes a call.
-    fn end_call(&self, room: &mut RemoteCallsState, call: RemoteCallRef) {
+    fn end_call(&self, state: &mut RemoteCallsState, call: RemoteCallRef) {
         match call {
             // Dropping the sender tells the attempt.
-            RemoteCallRef::Outgoing(call) => drop(room.outgoing.remove(&call)),
+            RemoteCallRef::Outgoing(call) => drop(state.outgoing.remove(&call)),
             RemoteCallRef::Incoming(call) => {
-                if let Some(taken_on) = room.incoming.remove(&call) {
-                    taken_on.task.abort();
+                if let Some(incoming) = state.incoming.remove(&call) {
+                    incoming.task.abort();
                 }
-                if room.incoming.is_empty() {
+                if state.incoming.is_empty() {
                     self.0.idle.notify_waiters();
                 }
             }
@@ -259,67 +259,67 @@ impl RemoteCalls {
         }
     }
 
-    fn drain_outputs(&self, room: &mut RemoteCallsState) {
+    fn drain_outputs(&self, state: &mut RemoteCallsState) {
         let now = self.0.clock.now();
         let mut answers = VecDeque::new();
         loop {
             // All outputs are drained before the trunk gets the answers to some of them.
-            let Some(output) = room.trunk.poll_output() else {
+            let Some(output) = state.trunk.poll_output() else {
                 let Some(answer) = answers.pop_front() else { return };
-                room.trunk.handle_input(now, answer);
+                state.trunk.handle_input(now, answer);
                 continue;
             };
             match output {
-                Output::Publish { to, message: words } => room.messages.push((to, words)),
-                Output::Assigned(call, capabilities) => room.resolve_placement(call, Some(capabilities)),
+                Output::Publish { to, message } => state.messages.push((to, message)),
+                Output::Assigned(call, capabilities) => state.resolve_placement(call, Some(capabilities)),
                 Output::NoCapacity(call) => {
-                    room.resolve_placement(call, None);
-                    self.end_call(room, RemoteCallRef::Outgoing(call));
+                    state.resolve_placement(call, None);
+                    self.end_call(state, RemoteCallRef::Outgoing(call));
                 }
-                Output::Event(call, word) => {
+                Output::Event(call, event) => {
                     // The channel has room for all messages that arrive before one is taken.
-                    let to = room.outgoing.get(&call);
-                    to.into_iter().for_each(|begun| _ = begun.messages.try_send(word.clone()));
+                    let to = state.outgoing.get(&call);
+                    to.into_iter().for_each(|outgoing| _ = outgoing.messages.try_send(event.clone()));
                 }
-                Output::ConnectionLost(call) => self.end_call(room, RemoteCallRef::Outgoing(call)),
-                Output::FindConnection(call, invoke) => answers.push_back(self.accept_call(room, call, &invoke)),
+                Output::ConnectionLost(call) => self.end_call(state, RemoteCallRef::Outgoing(call)),
+                Output::FindConnection(call, invoke) => answers.push_back(self.accept_call(state, call, &invoke)),
                 Output::Order(call, order) => {
-                    if let Some(taken_on) = room.incoming.get(&call) {
-                        taken_on.connection.push(AgentCommand::Order(order));
+                    if let Some(incoming) = state.incoming.get(&call) {
+                        incoming.connection.push(AgentCommand::Order(order));
                     }
                 }
-                Output::Credit(call, words) => {
-                    let permits = usize::try_from(words).unwrap_or(Semaphore::MAX_PERMITS);
-                    room.incoming.get(&call).into_iter().for_each(|it| it.credit.add_permits(permits));
+                Output::Credit(call, events) => {
+                    let permits = usize::try_from(events).unwrap_or(Semaphore::MAX_PERMITS);
+                    state.incoming.get(&call).into_iter().for_each(|it| it.credit.add_permits(permits));
                 }
-                Output::Abandoned(call) => self.end_call(room, RemoteCallRef::Incoming(call)),
+                Output::Abandoned(call) => self.end_call(state, RemoteCallRef::Incoming(call)),
                 Output::Stop(order) => self.handle_stop(&order),
                 Output::AgentAvailable(agent) => {
-                    let desk = self.0.registry.get().and_then(|exchange| exchange.pool(&agent));
-                    desk.into_iter().for_each(|desk| desk.available.notify_waiters());
+                    let pool = self.0.registry.get().and_then(|registry| registry.pool(&agent));
+                    pool.into_iter().for_each(|pool| pool.available.notify_waiters());
                 }
             }
         }
     }
 
     /// Finds a connection of this node for an attempt of another node.
-    fn accept_call(&self, room: &mut RemoteCallsState, call: remote_attempts::RemoteCallId, invoke: &Invoke) -> Input {
-        let desk = self.0.registry.get().and_then(|exchange| exchange.pool(&invoke.agent_id));
-        let Some(placed) = desk.and_then(|desk| desk.place(invoke)) else { return Input::NoCapacity(call) };
-        let line = Arc::clone(&placed.connection);
-        let capabilities = line.capabilities;
-        let words = Arc::new(Semaphore::new(limits::REMOTE_QUEUE_MAX));
+    fn accept_call(&self, state: &mut RemoteCallsState, call: remote_attempts::RemoteCallId, invoke: &Invoke) -> Input {
+        let pool = self.0.registry.get().and_then(|registry| registry.pool(&invoke.agent_id));
+        let Some(placed) = pool.and_then(|pool| pool.place(invoke)) else { return Input::NoCapacity(call) };
+        let connection = Arc::clone(&placed.connection);
+        let capabilities = connection.capabilities;
+        let credit = Arc::new(Semaphore::new(limits::REMOTE_QUEUE_MAX));
         let task =
-            self.0.runtime.spawn(forward_messages(self.clone(), call, placed, Arc::clone(&words))).abort_handle();
-        room.incoming.insert(call, IncomingRemoteCall { connection: line, credit: words, task });
+            self.0.runtime.spawn(forward_messages(self.clone(), call, placed, Arc::clone(&credit))).abort_handle();
+        state.incoming.insert(call, IncomingRemoteCall { connection, credit, task });
         Input::Assigned(call, capabilities)
     }
 
     fn handle_stop(&self, order: &Order) {
         if let Order::Stop { agent_id, .. } = order
-            && let Some(desk) = self.0.registry.get().and_then(|exchange| exchange.pool(agent_id))
+            && let Some(pool) = self.0.registry.get().and_then(|registry| registry.pool(agent_id))
         {
-            desk.stop_local(order);
+            pool.stop_local(order);
         }
     }
 
@@ -334,8 +334,8 @@ impl bus::RemoteCallHandler for RemoteCalls {
         self.0.node
     }
 
-    fn handle_message(&self, from: NodeId, words: RemoteMessage) {
-        self.handle_input(Input::Peer(from, words));
+    fn handle_message(&self, from: NodeId, message: RemoteMessage) {
+        self.handle_input(Input::Peer(from, message));
     }
 
     fn handle_not_subscribed(&self, node: NodeId) {
@@ -354,27 +354,27 @@ impl fmt::Debug for RemoteCalls {
 }
 
 /// Publishes while the trunk is locked, to keep the order: a message that overtakes another is dropped by the receiver.
-fn publish(bus: &Arc<dyn Bus>, mail: &mut Vec<AddressedMessage>) {
-    if !mail.is_empty() {
-        bus.publish(mail);
+fn publish(bus: &Arc<dyn Bus>, messages: &mut Vec<AddressedMessage>) {
+    if !messages.is_empty() {
+        bus.publish(messages);
     }
 }
 
 /// Forwards the messages of a local agent about another node's attempt, as far as that node has given credit.
 async fn forward_messages(
-    lines: RemoteCalls,
+    remote_calls: RemoteCalls,
     call: remote_attempts::RemoteCallId,
     mut placed: LocalCall,
-    room: Arc<Semaphore>,
+    credit: Arc<Semaphore>,
 ) {
     // The semaphore is never closed.
-    while let Ok(permit) = room.acquire().await {
+    while let Ok(permit) = credit.acquire().await {
         permit.forget();
-        let Some(word) = placed.messages.recv().await else {
-            return lines.handle_input(Input::ConnectionLost(call));
+        let Some(event) = placed.messages.recv().await else {
+            return remote_calls.handle_input(Input::ConnectionLost(call));
         };
-        let is_last = word.is_last();
-        lines.handle_input(Input::Event(call, word));
+        let is_last = event.is_last();
+        remote_calls.handle_input(Input::Event(call, event));
         if is_last {
             return;
         }
@@ -385,7 +385,7 @@ async fn forward_messages(
 
 impl RemoteCallsState {
     fn resolve_placement(&mut self, call: u64, capabilities: Option<DialInCapabilities>) {
-        let placed = self.outgoing.get_mut(&call).and_then(|begun| begun.placed.take());
+        let placed = self.outgoing.get_mut(&call).and_then(|outgoing| outgoing.placed.take());
         // The receiver is gone only while the call is being hung up.
         placed.into_iter().for_each(|placed| _ = placed.send(capabilities));
     }
@@ -400,9 +400,9 @@ impl RemoteCall {
 
     /// Returns the agent's next message, or `None` if the connection is gone. Cancel-safe.
     pub(super) async fn recv_message(&mut self) -> Option<AttemptEvent> {
-        let word = self.messages.recv().await?;
+        let event = self.messages.recv().await?;
         self.guard.lines.handle_input(Input::EventDelivered(self.guard.call));
-        Some(word)
+        Some(event)
     }
 }
 

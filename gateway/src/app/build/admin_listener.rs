@@ -95,8 +95,8 @@ where
 /// process the listeners stop accepting, and responses under way get [`CLOSE_WAIT`] to finish.
 fn serve(served: Vec<(Listener, ListenerContext)>, life: Lifecycle) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let accept = |(listener, house): (Listener, ListenerContext)| async move {
-        if let Err(error) = listener.serve(Arc::new(house)).await {
+    let accept = |(listener, context): (Listener, ListenerContext)| async move {
+        if let Err(error) = listener.serve(Arc::new(context)).await {
             tracing::error!(%error, "a listener for operators failed");
         }
     };

@@ -24,23 +24,23 @@ impl NodeParts {
         &self,
         config: &Config,
         listener: QuicListener,
-        house: &ListenerContext,
+        public: &ListenerContext,
     ) -> Result<Option<QuicService>, BuildError> {
-        let Some(reception) = house.reception.clone() else { return Ok(None) };
-        let shown = house.tls.clone().map_or_else(|| self.self_signed(config), Ok)?;
-        let house = QuicListenerContext {
+        let Some(reception) = public.reception.clone() else { return Ok(None) };
+        let shown = public.tls.clone().map_or_else(|| self.self_signed(config), Ok)?;
+        let context = QuicListenerContext {
             link_context: reception,
-            rules: house.rules.clone(),
+            rules: public.rules.clone(),
             webtransport: config.webtransport,
-            proxies: house.proxies.clone(),
-            address_limiter: house.address_limiter.clone(),
+            proxies: public.proxies.clone(),
+            address_limiter: public.address_limiter.clone(),
             tls: shown,
-            until: house.stop_phase,
+            until: public.stop_phase,
             life: self.life.clone(),
             connections_max: config.quic_connections,
             tasks: self.tasks.clone(),
         };
-        Ok(Some((listener, Arc::new(house))))
+        Ok(Some((listener, Arc::new(context))))
     }
 
     /// Creates a self-made certificate.

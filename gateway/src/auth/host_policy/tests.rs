@@ -202,8 +202,8 @@ fn misspelt_origins_are_refused() {
         b"http://localhost",
     ];
     for bad in bad {
-        let said = String::from_utf8_lossy(bad);
-        assert_eq!(at(&public(), "gw.example.com", Some(bad)), Err(HostRejection::Origin), "{said:?}");
+        let text = String::from_utf8_lossy(bad);
+        assert_eq!(at(&public(), "gw.example.com", Some(bad)), Err(HostRejection::Origin), "{text:?}");
     }
     // A repeated header is refused, even with the same value.
     let mut headers = HeaderMap::new();

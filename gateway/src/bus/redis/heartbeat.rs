@@ -91,7 +91,10 @@ impl Heartbeat {
         let now = self.clock.mono();
         let beats = self.state();
         let usual = beats.last_return.map_or(INTERVAL, |(_, took)| took.max(INTERVAL));
-        let missed = beats.pending.iter().filter(|beat| beat.published_at.is_some_and(|taken| taken + usual <= now));
+        let missed = beats
+            .pending
+            .iter()
+            .filter(|beat| beat.published_at.is_some_and(|published_at| published_at + usual <= now));
         missed.count() >= MISSED_MAX
     }
 

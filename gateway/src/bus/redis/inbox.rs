@@ -36,7 +36,7 @@ pub(super) enum InboxItem {
     Gap(GapCause),
 }
 
-// === impl Inbox ===
+// === impl BusInbox ===
 
 impl BusInbox {
     pub(super) fn new(heartbeat: Arc<Heartbeat>, metrics: Arc<Metrics>) -> Self {

@@ -101,13 +101,13 @@ pub(super) struct NodeListing {
 impl NodeListing {
     /// Keeps the record up to date; sets `entered` once it is written.
     pub(super) async fn run(self, entered: watch::Sender<bool>) {
-        let mut told = false;
+        let mut is_reported = false;
         loop {
             match self.write().await {
                 Ok(()) => break,
                 // A full server must not keep the node from serving: other nodes can do without its record.
                 Err(error @ RedisCommandError::Refused { .. }) => {
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut is_reported, true) {
                         let what = "Redis refuses this node's record; the node is missing from the list of nodes";
                         tracing::warn!(%error, "{what}");
                     }
@@ -120,14 +120,14 @@ impl NodeListing {
         entered.send_replace(true);
         let mut again = interval(WRITE_INTERVAL);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut line = self.connection.clone();
+        let mut connection = self.connection.clone();
         let mut draining = false;
-        let mut told = false;
+        let mut is_reported = false;
         for round in 0_u64.. {
             let looks = tokio::select! {
                 _ = again.tick() => round.is_multiple_of(SWEEP_ROUNDS),
                 // The new connection may be to another server, or to one that has lost its data.
-                _ = line.wait_generation() => true,
+                _ = connection.wait_generation() => true,
                 () = self.life.wait_for_phase(NodePhase::Draining), if !draining => {
                     draining = true;
                     true
@@ -137,10 +137,10 @@ impl NodeListing {
             if let Err(error @ RedisCommandError::Refused { .. }) = written {
                 tracing::warn!(%error, "Redis refuses this node's record");
             }
-            if draining && !told {
+            if draining && !is_reported {
                 // After the node's own record says that it drains, so that two draining nodes do not choose each other.
-                told = self.report_successors().await.is_ok();
-                again.reset_after(if told { WRITE_INTERVAL } else { RETRY_PAUSE });
+                is_reported = self.report_successors().await.is_ok();
+                again.reset_after(if is_reported { WRITE_INTERVAL } else { RETRY_PAUSE });
             }
         }
     }
@@ -189,13 +189,15 @@ impl NodeListing {
 }
 
 /// Removes a node's record.
-pub(super) async fn remove_record(line: &RedisConnection, node: NodeId) -> Result<(), RedisCommandError> {
-    line.execute(cmd("HDEL").arg(NODES_KEY).arg(node.to_string())).await.map(drop)
+pub(super) async fn remove_record(connection: &RedisConnection, node: NodeId) -> Result<(), RedisCommandError> {
+    connection.execute(cmd("HDEL").arg(NODES_KEY).arg(node.to_string())).await.map(drop)
 }
 
 /// Reads every record that this release can parse.
-pub(super) async fn read_records(line: &RedisConnection) -> Result<BTreeMap<NodeId, NodeRecord>, RedisCommandError> {
-    let answer: Value = line.execute(cmd("HGETALL").arg(NODES_KEY)).await?;
+pub(super) async fn read_records(
+    connection: &RedisConnection,
+) -> Result<BTreeMap<NodeId, NodeRecord>, RedisCommandError> {
+    let answer: Value = connection.execute(cmd("HGETALL").arg(NODES_KEY)).await?;
     let texts: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
     let record = |(node, json): (String, String)| {
         let node = u128::from_str_radix(&node, 16).ok()?;
@@ -206,13 +208,15 @@ pub(super) async fn read_records(line: &RedisConnection) -> Result<BTreeMap<Node
 
 /// Reads every record, and whether its node holds a lease. The lease is the store's: the key `node:{N}` exists as long
 /// as the lease.
-pub(super) async fn read_statuses(line: &RedisConnection) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
-    let mut asked = pipe();
-    let records = read_records(line).await?;
+pub(super) async fn read_statuses(
+    connection: &RedisConnection,
+) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
+    let mut leases_of = pipe();
+    let records = read_records(connection).await?;
     for node in records.keys() {
-        asked.cmd("HLEN").arg(format!("node:{{{node}}}"));
+        leases_of.cmd("HLEN").arg(format!("node:{{{node}}}"));
     }
-    let leases = if records.is_empty() { Vec::new() } else { line.execute_all(&asked).await? };
+    let leases = if records.is_empty() { Vec::new() } else { connection.execute_all(&leases_of).await? };
     let mut seen = BTreeMap::new();
     for ((node, record), lease) in records.into_iter().zip(leases) {
         let leased = lease? != Value::Int(0);

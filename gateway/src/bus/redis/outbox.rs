@@ -31,23 +31,23 @@ struct OutboxQueue {
     in_flight: usize,
 }
 
-// === impl Outbox ===
+// === impl BusOutbox ===
 
 impl BusOutbox {
     /// Queues the messages that fit; returns the number of messages dropped.
-    pub(super) fn push(&self, mail: &mut Vec<AddressedMessage>) -> u64 {
-        if mail.is_empty() {
+    pub(super) fn push(&self, messages: &mut Vec<AddressedMessage>) -> u64 {
+        if messages.is_empty() {
             return 0;
         }
         let mut lost = 0;
         let mut queue = self.queue();
-        for (to, words) in mail.drain(..) {
-            let weight = words.weight();
+        for (to, message) in messages.drain(..) {
+            let weight = message.weight();
             if queue.messages.len() >= MESSAGES_MAX || queue.bytes + weight > BYTES_MAX {
                 lost += 1;
             } else {
                 queue.bytes += weight;
-                queue.messages.push_back((to, words));
+                queue.messages.push_back((to, message));
             }
         }
         drop(queue);
@@ -59,28 +59,28 @@ impl BusOutbox {
     /// Cancel-safe.
     pub(super) async fn take(&self) -> Vec<AddressedMessage> {
         loop {
-            let mail = self.try_take();
-            if !mail.is_empty() {
-                return mail;
+            let messages = self.try_take();
+            if !messages.is_empty() {
+                return messages;
             }
             self.filled.notified().await;
         }
     }
 
     fn try_take(&self) -> Vec<AddressedMessage> {
-        let mut taken = Vec::new();
+        let mut batch = Vec::new();
         let mut bytes = 0;
         let mut queue = self.queue();
         while bytes < BATCH_BYTES
-            && let Some((to, words)) = queue.messages.pop_front()
+            && let Some((to, message)) = queue.messages.pop_front()
         {
-            let weight = words.weight();
+            let weight = message.weight();
             let freed = if planted(Planted::BusOutboxBytesKept) { 0 } else { weight };
             (bytes, queue.bytes) = (bytes + weight, queue.bytes - freed);
-            taken.push((to, words));
+            batch.push((to, message));
         }
-        queue.in_flight += usize::from(!taken.is_empty());
-        taken
+        queue.in_flight += usize::from(!batch.is_empty());
+        batch
     }
 
     /// Records that one batch was published, or has failed.
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn messages_over_the_limit_are_dropped_and_counted() {
         let outbox = BusOutbox::default();
-        let mut mail = knocks(MESSAGES_MAX + 3);
-        assert_eq!((outbox.push(&mut mail), mail.len()), (3, 0));
+        let mut messages = knocks(MESSAGES_MAX + 3);
+        assert_eq!((outbox.push(&mut messages), messages.len()), (3, 0));
         assert_eq!(outbox.push(&mut knocks(1)), 1);
         let first = outbox.take().now_or_never().expect("something");
         assert_eq!(first[..2], knocks(2));
@@ -145,9 +145,9 @@ mod tests {
         let each = PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default())] }.weight();
         let large = || PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default()); BYTES_MAX / 4 / each] };
         for n in 0..40 {
-            let mut mail = vec![(node, large())];
-            assert_eq!(outbox.push(&mut mail), 0, "{n}");
-            assert_eq!(outbox.take().now_or_never().map(|taken| taken.len()), Some(1), "{n}");
+            let mut messages = vec![(node, large())];
+            assert_eq!(outbox.push(&mut messages), 0, "{n}");
+            assert_eq!(outbox.take().now_or_never().map(|batch| batch.len()), Some(1), "{n}");
             outbox.done();
         }
     }

@@ -60,21 +60,21 @@ impl BusPublisher {
                     self.check_subscription();
                     under_way.push(self.send_heartbeat().boxed());
                 }
-                mail = self.outbox.take(), if under_way.len() < UNDER_WAY_MAX => {
-                    under_way.push(self.publish(self.pack(mail)).boxed());
+                messages = self.outbox.take(), if under_way.len() < UNDER_WAY_MAX => {
+                    under_way.push(self.publish(self.pack(messages)).boxed());
                 }
             }
         }
     }
 
-    fn pack(&self, mail: Vec<AddressedMessage>) -> PublishBatch {
-        let words = mail.len() as u64;
+    fn pack(&self, messages: Vec<AddressedMessage>) -> PublishBatch {
+        let count = messages.len() as u64;
         let mut packers = BTreeMap::new();
-        for (to, words) in mail {
-            self.metrics.bus.count_message(Direction::Out, &words);
-            packers.entry(to).or_insert_with(|| FramePacker::new(self.node)).add(words);
+        for (to, message) in messages {
+            self.metrics.bus.count_message(Direction::Out, &message);
+            packers.entry(to).or_insert_with(|| FramePacker::new(self.node)).add(message);
         }
-        let mut parcel = PublishBatch { pipeline: pipe(), frames: Vec::new(), messages: words };
+        let mut parcel = PublishBatch { pipeline: pipe(), frames: Vec::new(), messages: count };
         for (to, packer) in packers {
             let (frames, lost) = packer.finish();
             if lost > 0 {

@@ -22,10 +22,10 @@ pub(super) fn push_handler(inbox: Arc<BusInbox>) -> PushHandler {
 }
 
 /// Reports a gap for every subscription after the first: messages may have been missed before it.
-pub(super) async fn report_gaps(mut line: RedisConnection, inbox: Arc<BusInbox>) {
+pub(super) async fn report_gaps(mut connection: RedisConnection, inbox: Arc<BusInbox>) {
     let mut known = 0;
     loop {
-        match line.generation() {
+        match connection.generation() {
             Some(turn) if turn > known => {
                 let deaf = inbox.heartbeat().reset();
                 if turn > 1 {
@@ -34,19 +34,19 @@ pub(super) async fn report_gaps(mut line: RedisConnection, inbox: Arc<BusInbox>)
                 known = turn;
             }
             Some(_) | None => {
-                line.wait_generation().await;
+                connection.wait_generation().await;
             }
         }
     }
 }
 
 /// Decodes frames and passes them on, as fast as the driver takes them.
-pub(super) async fn forward_frames(inbox: Arc<BusInbox>, mouth: BusEventSender, metrics: Arc<Metrics>) {
+pub(super) async fn forward_frames(inbox: Arc<BusInbox>, events: BusEventSender, metrics: Arc<Metrics>) {
     loop {
-        let heard = match inbox.next().await {
+        let event = match inbox.next().await {
             InboxItem::Frame(blob) => match PeerFrame::decode(&blob) {
                 Ok(frame) => {
-                    frame.messages.iter().for_each(|words| metrics.bus.count_message(Direction::In, words));
+                    frame.messages.iter().for_each(|message| metrics.bus.count_message(Direction::In, message));
                     BusEvent::Frame(frame)
                 }
                 Err(error) => {
@@ -60,7 +60,7 @@ pub(super) async fn forward_frames(inbox: Arc<BusInbox>, mouth: BusEventSender, 
                 BusEvent::Gap
             }
         };
-        mouth.send(heard).await;
+        events.send(event).await;
     }
 }
 

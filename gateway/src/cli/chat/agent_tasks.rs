@@ -91,12 +91,12 @@ impl AgentTasks {
 
     /// Returns whether the current task is going to send a message.
     pub(super) fn is_saying(&self) -> bool {
-        let wish = match &self.pending {
+        let request = match &self.pending {
             Some(
-                PendingTask::Opening(AgentTask::Request(wish))
-                | PendingTask::Listing(AgentTask::Request(wish))
-                | PendingTask::Changing(wish),
-            ) => wish,
+                PendingTask::Opening(AgentTask::Request(request))
+                | PendingTask::Listing(AgentTask::Request(request))
+                | PendingTask::Changing(request),
+            ) => request,
             Some(
                 PendingTask::Opening(AgentTask::Show)
                 | PendingTask::Listing(AgentTask::Show)
@@ -106,7 +106,7 @@ impl AgentTasks {
                 return false;
             }
         };
-        matches!(wish, AgentRequest::Say { .. })
+        matches!(request, AgentRequest::Say { .. })
     }
 
     /// Returns the agent to name in messages without an addressee; `None` means the session's active agent.
@@ -121,11 +121,11 @@ impl AgentTasks {
     }
 
     /// Begins a task.
-    pub(super) fn begin(&mut self, errand: AgentTask) {
+    pub(super) fn begin(&mut self, task: AgentTask) {
         if self.members.is_known() {
-            return self.proceed(errand);
+            return self.proceed(task);
         }
-        let active_agent = match &errand {
+        let active_agent = match &task {
             // A new session that begins with an agent is opened with that agent as a member, so no question is
             // needed.
             AgentTask::Request(AgentRequest::Switch(agent)) => {
@@ -134,21 +134,21 @@ impl AgentTasks {
             AgentTask::Request(AgentRequest::Say { .. }) | AgentTask::Show => None,
         };
         self.steps.push_back(ChatStep::Open(Open { agents: Vec::new(), active_agent }));
-        self.pending = Some(PendingTask::Opening(errand));
+        self.pending = Some(PendingTask::Opening(task));
     }
 
-    fn proceed(&mut self, errand: AgentTask) {
-        match errand {
-            AgentTask::Request(wish) if self.members.contains(wish.agent()) => self.perform_with_member(wish),
-            errand @ (AgentTask::Request(_) | AgentTask::Show) => {
+    fn proceed(&mut self, task: AgentTask) {
+        match task {
+            AgentTask::Request(request) if self.members.contains(request.agent()) => self.perform_with_member(request),
+            task @ (AgentTask::Request(_) | AgentTask::Show) => {
                 self.steps.push_back(ChatStep::List);
-                self.pending = Some(PendingTask::Listing(errand));
+                self.pending = Some(PendingTask::Listing(task));
             }
         }
     }
 
-    fn perform_with_member(&mut self, wish: AgentRequest) {
-        match wish {
+    fn perform_with_member(&mut self, request: AgentRequest) {
+        match request {
             AgentRequest::Switch(agent) if self.members.is_active(&agent) => self.finish_switch(&agent),
             AgentRequest::Switch(agent) => {
                 self.request_change(MemberChange::switch(agent.clone()), AgentRequest::Switch(agent))
@@ -160,9 +160,9 @@ impl AgentTasks {
         }
     }
 
-    fn request_change(&mut self, change: MemberChange, wish: AgentRequest) {
+    fn request_change(&mut self, change: MemberChange, request: AgentRequest) {
         self.steps.push_back(ChatStep::Change(change));
-        self.pending = Some(PendingTask::Changing(wish));
+        self.pending = Some(PendingTask::Changing(request));
     }
 
     fn finish_switch(&mut self, agent: &str) {
@@ -212,21 +212,21 @@ impl AgentTasks {
                     self.push_failure(format!("only members are shown: {why}"));
                 }
             }
-            Some(PendingTask::Listing(AgentTask::Request(wish))) => {
+            Some(PendingTask::Listing(AgentTask::Request(request))) => {
                 let known = listed.unwrap_or_default();
                 let names = || known.iter().map(|agent| agent.agent_id.as_str());
-                if known.is_empty() || names().any(|name| name == wish.agent()) {
-                    return self.offer_invitation(wish);
+                if known.is_empty() || names().any(|name| name == request.agent()) {
+                    return self.offer_invitation(request);
                 }
-                self.report_unknown_agent(wish.agent(), nearest(wish.agent(), names()));
+                self.report_unknown_agent(request.agent(), nearest(request.agent(), names()));
             }
             Some(PendingTask::Opening(_) | PendingTask::AwaitingConfirmation(_) | PendingTask::Changing(_)) | None => {}
         }
     }
 
-    fn offer_invitation(&mut self, wish: AgentRequest) {
-        self.push_remark(format!("{} is not a member of this session. Invite it? (y/n)", wish.agent()));
-        self.pending = Some(PendingTask::AwaitingConfirmation(wish));
+    fn offer_invitation(&mut self, request: AgentRequest) {
+        self.push_remark(format!("{} is not a member of this session. Invite it? (y/n)", request.agent()));
+        self.pending = Some(PendingTask::AwaitingConfirmation(request));
     }
 
     /// Reports an unknown agent. A chat that was started with an unknown agent ends instead of talking to
@@ -241,44 +241,46 @@ impl AgentTasks {
 
     /// Takes an answer to the question whether to invite an agent.
     pub(super) fn handle_answer(&mut self, line: &str) {
-        let Some(PendingTask::AwaitingConfirmation(wish)) =
+        let Some(PendingTask::AwaitingConfirmation(request)) =
             self.pending.take_if(|task| matches!(task, PendingTask::AwaitingConfirmation(_)))
         else {
             return;
         };
-        let invite = MemberChange::invite(wish.agent());
-        match (yes_or_no(line), &wish) {
-            (Some(true), AgentRequest::Switch(_)) => self.request_change(invite.active(), wish),
-            (Some(true), AgentRequest::Say { .. }) => self.request_change(invite, wish),
-            (Some(false), _) => self.report_not_invited(&wish),
+        let invite = MemberChange::invite(request.agent());
+        match (yes_or_no(line), &request) {
+            (Some(true), AgentRequest::Switch(_)) => self.request_change(invite.active(), request),
+            (Some(true), AgentRequest::Say { .. }) => self.request_change(invite, request),
+            (Some(false), _) => self.report_not_invited(&request),
             (None, _) => {
-                self.push_failure(format!("please answer y or n: invite {}?", wish.agent()));
-                self.pending = Some(PendingTask::AwaitingConfirmation(wish));
+                self.push_failure(format!("please answer y or n: invite {}?", request.agent()));
+                self.pending = Some(PendingTask::AwaitingConfirmation(request));
             }
         }
     }
 
     /// Withdraws an open question; false if there is none.
     pub(super) fn cancel_question(&mut self) -> bool {
-        let asked = self.pending.take_if(|task| matches!(task, PendingTask::AwaitingConfirmation(_)));
-        let Some(PendingTask::AwaitingConfirmation(wish)) = asked else { return false };
-        self.report_not_invited(&wish);
+        let pending = self.pending.take_if(|task| matches!(task, PendingTask::AwaitingConfirmation(_)));
+        let Some(PendingTask::AwaitingConfirmation(request)) = pending else { return false };
+        self.report_not_invited(&request);
         true
     }
 
-    fn report_not_invited(&mut self, wish: &AgentRequest) {
+    fn report_not_invited(&mut self, request: &AgentRequest) {
         self.is_starting = false;
-        self.push_failure(format!("{} was not invited", wish.agent()));
+        self.push_failure(format!("{} was not invited", request.agent()));
     }
 
     /// Handles the answer to this chat's change of members.
     pub(super) fn handle_members(&mut self, members: &Members) {
         self.members.apply_members(members);
         let changing = self.pending.take_if(|task| matches!(task, PendingTask::Changing(_)));
-        let Some(PendingTask::Changing(wish)) = changing else { return };
-        match wish {
+        let Some(PendingTask::Changing(request)) = changing else { return };
+        match request {
             AgentRequest::Switch(agent) if self.members.is_active(&agent) => self.finish_switch(&agent),
-            wish @ AgentRequest::Say { .. } if self.members.contains(wish.agent()) => self.perform_with_member(wish),
+            request @ AgentRequest::Say { .. } if self.members.contains(request.agent()) => {
+                self.perform_with_member(request)
+            }
             AgentRequest::Switch(agent) | AgentRequest::Say { agent, .. } => {
                 self.push_failure(format!("{agent} cannot answer in this session"));
             }
@@ -291,14 +293,14 @@ impl AgentTasks {
         let waits = |task: &mut PendingTask| matches!(task, PendingTask::Opening(_) | PendingTask::Changing(_));
         let Some(task) = self.pending.take_if(|task| own && waits(task)) else { return false };
         match (task, failure.asked.as_str(), failure.code.as_str()) {
-            (PendingTask::Opening(AgentTask::Request(wish)), "session_open", "not_found")
-            | (PendingTask::Changing(wish), "invite_agent", "not_found") => {
-                self.report_unknown_agent(wish.agent(), None)
+            (PendingTask::Opening(AgentTask::Request(request)), "session_open", "not_found")
+            | (PendingTask::Changing(request), "invite_agent", "not_found") => {
+                self.report_unknown_agent(request.agent(), None)
             }
             // The agent has left the session since its membership was known.
-            (PendingTask::Changing(wish), "switch_agent", "agent_not_in_session") => {
-                self.members.remove(wish.agent());
-                self.proceed(AgentTask::Request(wish));
+            (PendingTask::Changing(request), "switch_agent", "agent_not_in_session") => {
+                self.members.remove(request.agent());
+                self.proceed(AgentTask::Request(request));
             }
             (_, _, code) => {
                 self.push_failure(format!("{code}: {}", failure.message));

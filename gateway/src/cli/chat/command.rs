@@ -46,7 +46,7 @@ pub(super) enum ChatCommand {
     Invalid(String),
 }
 
-// === impl Command ===
+// === impl ChatCommand ===
 
 impl ChatCommand {
     /// Parses a line.

@@ -41,9 +41,9 @@ pub(super) fn prepare(path: &Path) -> io::Result<bool> {
 
 /// Returns whether a line is kept. As in shells, a line that begins with a space is not.
 pub(super) fn is_kept(line: &str) -> bool {
-    let said = line.trim();
+    let trimmed = line.trim();
     let is_short = line.len() <= CHAT_HISTORY_LINE_BYTES_MAX;
-    is_short && !said.is_empty() && !line.starts_with(' ') && !ANSWERS.contains(&said)
+    is_short && !trimmed.is_empty() && !line.starts_with(' ') && !ANSWERS.contains(&trimmed)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) struct OutputTail {
     column: usize,
 }
 
-// === impl Tail ===
+// === impl OutputTail ===
 
 impl OutputTail {
     /// Returns the output that appends text. Before and after that output, the cursor is at the start of the

@@ -32,9 +32,9 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Takes over the terminal, if there is one; the editor completes these words.
-    pub(super) fn new(words: Vec<String>) -> Self {
+    pub(super) fn new(completions: Vec<String>) -> Self {
         let is_terminal = io::stdout().is_terminal();
-        let editor = Terminal::open(words);
+        let editor = Terminal::open(completions);
         Self { is_terminal, editor, cursor: CursorState::Start, write_error: None }
     }
 
@@ -73,8 +73,8 @@ impl Screen {
             Some(terminal) => terminal.write(text).map_err(lost),
             None => write_stdout(text),
         };
-        if let Err(trouble) = shown {
-            self.write_error.get_or_insert(trouble);
+        if let Err(write_error) = shown {
+            self.write_error.get_or_insert(write_error);
         }
     }
 

@@ -98,7 +98,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// Takes over the terminal, if stdin and stdout are one and it can move its cursor.
-    pub(super) fn open(words: Vec<String>) -> Option<Self> {
+    pub(super) fn open(completions: Vec<String>) -> Option<Self> {
         let term = std::env::var("TERM").unwrap_or_default();
         let can_edit = !["", "dumb", "cons25", "emacs"].contains(&term.as_str());
         if !can_edit || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -106,7 +106,7 @@ impl Terminal {
         }
         let before = tcgetattr(io::stdin()).ok()?;
         tcsetattr(io::stdin(), OptionalActions::Now, &mode_between_lines(before.clone())).ok()?;
-        Some(Self { shared: Arc::new(SharedEditor::new()), original_mode: before, words })
+        Some(Self { shared: Arc::new(SharedEditor::new()), original_mode: before, words: completions })
     }
 
     /// Starts reading lines. Fails if no editor can be made, and then no line is read.
@@ -314,7 +314,10 @@ fn erase_line(line: &str) {
     let _ = write_stdout(&format!("\x1b[{rows}A\r\x1b[J"));
 }
 
-fn editor(shared: &Arc<SharedEditor>, words: Vec<String>) -> Result<Editor<WordCompleter, FileHistory>, ReadlineError> {
+fn editor(
+    shared: &Arc<SharedEditor>,
+    completions: Vec<String>,
+) -> Result<Editor<WordCompleter, FileHistory>, ReadlineError> {
     let config = Config::builder()
         .behavior(Behavior::Stdio)
         .completion_type(CompletionType::List)
@@ -323,7 +326,7 @@ fn editor(shared: &Arc<SharedEditor>, words: Vec<String>) -> Result<Editor<WordC
         .auto_add_history(false)
         .build();
     let mut editor = Editor::with_config(config)?;
-    editor.set_helper(Some(WordCompleter(words)));
+    editor.set_helper(Some(WordCompleter(completions)));
     for (key, leaving) in [
         (KeyEvent(KeyCode::Enter, Modifiers::NONE), LeaveReason::Entered),
         (KeyEvent::ctrl('J'), LeaveReason::Entered),

@@ -25,7 +25,7 @@ pub(super) fn kind(body: &Map<String, Value>) -> &str {
     body.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-// === impl Line ===
+// === impl FactLine ===
 
 impl FactLine<'_> {
     /// Returns the fact's type, derived from the message that shows it (the table of docs/protocol.md §4,
@@ -114,8 +114,8 @@ impl FactLine<'_> {
 
 fn answer_text(done: &Done) -> String {
     let text = (!done.text.is_empty()).then(|| done.text.clone());
-    let said: Vec<String> = text.into_iter().chain(ending_text(done)).collect();
-    format!("{}: {}", speaker_name(done.agent.as_deref()), said.join(" "))
+    let parts: Vec<String> = text.into_iter().chain(ending_text(done)).collect();
+    format!("{}: {}", speaker_name(done.agent.as_deref()), parts.join(" "))
 }
 
 fn message_text(body: &Map<String, Value>) -> String {
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(data_text(&object(body), DATA_CHARS_MAX), "note=a b strategy=run");
         let long = json!({"x": "é".repeat(200)});
         assert_eq!(data_text(&object(long), DATA_CHARS_MAX).chars().count(), DATA_CHARS_MAX);
-        let told = json!({"type": "event", "name": "agent.stream.delta", "data": {"offset": 3, "text": "hi"}});
-        assert_eq!(data_text(&object(told), 12), "offset=3 te…");
+        let data = json!({"type": "event", "name": "agent.stream.delta", "data": {"offset": 3, "text": "hi"}});
+        assert_eq!(data_text(&object(data), 12), "offset=3 te…");
     }
 
     #[test]

@@ -64,7 +64,7 @@ struct AllowListParser<'a> {
     run_as: BTreeMap<String, RunAs>,
 }
 
-// === impl List ===
+// === impl AllowListParser ===
 
 impl AllowListParser<'_> {
     fn parse_programs(&mut self) -> AllowedPrograms {
@@ -344,13 +344,13 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &[&str]) {
-        let told = match parse(Path::new("a.toml"), text) {
+        let results = match parse(Path::new("a.toml"), text) {
             Ok(listed) => vec![format!("fine {:?}", listed.allowed.keys().collect::<Vec<_>>())],
             Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
         };
-        assert_eq!(told.len(), expected.len(), "{text}\n{told:#?}");
-        for (told, expected) in told.iter().zip(expected) {
-            assert!(told.contains(expected), "{text}\n{told:?}, not {expected}");
+        assert_eq!(results.len(), expected.len(), "{text}\n{results:#?}");
+        for (result, expected) in results.iter().zip(expected) {
+            assert!(result.contains(expected), "{text}\n{result:?}, not {expected}");
         }
     }
 

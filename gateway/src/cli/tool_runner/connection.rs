@@ -88,11 +88,11 @@ async fn connect_once(
     };
     let mut why = None;
     loop {
-        let heard = tokio::select! {
-            heard = raw.recv() => heard,
+        let received = tokio::select! {
+            received = raw.recv() => received,
             () = events.closed() => return None,
         };
-        match heard.map(|text| text.map(|text| GatewayMessage::parse(&text))) {
+        match received.map(|text| text.map(|text| GatewayMessage::parse(&text))) {
             Ok(Some(Ok(GatewayMessage::Welcome))) => break,
             Ok(Some(Ok(GatewayMessage::Error { message, .. }))) => why = Some(message),
             Ok(Some(_) | None) => {}
@@ -123,7 +123,7 @@ async fn relay(
                     return Some(Lost { code: None, reason, refused: false });
                 }
             },
-            heard = raw.recv() => match heard.map(|text| text.map(|text| GatewayMessage::parse(&text))) {
+            received = raw.recv() => match received.map(|text| text.map(|text| GatewayMessage::parse(&text))) {
                 Ok(Some(Ok(told))) => events.send(GatewayEvent::Message(told)).await.ok()?,
                 Ok(Some(Err(why))) => tracing::warn!(why = why.0, "ignored an invalid message of the gateway"),
                 Ok(None) => {}

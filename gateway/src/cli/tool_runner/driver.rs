@@ -86,7 +86,7 @@ impl ToolRunnerDriver {
             tokio::spawn(connection::maintain(gate, options.clone(), hello.clone(), events.clone()))
         };
         let linked = plan.options.iter().enumerate().map(keep).collect();
-        let toolbox = ToolExecutor::new(allowed, records);
+        let executor = ToolExecutor::new(allowed, records);
         let clock = Clock::start();
         let running = BTreeMap::new();
         let processes = mpsc::channel(EVENT_QUEUE_CAPACITY);
@@ -95,7 +95,7 @@ impl ToolRunnerDriver {
         let ready = false;
         Ok(Self {
             plan,
-            toolbox,
+            toolbox: executor,
             journal,
             clock,
             running_processes: running,
@@ -176,17 +176,14 @@ impl ToolRunnerDriver {
                 self.outgoing.insert(gate, outgoing);
                 self.feed(Input::Opened(gate));
                 if !std::mem::replace(&mut self.ready_printed, true) {
-                    return self
-                        .print_ready()
-                        .err()
-                        .map_or(DriverFlow::Continue, |trouble| DriverFlow::End(Err(trouble)));
+                    return self.print_ready().err().map_or(DriverFlow::Continue, |error| DriverFlow::End(Err(error)));
                 }
             }
-            connection::GatewayEvent::Message(told) => {
-                if let GatewayMessage::Error { code, .. } = &told {
+            connection::GatewayEvent::Message(message) => {
+                if let GatewayMessage::Error { code, .. } = &message {
                     tracing::warn!(code, "the gateway rejected a message");
                 }
-                self.feed(Input::Received(gate, told));
+                self.feed(Input::Received(gate, message));
             }
             connection::GatewayEvent::Closed => {
                 self.outgoing.remove(&gate);
@@ -267,10 +264,10 @@ impl ToolRunnerDriver {
             }
             Output::Send(gate, text) => self.send(gate, text),
             Output::SendIfRoom(gate, text) => {
-                // `Show` is best effort: half of the queue stays reserved for `Say`.
+                // Best effort: half of the queue stays reserved for `Output::Send`.
                 let there = self.outgoing.get(&gate);
-                let room = there.filter(|outgoing| outgoing.capacity() > connection::SEND_QUEUE_CAPACITY / 2);
-                if let Some(outgoing) = room {
+                let free = there.filter(|outgoing| outgoing.capacity() > connection::SEND_QUEUE_CAPACITY / 2);
+                if let Some(outgoing) = free {
                     let _ = outgoing.try_send(text);
                 }
             }

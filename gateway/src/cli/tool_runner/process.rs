@@ -66,7 +66,7 @@ struct ProcessTask {
     window_end: Instant,
 }
 
-// === impl Running ===
+// === impl RunningProcess ===
 
 impl RunningProcess {
     /// Starts a process; its end is reported as an event.
@@ -145,9 +145,9 @@ impl PendingSignals {
     /// Waits for signals and takes all of them. Cancel-safe.
     async fn take(&self) -> Vec<Signal> {
         loop {
-            let taken = std::mem::take(&mut *self.list());
-            if !taken.is_empty() {
-                return taken;
+            let signals = std::mem::take(&mut *self.list());
+            if !signals.is_empty() {
+                return signals;
             }
             self.added.notified().await;
         }
@@ -159,7 +159,7 @@ impl PendingSignals {
     }
 }
 
-// === impl Task ===
+// === impl ProcessTask ===
 
 impl ProcessTask {
     async fn run(mut self) {

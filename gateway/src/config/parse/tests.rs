@@ -47,7 +47,7 @@ fn every_configuration_error_is_reported_with_its_source() {
     let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
     let env = [("TURNWAY_LISTEN_HOST", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
     let flags = [(Flag::Key(SettingKey::StoreDurability), "fsync+replica"), (Flag::Key(SettingKey::ListenQuic), "1")];
-    let said = wrong(&sources(file, &env, &flags));
+    let mistakes = wrong(&sources(file, &env, &flags));
     let starts = [
         "t.toml:1:1: colour: unknown key",
         "t.toml:2:8: demo: expected true or false, not a string",
@@ -59,17 +59,17 @@ fn every_configuration_error_is_reported_with_its_source() {
         "flag --durability: store.durability: an embedded store gives fsync at most, not fsync+replica",
         "flag --quic: listen.quic: expected ADDRESS:PORT",
     ];
-    assert_eq!(said.len(), starts.len(), "{said:#?}");
-    for (said, start) in said.iter().zip(starts) {
-        assert!(said.starts_with(start), "{said}\n{start}");
-        assert!(!said.contains("hunter2"));
+    assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
+    for (mistake, start) in mistakes.iter().zip(starts) {
+        assert!(mistake.starts_with(start), "{mistake}\n{start}");
+        assert!(!mistake.contains("hunter2"));
     }
 }
 
 #[test]
 fn unknown_key_suggests_a_similar_one() {
     let file = "http = 1\nstore = \"x\"\nsilence = \"1s\"\n[lisen]\n[log]\n[node]\nnaem = 1\n[agents]\na = 1\n";
-    let said = wrong(&sources(file, &[], &[]));
+    let mistakes = wrong(&sources(file, &[], &[]));
     let expected = [
         "t.toml:1:1: http: unknown key; did you mean \"listen.http\"?",
         "t.toml:2:9: store: expected a section: [store]",
@@ -79,7 +79,7 @@ fn unknown_key_suggests_a_similar_one() {
         "t.toml:7:1: node.naem: unknown key; did you mean \"node.name\"?",
         "t.toml:9:5: agents.a: expected a table [agents.a] with a url, not a number",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(mistakes, expected);
 }
 
 #[test]
@@ -87,13 +87,13 @@ fn sizes_are_parsed_with_units() {
     let config = good(&sources("[store]\ncache = \"8MiB\"\nreserve = \"0B\"\n", &[], &[]));
     let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = config.store else { panic!() };
     assert_eq!((cache_bytes, reserve_bytes), (8 << 20, 0));
-    let said = wrong(&sources("[store]\ncache = \"8KiB\"\nreserve = 5\n", &[("TURNWAY_STORE_RESERVE", "5")], &[]));
+    let mistakes = wrong(&sources("[store]\ncache = \"8KiB\"\nreserve = 5\n", &[("TURNWAY_STORE_RESERVE", "5")], &[]));
     let expected = [
         "t.toml:2:9: store.cache: expected at least 1.0 MiB",
         "t.toml:3:11: store.reserve: expected a string, not a number",
         "environment TURNWAY_STORE_RESERVE: store.reserve: expected a size such as 512B, 64KiB, 8MiB or 2GiB",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(mistakes, expected);
 }
 
 #[test]
@@ -103,24 +103,24 @@ fn store_skew_is_a_duration_or_off() {
     assert_eq!(good(&skew("off")).skew_max, None);
     assert_eq!(good(&skew("2m")).skew_max, Some(Duration::from_secs(120)));
     for bad in ["", "0s", "500ms", "60", "on"] {
-        let said = wrong(&skew(bad));
-        assert!(said.len() == 1 && said[0].starts_with("t.toml:2:8: store.skew: expected off"), "{said:?}");
+        let mistakes = wrong(&skew(bad));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with("t.toml:2:8: store.skew: expected off"), "{mistakes:?}");
     }
 }
 
 #[test]
 fn invalid_toml_is_reported_with_positions() {
-    let said = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
-    assert!(said.iter().any(|said| said.starts_with("t.toml:1:")), "{said:#?}");
-    assert!(said.iter().any(|said| said.starts_with("t.toml:2:")), "{said:#?}");
+    let mistakes = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
+    assert!(mistakes.iter().any(|mistake| mistake.starts_with("t.toml:1:")), "{mistakes:#?}");
+    assert!(mistakes.iter().any(|mistake| mistake.starts_with("t.toml:2:")), "{mistakes:#?}");
 }
 
 #[test]
 fn memory_store_offers_no_durability() {
     let memory = (Flag::Key(SettingKey::StoreUrl), "memory:");
     assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
-    let said = wrong(&sources("", &[], &[memory, (Flag::Key(SettingKey::StoreDurability), "fsync")]));
-    assert_eq!(said, ["flag --durability: store.durability: a store in memory gives mem, not fsync"]);
+    let mistakes = wrong(&sources("", &[], &[memory, (Flag::Key(SettingKey::StoreDurability), "fsync")]));
+    assert_eq!(mistakes, ["flag --durability: store.durability: a store in memory gives mem, not fsync"]);
 }
 
 #[test]
@@ -132,13 +132,13 @@ fn redis_deployer_and_replica_settings_are_parsed() {
     let StoreConfig::Redis { durability, deployer: Some(login), .. } = config.store else { panic!() };
     assert_eq!(durability, Durability::FsyncReplica);
     assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
-    let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
+    let mistakes = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
     let expected = [
         "t.toml:2:12: store.deployer: only valid with a Redis in store.url",
         "flag --durability: store.durability: an embedded store gives fsync at most, not fsync+replica: \
          it has no replica",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(mistakes, expected);
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn redis_files_require_tls_and_a_login_without_password() {
     assert_eq!(redis.login.password_file, Some("p".into()));
     let tls = redis.tls.expect("there is TLS");
     assert_eq!((tls.ca, tls.client), (Some("a".into()), Some(("c".into(), "k".into()))));
-    let said = wrong(&sources(file, &[], &[(url, "redis://u:p@h")]));
+    let mistakes = wrong(&sources(file, &[], &[(url, "redis://u:p@h")]));
     assert_eq!(
-        said,
+        mistakes,
         [
             "t.toml:4:17: store.password_file: store.url names a password as well",
             "t.toml:5:6: store.ca: needs TLS: a store.url that begins with rediss",
@@ -163,17 +163,17 @@ fn redis_files_require_tls_and_a_login_without_password() {
         ]
     );
     let half = "[store]\nclient_key = \"k\"\nattest = \"mem\"\n";
-    let said = wrong(&sources(half, &[], &[(url, "rediss://h")]));
+    let mistakes = wrong(&sources(half, &[], &[(url, "rediss://h")]));
     assert_eq!(
-        said,
+        mistakes,
         [
             "t.toml:2:14: store.client_key: needs store.client_cert as well",
             "t.toml:3:10: store.attest: expected os, fsync or fsync+replica",
         ]
     );
-    let said = wrong(&sources(file, &[], &[(url, "embedded:d")]));
-    let needs_redis = |said: &String| said.ends_with("only valid with a Redis in store.url");
-    assert!(said.iter().all(needs_redis) && said.len() == 5, "{said:#?}");
+    let mistakes = wrong(&sources(file, &[], &[(url, "embedded:d")]));
+    let needs_redis = |mistake: &String| mistake.ends_with("only valid with a Redis in store.url");
+    assert!(mistakes.iter().all(needs_redis) && mistakes.len() == 5, "{mistakes:#?}");
 }
 
 #[test]
@@ -194,11 +194,12 @@ fn certificate_requires_a_key() {
     let config = good(&sources("[tls]\ncert = \"c\"\n", &[("TURNWAY_TLS_KEY", "k")], &[]));
     let tls = config.tls.expect("both are there");
     assert_eq!((tls.cert.0, tls.key.0), ("c".into(), "k".into()));
-    let said = wrong(&sources("[tls]\nkey = \"k\"\n", &[], &[]));
-    assert_eq!(said, ["t.toml:2:7: tls.key: needs tls.cert as well"]);
-    let said = wrong(&sources("", &[], &[(Flag::Key(SettingKey::TlsCert), ""), (Flag::Key(SettingKey::TlsKey), "k")]));
+    let mistakes = wrong(&sources("[tls]\nkey = \"k\"\n", &[], &[]));
+    assert_eq!(mistakes, ["t.toml:2:7: tls.key: needs tls.cert as well"]);
+    let mistakes =
+        wrong(&sources("", &[], &[(Flag::Key(SettingKey::TlsCert), ""), (Flag::Key(SettingKey::TlsKey), "k")]));
     assert_eq!(
-        said,
+        mistakes,
         ["flag --tls-cert: tls.cert: expected a file's name", "flag --tls-key: tls.key: needs tls.cert as well"]
     );
 }

@@ -53,29 +53,29 @@ struct CompletionOptions {
 }
 
 pub(super) async fn create(
-    State(desk): State<Arc<HttpContext>>,
+    State(context): State<Arc<HttpContext>>,
     Extension(long_calls): Extension<LongRequestSlots>,
     watch: Option<Extension<ClientWatch>>,
     headers: HeaderMap,
     body: Body,
 ) -> OpenAiResult {
     let admitted =
-        desk.authenticate(&headers).await.map_err(|problem| OpenAiError::from(problem).with_unread_body())?;
+        context.authenticate(&headers).await.map_err(|problem| OpenAiError::from(problem).with_unread_body())?;
     let call = read_call(&long_calls, &headers, body).await?;
-    if !desk.directory.agents.contains_key(&call.agent) {
+    if !context.directory.agents.contains_key(&call.agent) {
         return Err(ChatError::model_not_found().into());
     }
-    if desk.life.phase() >= NodePhase::Draining {
+    if context.life.phase() >= NodePhase::Draining {
         return Err(HttpProblem::draining().into());
     }
-    let now = desk.clock.now().store;
+    let now = context.clock.now().store;
     let key = parse_header(&headers, IDEMPOTENCY_KEY, MessageId::parse)?;
     let session = parse_header(&headers, SESSION, SessionId::parse)?;
     let named = key.is_some();
     // Until the call is known to be accepted, a repeat is harmless if the call has a name, or if it ends with its
     // connection.
     let repeatable = named || session.is_none();
-    let name = resolve_name(&desk, &admitted, session, key, new_event_id(now)?).await?;
+    let name = resolve_name(&context, &admitted, session, key, new_event_id(now)?).await?;
     let wanted = CompletionOptions {
         stream: call.stream,
         include_usage: call.include_usage,
@@ -85,25 +85,25 @@ pub(super) async fn create(
     };
     let trace = request_parts::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
     let invoke = call.into_command(&name, trace)?;
-    let mut guest = RequestLink::open(Arc::clone(&desk), admitted.clone()).await?;
-    guest.set_watch(watch.map(|Extension(watch)| watch));
+    let mut link = RequestLink::open(Arc::clone(&context), admitted.clone()).await?;
+    link.set_watch(watch.map(|Extension(watch)| watch));
     if name.unrepeatable {
         let target = CancelTarget::Run(name.run_id.clone());
-        guest.on_hang_up(LinkCommand::Cancel { request_id: None, target, wants_receipt: false });
+        link.on_hang_up(LinkCommand::Cancel { request_id: None, target, wants_receipt: false });
     }
-    let accepted = match guest.invoke(invoke).await {
+    let accepted = match link.invoke(invoke).await {
         Ok(accepted) => accepted,
         Err(why) => {
             if matches!(why, RequestFailure::Refused(_)) {
-                guest.complete();
+                link.complete();
             }
             return Err(OpenAiError::unanswered(why, repeatable));
         }
     };
     let answer = if wanted.stream {
-        respond_streamed(guest, admitted, wanted, &accepted).await
+        respond_streamed(link, admitted, wanted, &accepted).await
     } else {
-        respond_whole(guest, wanted).await
+        respond_whole(link, wanted).await
     };
     // A failed turn is identified too.
     let mut response = answer.unwrap_or_else(OpenAiError::into_response);
@@ -120,7 +120,7 @@ pub(super) async fn create(
 
 /// Determines the session and the turn of a call. The naming secret is needed only if the call names no session.
 async fn resolve_name(
-    desk: &HttpContext,
+    context: &HttpContext,
     admitted: &AuthenticatedClient,
     session: Option<SessionId>,
     call: Option<MessageId>,
@@ -130,7 +130,7 @@ async fn resolve_name(
     if let Some(session) = session {
         return Ok(ChatCallIds::in_session(principal, session, call, fresh));
     }
-    let key = desk.call_names.key().await.map_err(|why| OpenAiError::from(naming_error(&why)))?;
+    let key = context.call_names.key().await.map_err(|why| OpenAiError::from(naming_error(&why)))?;
     Ok(ChatCallIds::without_session(principal, call, fresh, |call| key.session_of(principal, call)))
 }
 
@@ -152,12 +152,12 @@ fn naming_error(why: &CallKeyError) -> ChatError {
 /// Reads a call; one larger than a channel message only while a slot is free.
 async fn read_call(long_calls: &LongRequestSlots, headers: &HeaderMap, body: Body) -> Result<ChatCall, OpenAiError> {
     let short = body.size_hint().upper().is_some_and(|bytes| bytes <= MESSAGE_BYTES_MAX as u64);
-    let room = if short { None } else { Some(long_calls.try_acquire()) };
+    let slot = if short { None } else { Some(long_calls.try_acquire()) };
     if planted(Planted::LongCallPlaceLost)
-        && let Some(Ok(place)) = room
+        && let Some(Ok(place)) = slot
     {
         place.forget();
-    } else if matches!(room, Some(Err(_))) {
+    } else if matches!(slot, Some(Err(_))) {
         let refusal = Refusal::new(Code::RateLimited, "too many long requests are being read");
         return Err(OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))).with_unread_body());
     }
@@ -184,9 +184,9 @@ fn parse_header<T, E: std::fmt::Display>(
     Ok(parsed.transpose()?)
 }
 
-async fn respond_whole(mut guest: RequestLink, wanted: CompletionOptions) -> OpenAiResult {
+async fn respond_whole(mut link: RequestLink, wanted: CompletionOptions) -> OpenAiResult {
     let mut whole = ChatCollector::new(wanted.head, wanted.run_id);
-    let watch = guest.watch().filter(|_| guest.has_hang_up_command());
+    let watch = link.watch().filter(|_| link.has_hang_up_command());
     let hung_up = async move {
         match watch {
             Some(watch) => watch.wait_hung_up().await,
@@ -197,16 +197,16 @@ async fn respond_whole(mut guest: RequestLink, wanted: CompletionOptions) -> Ope
     loop {
         match whole.response() {
             None => {
-                let heard = tokio::select! {
+                let received = tokio::select! {
                     biased;
-                    heard = guest.next_note() => heard,
+                    received = link.next_note() => received,
                     // The client has disconnected, so this error is sent to no one.
                     () = hung_up.as_mut() => Err(LinkClosed::Draining),
                 };
-                whole.push(&heard.map_err(|parted| link_closed(parted, wanted.named))?);
+                whole.push(&received.map_err(|parted| link_closed(parted, wanted.named))?);
             }
             Some(answer) => {
-                guest.complete();
+                link.complete();
                 return Ok(response::build(StatusCode::OK, "application/json", answer?));
             }
         }
@@ -214,7 +214,7 @@ async fn respond_whole(mut guest: RequestLink, wanted: CompletionOptions) -> Ope
 }
 
 async fn respond_streamed(
-    mut guest: RequestLink,
+    mut link: RequestLink,
     admitted: AuthenticatedClient,
     wanted: CompletionOptions,
     accepted: &AcceptedTurn,
@@ -222,7 +222,7 @@ async fn respond_streamed(
     let CompletionOptions { include_usage, head, run_id, named, .. } = wanted;
     let mut chunks = ChatStream::new(head.clone(), run_id.clone(), 0, include_usage);
     if accepted.duplicate {
-        chunks = match current_attempt(&guest, admitted, accepted).await? {
+        chunks = match current_attempt(&link, admitted, accepted).await? {
             Some(attempt) => ChatStream::new(head, run_id, attempt, include_usage),
             None => chunks.hold_until_end(),
         };
@@ -230,7 +230,7 @@ async fn respond_streamed(
     let mut first = String::new();
     let begun = tokio::time::timeout(FIRST_TEXT_WAIT, async {
         while !chunks.has_begun() && !chunks.is_finished() {
-            let note = guest.next_note().await?;
+            let note = link.next_note().await?;
             chunks.push(&note, &mut first);
         }
         Ok::<_, LinkClosed>(())
@@ -240,11 +240,11 @@ async fn respond_streamed(
         Err(_) => chunks.send_first_chunk(&mut first),
     }
     if chunks.is_finished() {
-        guest.complete();
+        link.complete();
     }
     match chunks.error_before_start() {
-        Some(trouble) => Err(trouble.clone().into()),
-        None => Ok(stream::event_stream(guest, chunks, first)),
+        Some(error) => Err(error.clone().into()),
+        None => Ok(stream::event_stream(link, chunks, first)),
     }
 }
 
@@ -256,11 +256,11 @@ fn link_closed(parted: LinkClosed, named: bool) -> OpenAiError {
 /// Returns the present attempt of an open turn. Text of earlier attempts is not sent again: a client that repeats a
 /// call has discarded what it had.
 async fn current_attempt(
-    guest: &RequestLink,
+    link: &RequestLink,
     admitted: AuthenticatedClient,
     accepted: &AcceptedTurn,
 ) -> Result<Option<u32>, OpenAiError> {
-    let mut look = RequestLink::open(guest.context_handle(), admitted).await?;
+    let mut look = RequestLink::open(link.context_handle(), admitted).await?;
     look.send(LinkCommand::GetSnapshot { request_id: None, session: accepted.session.clone() }).await?;
     let snapshot = look.wait_for(|note| match note {
         Notification::Opened { snapshot, .. } => Some(snapshot),
@@ -291,8 +291,8 @@ impl NoteRenderer for ChatStream {
         ChatStream::is_finished(self)
     }
     fn render_close(&mut self, parted: LinkClosed, to: &mut String) {
-        let OpenAiError { trouble, .. } = parted.into();
-        ChatStream::abort(self, trouble, to);
+        let OpenAiError { trouble: error, .. } = parted.into();
+        ChatStream::abort(self, error, to);
     }
 }
 

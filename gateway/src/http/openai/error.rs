@@ -36,9 +36,9 @@ impl OpenAiError {
         match unanswered {
             RequestFailure::Refused(refusal) => ChatError::from(&refusal).into(),
             unanswered @ (RequestFailure::LinkClosed(_) | RequestFailure::TimedOut) => {
-                let Self { trouble, closes_connection: closes, is_guess } = HttpProblem::from(unanswered).into();
+                let Self { trouble: error, closes_connection: closes, is_guess } = HttpProblem::from(unanswered).into();
                 Self {
-                    trouble: if repeatable { trouble } else { trouble.not_retryable() },
+                    trouble: if repeatable { error } else { error.not_retryable() },
                     closes_connection: closes,
                     is_guess,
                 }
@@ -53,8 +53,8 @@ impl OpenAiError {
 }
 
 impl From<ChatError> for OpenAiError {
-    fn from(trouble: ChatError) -> Self {
-        Self { trouble, closes_connection: false, is_guess: false }
+    fn from(error: ChatError) -> Self {
+        Self { trouble: error, closes_connection: false, is_guess: false }
     }
 }
 
@@ -76,19 +76,19 @@ impl From<LinkClosed> for OpenAiError {
 
 impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response<Body> {
-        let Self { trouble, closes_connection: closes, is_guess } = self;
-        let status = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = response::build(status, "application/json", trouble.to_json());
+        let Self { trouble: error, closes_connection: closes, is_guess } = self;
+        let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = response::build(status, "application/json", error.to_json());
         if is_guess {
             response.extensions_mut().insert(response::UnknownCredential);
         }
         let headers = response.headers_mut();
-        let retry = if trouble.retryable { "true" } else { "false" };
+        let retry = if error.retryable { "true" } else { "false" };
         headers.insert(SHOULD_RETRY, HeaderValue::from_static(retry));
         if closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Some(wait) = trouble.retry_after {
+        if let Some(wait) = error.retry_after {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
             headers.insert(header::RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
@@ -112,8 +112,8 @@ mod tests {
                 false => status_of(*code),
             };
             assert_eq!(ChatError::new(*code, "why").status, wanted.as_u16(), "{code:?}");
-            let OpenAiError { trouble, .. } = HttpProblem::new(*code, "why").into();
-            assert_eq!(trouble.status, wanted.as_u16(), "{code:?}");
+            let OpenAiError { trouble: error, .. } = HttpProblem::new(*code, "why").into();
+            assert_eq!(error.status, wanted.as_u16(), "{code:?}");
         }
     }
 

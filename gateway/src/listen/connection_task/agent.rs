@@ -72,12 +72,12 @@ enum AgentConnectionEvent {
 impl<W: LinkTransport> ConnectionTask<'_, W> {
     /// Registers the agent that the connection claims to be, if its credential may serve that agent.
     pub(super) fn admit_agent(&mut self, hello: &HelloRequest, admitted: AuthenticatedClient) {
-        let exchange = &self.context.agent_registry;
+        let registry = &self.context.agent_registry;
         let entered = hello.agent_id.as_ref().ok_or(ServiceRefusal::Forbidden).and_then(|agent| {
-            let served_by = exchange.served_by(agent).ok_or(ServiceRefusal::Forbidden)?;
+            let served_by = registry.served_by(agent).ok_or(ServiceRefusal::Forbidden)?;
             let identity =
                 admitted.service_identity(ServiceRole::Agent(agent), served_by).ok_or(ServiceRefusal::Forbidden)?;
-            let place = exchange.register(agent, hello.capabilities, identity.tenants).map_err(|why| match why {
+            let place = registry.register(agent, hello.capabilities, identity.tenants).map_err(|why| match why {
                 DialInRefusal::Forbidden | DialInRefusal::ResumeRequired => ServiceRefusal::Forbidden,
                 DialInRefusal::TooManyConnections => ServiceRefusal::LimitReached,
             })?;
@@ -144,14 +144,14 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
     async fn next_event(&mut self) -> AgentConnectionEvent {
         self.arm_timer();
         let life = &self.task.context.life;
-        let visit = &mut *self.task;
+        let task = &mut *self.task;
         tokio::select! {
-            mail = visit.mailbox.recv() => AgentConnectionEvent::Mailbox(mail),
-            letter = self.registration.next_command() => AgentConnectionEvent::Command(letter),
+            item = task.mailbox.recv() => AgentConnectionEvent::Mailbox(item),
+            command = self.registration.next_command() => AgentConnectionEvent::Command(command),
             room = wait_for_capacity(self.blocked.as_ref()), if self.blocked.is_some() => AgentConnectionEvent::Capacity(room),
-            heard = visit.wire.recv(), if self.blocked.is_none() => AgentConnectionEvent::Inbound(heard),
+            event = task.wire.recv(), if self.blocked.is_none() => AgentConnectionEvent::Inbound(event),
             () = life.wait_for_phase(NodePhase::Draining), if !self.drain_announced => AgentConnectionEvent::Draining,
-            () = &mut visit.timer => AgentConnectionEvent::Timer,
+            () = &mut task.timer => AgentConnectionEvent::Timer,
         }
     }
 
@@ -162,10 +162,10 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
             // The switchboard does not know this connection.
             AgentConnectionEvent::Mailbox(MailboxItem::Notes(_)) => {}
             AgentConnectionEvent::Command(None) => return Err(CloseReason::SlowConsumer.into()),
-            AgentConnectionEvent::Command(Some(letter)) => self.handle_command(letter),
-            AgentConnectionEvent::Capacity(room) => {
-                if let (Some(room), Some((_, word))) = (room, self.blocked.take()) {
-                    room.send(word);
+            AgentConnectionEvent::Command(Some(command)) => self.handle_command(command),
+            AgentConnectionEvent::Capacity(permit) => {
+                if let (Some(permit), Some((_, waiting))) = (permit, self.blocked.take()) {
+                    permit.send(waiting);
                 }
                 // Reads were paused, so silence is not a timeout.
                 self.handle_input(Input::SignOfLife);
@@ -174,19 +174,19 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
                 self.drain_announced = true;
                 self.handle_input(Input::Draining);
             }
-            AgentConnectionEvent::Inbound(heard) => self.handle_inbound(heard?),
+            AgentConnectionEvent::Inbound(received) => self.handle_inbound(received?),
             AgentConnectionEvent::Timer => self.handle_timeout(),
         }
         Ok(())
     }
 
-    fn handle_command(&mut self, letter: AgentCommand) {
-        match letter {
+    fn handle_command(&mut self, command: AgentCommand) {
+        match command {
             // Dropping the sender tells the attempt that no events will come.
             AgentCommand::Invoke(invoke, ..) if !self.machine.accepts(&invoke) => {}
-            AgentCommand::Invoke(invoke, number, words) => {
+            AgentCommand::Invoke(invoke, number, events) => {
                 let attempt = invoke.attempt;
-                self.runs.insert(invoke.run_id.clone(), AttemptRoute { attempt, number, events: words });
+                self.runs.insert(invoke.run_id.clone(), AttemptRoute { attempt, number, events });
                 let order = Order::Invoke(*invoke);
                 self.handle_input(Input::Order(Box::new(order)));
             }
@@ -202,12 +202,12 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
         }
     }
 
-    fn handle_inbound(&mut self, heard: TransportEvent) {
-        if let Some(bytes) = heard.bytes() {
+    fn handle_inbound(&mut self, event: TransportEvent) {
+        if let Some(bytes) = event.bytes() {
             self.task.context.metrics.links.record_message(Direction::In, bytes);
         }
         self.received = self.task.wire.received();
-        match heard {
+        match event {
             TransportEvent::Text(text) => self.handle_input(Input::Text(text)),
             TransportEvent::Binary(_) => self.handle_input(Input::Binary),
             TransportEvent::TooLarge => self.handle_input(Input::TooLarge),
@@ -239,7 +239,7 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
                 self.unflushed = true;
                 self.task.wire.write(text)?;
             }
-            Output::AttemptEvent { run_id, attempt, event: word } => self.forward_event(&run_id, attempt, word).await,
+            Output::AttemptEvent { run_id, attempt, event } => self.forward_event(&run_id, attempt, event).await,
             Output::Ping => {
                 self.poll_transport(|wire, cx| wire.poll_ready(cx)).await?;
                 match self.task.wire.heartbeat()? {
@@ -264,20 +264,20 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
 
     /// Delivers an event to its attempt's queue. One wire message yields at most two of them, so that only the second
     /// may have to wait for the first.
-    async fn forward_event(&mut self, run_id: &RunId, attempt: u32, word: AttemptEvent) {
+    async fn forward_event(&mut self, run_id: &RunId, attempt: u32, event: AttemptEvent) {
         let Some(ordered) = self.runs.get(run_id).filter(|ordered| ordered.attempt == attempt) else {
             return;
         };
         let to = ordered.events.clone();
-        if word.is_last() {
+        if event.is_last() {
             self.runs.remove(run_id);
         }
         if let Some((before, first)) = self.blocked.take() {
             // An attempt always takes messages or ends, so this wait is bounded.
             _ = before.send(first).await;
         }
-        if let Err(TrySendError::Full(word)) = to.try_send(word) {
-            self.blocked = Some((to, word));
+        if let Err(TrySendError::Full(event)) = to.try_send(event) {
+            self.blocked = Some((to, event));
         }
     }
 

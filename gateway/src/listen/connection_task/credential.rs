@@ -52,14 +52,14 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
     }
 
     fn admit(&mut self, hello: &HelloRequest) -> Result<AuthenticatedClient, AuthError> {
-        let door = &self.context.auth;
+        let authenticator = &self.context.auth;
         let now = self.now.store;
-        let admitted = door.admit(hello, now)?;
-        self.pass = door.rate_limiter(&admitted, self.now.mono);
+        let admitted = authenticator.admit(hello, now)?;
+        self.pass = authenticator.rate_limiter(&admitted, self.now.mono);
         if let AuthProof::Key(key) = &admitted.proof {
             self.mailbox.set_credential(key.as_str());
         }
-        if door.still_admits(&admitted.proof, now) { Ok(admitted) } else { Err(AuthError::ExpiredCredential) }
+        if authenticator.still_admits(&admitted.proof, now) { Ok(admitted) } else { Err(AuthError::ExpiredCredential) }
     }
 
     /// Handles a refreshed token.

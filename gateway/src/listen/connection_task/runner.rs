@@ -1,5 +1,5 @@
-//! Serves the connection of a tool runner, from `welcome` to its end: drives the [`RunnerConnection`] machine between a [`LinkTransport`]
-//! and the node's runner pool.
+//! Serves the connection of a tool runner, from `welcome` to its end: drives the [`RunnerConnection`] machine between a
+//! [`LinkTransport`] and the node's runner pool.
 use super::super::close_reason::LinkCloseReason;
 use super::super::link_transport::{HeartbeatOutcome, LinkTransport, TransportEvent};
 use super::{ConnectionStage, ConnectionTask, IDLE_TIMER, agent, heartbeat_permille};
@@ -98,14 +98,14 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
         let machine = RunnerConnection::new(self.now, &config);
         let held = VecDeque::new();
         let unflushed = false;
-        let told = false;
+        let drain_announced = false;
         let mut duty = RunnerConnectionTask {
             machine,
             task: self,
             registration: place,
             pending_outputs: held,
             unflushed,
-            drain_announced: told,
+            drain_announced,
         };
         loop {
             if let Err(end) = duty.drain_and_flush().await {
@@ -125,13 +125,13 @@ impl<W: LinkTransport> RunnerConnectionTask<'_, '_, W> {
     async fn next_event(&mut self) -> RunnerConnectionEvent {
         self.arm_timer();
         let life = &self.task.context.life;
-        let visit = &mut *self.task;
+        let task = &mut *self.task;
         tokio::select! {
-            mail = visit.mailbox.recv() => RunnerConnectionEvent::Mailbox(mail),
+            item = task.mailbox.recv() => RunnerConnectionEvent::Mailbox(item),
             letter = self.registration.next_message() => RunnerConnectionEvent::Message(letter),
-            heard = visit.wire.recv() => RunnerConnectionEvent::Inbound(heard),
+            event = task.wire.recv() => RunnerConnectionEvent::Inbound(event),
             () = life.wait_for_phase(NodePhase::Draining), if !self.drain_announced => RunnerConnectionEvent::Draining,
-            () = &mut visit.timer => RunnerConnectionEvent::Timer,
+            () = &mut task.timer => RunnerConnectionEvent::Timer,
         }
     }
 
@@ -142,22 +142,22 @@ impl<W: LinkTransport> RunnerConnectionTask<'_, '_, W> {
             // The switchboard does not know this connection.
             RunnerConnectionEvent::Mailbox(MailboxItem::Notes(_)) => {}
             RunnerConnectionEvent::Message(None) => return Err(CloseReason::SlowConsumer.into()),
-            RunnerConnectionEvent::Message(Some(word)) => self.handle_input(Input::Send(Box::new(word))),
+            RunnerConnectionEvent::Message(Some(message)) => self.handle_input(Input::Send(Box::new(message))),
             RunnerConnectionEvent::Draining => {
                 self.drain_announced = true;
                 self.handle_input(Input::Draining);
             }
-            RunnerConnectionEvent::Inbound(heard) => self.handle_inbound(heard?),
+            RunnerConnectionEvent::Inbound(received) => self.handle_inbound(received?),
             RunnerConnectionEvent::Timer => self.handle_timeout(),
         }
         Ok(())
     }
 
-    fn handle_inbound(&mut self, heard: TransportEvent) {
-        if let Some(bytes) = heard.bytes() {
+    fn handle_inbound(&mut self, event: TransportEvent) {
+        if let Some(bytes) = event.bytes() {
             self.task.context.metrics.links.record_message(Direction::In, bytes);
         }
-        match heard {
+        match event {
             TransportEvent::Text(text) => self.handle_input(Input::Text(text)),
             TransportEvent::Binary(_) => self.handle_input(Input::Binary),
             TransportEvent::TooLarge => self.handle_input(Input::TooLarge),
@@ -190,7 +190,7 @@ impl<W: LinkTransport> RunnerConnectionTask<'_, '_, W> {
                 self.task.wire.write(text)?;
             }
             // Waits while the switchboard is busy; nothing more is read meanwhile.
-            Output::Message(word) => self.registration.handle_message(*word).await,
+            Output::Message(message) => self.registration.handle_message(*message).await,
             Output::Ping => {
                 self.poll_transport(|wire, cx| wire.poll_ready(cx)).await?;
                 match self.task.wire.heartbeat()? {

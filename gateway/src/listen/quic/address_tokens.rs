@@ -33,7 +33,7 @@ pub(super) struct UsedAddressTokens {
     log: Mutex<(u32, BloomTokenLog)>,
 }
 
-// === impl NodeTime ===
+// === impl NodeTimeSource ===
 
 impl NodeTimeSource {
     fn time(&self) -> SystemTime {
@@ -75,7 +75,7 @@ fn new_log(clock: &Clock) -> BloomTokenLog {
     log
 }
 
-// === impl TokenKeys ===
+// === impl AddressTokenKeys ===
 
 impl AddressTokenKeys {
     /// Derives the keys from these secrets, the one in use first.

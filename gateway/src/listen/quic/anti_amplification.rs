@@ -167,7 +167,7 @@ impl AmplificationLedger {
     }
 }
 
-// === impl Accounts ===
+// === impl HandshakeAccounts ===
 
 impl HandshakeAccounts {
     /// Returns the accounts of an address.
@@ -239,7 +239,7 @@ impl HandshakeAccounts {
     }
 }
 
-// === impl Long ===
+// === impl LongHeader ===
 
 impl LongHeader {
     /// Parses a long header of version 1 (RFC 9000 §17.2); packets of other versions carry no connection id of ours.

@@ -90,11 +90,11 @@ impl AttemptStreams {
     /// stream begins with.
     pub(super) fn write(
         &mut self,
-        aside: SideStreamText,
+        side_text: SideStreamText,
         after: u64,
         prelude: &[u8],
     ) -> Result<(), TextBacklogExceeded> {
-        let SideStreamText { session, run_id, attempt, text, weight } = aside;
+        let SideStreamText { session, run_id, attempt, text, weight } = side_text;
         // A later attempt of a run ends the earlier one.
         for lane in &mut self.streams {
             lane.is_ended |= lane.run_id == run_id && lane.attempt != attempt;
@@ -258,14 +258,14 @@ impl AttemptStreams {
 
     fn write_off_held(&mut self) {
         let forgiven: usize = self.streams.iter().map(|lane| lane.queued.len().saturating_sub(lane.unwritten)).sum();
-        let mut room = limits::LANES_HELD_BYTES_MAX.saturating_sub(forgiven);
+        let mut budget = limits::LANES_HELD_BYTES_MAX.saturating_sub(forgiven);
         let held = &self.held;
         for lane in &mut self.streams {
             if held.iter().any(|(session, _)| *session == lane.session) {
-                let now = lane.unwritten.min(room);
+                let now = lane.unwritten.min(budget);
                 lane.unwritten -= now;
                 self.written += now;
-                room -= now;
+                budget -= now;
             }
         }
     }

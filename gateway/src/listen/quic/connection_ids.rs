@@ -42,7 +42,7 @@ fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-// === impl Ids ===
+// === impl NodeConnectionIds ===
 
 impl NodeConnectionIds {
     /// Creates the generator of a node.

@@ -101,9 +101,9 @@ mod tests {
         let mut found = Vec::new();
         for mut chunk in bytes.chunks(step) {
             while !chunk.is_empty() {
-                let room = frames.buffer();
-                let count = room.len().min(chunk.len());
-                room[..count].copy_from_slice(&chunk[..count]);
+                let buffer = frames.buffer();
+                let count = buffer.len().min(chunk.len());
+                buffer[..count].copy_from_slice(&chunk[..count]);
                 chunk = &chunk[count..];
                 found.extend(frames.advance(count));
                 if matches!(found.last(), Some(QuicFrame::TooLarge | QuicFrame::NotText)) {

@@ -161,8 +161,8 @@ impl H3Connection {
         // Until the end of the handshake it was not known which protocol the connection would use.
         connection.set_max_concurrent_bi_streams(VarInt::from_u32(CLIENT_BIDI_STREAMS));
         connection.set_max_concurrent_uni_streams(VarInt::from_u32(CLIENT_UNI_STREAMS));
-        let (beside, settled) = H3UniStreams::start(Connection::clone(&connection));
-        (Self { control_stream: None, uni_streams: beside, connection }, settled)
+        let (uni_streams, settled) = H3UniStreams::start(Connection::clone(&connection));
+        (Self { control_stream: None, uni_streams, connection }, settled)
     }
 
     /// Exchanges settings, reads the one request, and accepts it as a session.
@@ -172,23 +172,23 @@ impl H3Connection {
         judge: impl FnOnce(&ConnectRequest) -> Result<(), StatusCode>,
     ) -> Result<ConnectStreams, SessionRejection> {
         self.control_stream = Some(send_settings(&self.connection).await.map_err(|_| SessionRejection::Gone)?);
-        let asked = async {
-            let asked = read_connect(&self.connection).await?;
+        let streams = async {
+            let streams = read_connect(&self.connection).await?;
             // The request may overtake the settings, which say what the client supports.
             _ = settled.await;
-            Ok(asked)
+            Ok(streams)
         };
-        let mut asked = tokio::select! {
-            asked = asked => asked?,
+        let mut streams = tokio::select! {
+            streams = streams => streams?,
             fault = &mut self.uni_streams => return Err(SessionRejection::Fault(fault)),
         };
-        if let Err(status) = judge(&asked.request) {
-            return Err(SessionRejection::Status(status, asked.to));
+        if let Err(status) = judge(&streams.request) {
+            return Err(SessionRejection::Status(status, streams.to));
         }
-        let is_offered = asked.request.protocols.iter().any(|offered| offered == PROTOCOL);
+        let is_offered = streams.request.protocols.iter().any(|offered| offered == PROTOCOL);
         let ok = if is_offered { ConnectResponse::OK.with_protocol(PROTOCOL) } else { ConnectResponse::OK };
-        send_response(ok, &mut asked.to).await?;
-        Ok(asked)
+        send_response(ok, &mut streams.to).await?;
+        Ok(streams)
     }
 
     fn close(self, code: u32, why: &'static str) {

@@ -35,7 +35,7 @@ pub(super) struct QuicLinkTransport<R> {
     transport: R,
 }
 
-// === impl Quic ===
+// === impl QuicLinkTransport ===
 
 impl<R: QuicTransport> QuicLinkTransport<R> {
     pub(super) fn new(transport: R) -> Self {
@@ -50,7 +50,7 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
             return Poll::Ready(Ok(TransportEvent::SideStreams));
         }
         match self.poll_message(cx) {
-            Poll::Ready(heard) => Poll::Ready(heard),
+            Poll::Ready(received) => Poll::Ready(received),
             // Messages received before the end are delivered before it.
             Poll::Pending => self.transport.poll_end(cx).map(Err),
         }
@@ -156,9 +156,9 @@ impl<R: QuicTransport> LinkTransport for QuicLinkTransport<R> {
         self.poll_flush_control(cx)
     }
 
-    fn write_side_stream(&mut self, aside: SideStreamText) -> Result<(), LinkCloseReason> {
+    fn write_side_stream(&mut self, text: SideStreamText) -> Result<(), LinkCloseReason> {
         self.attempt_streams
-            .write(aside, self.messages, self.transport.prelude())
+            .write(text, self.messages, self.transport.prelude())
             .map_err(|TextBacklogExceeded| CloseReason::SlowConsumer.into())
     }
 

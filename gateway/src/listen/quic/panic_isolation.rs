@@ -103,12 +103,12 @@ pub(super) struct ConnectionHandles {
 impl IsolatedEndpoint {
     /// Creates an endpoint on a socket.
     pub(super) fn new(config: EndpointConfig, terms: ServerConfig, socket: UdpSocket) -> io::Result<Self> {
-        let yard = Arc::new(IsolationRuntime::default());
-        let ration = Arc::new(AntiAmplification::new(yard.wrap_udp_socket(socket)?));
+        let isolation = Arc::new(IsolationRuntime::default());
+        let ration = Arc::new(AntiAmplification::new(isolation.wrap_udp_socket(socket)?));
         let socket = Arc::clone(&ration) as _;
-        let runtime = Arc::clone(&yard) as _;
+        let runtime = Arc::clone(&isolation) as _;
         let endpoint = Endpoint::new_with_abstract_socket(config, Some(terms), socket, runtime)?;
-        Ok(Self { endpoint: CatchDropPanic::new(endpoint), socket: ration, runtime: yard })
+        Ok(Self { endpoint: CatchDropPanic::new(endpoint), socket: ration, runtime: isolation })
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -189,7 +189,7 @@ impl<T> Drop for CatchDropPanic<T> {
     }
 }
 
-// === impl Handles ===
+// === impl ConnectionHandles ===
 
 impl ConnectionHandles {
     fn new(connection: Connection, parking: Arc<HandleParking>) -> Self {

@@ -241,9 +241,9 @@ mod tests {
             let theirs = client.next_1rtt_keys().expect("keys").remote;
             let mut bytes = [b"head", &b"a word"[..], &[0; 16]].concat();
             ours.encrypt(packet, &mut bytes, 4);
-            let mut said = BytesMut::from(&bytes[4..]);
-            theirs.decrypt(packet, b"head", &mut said).expect("they are the same keys");
-            assert_eq!(&said[..], b"a word");
+            let mut plaintext = BytesMut::from(&bytes[4..]);
+            theirs.decrypt(packet, b"head", &mut plaintext).expect("they are the same keys");
+            assert_eq!(&plaintext[..], b"a word");
         }
         // A client that attempts a TLS key update, which QUIC forbids.
         let refused = server.read_handshake(&[24, 0, 0, 1, 0]).expect_err("refused");

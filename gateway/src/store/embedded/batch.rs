@@ -157,17 +157,17 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             let (key, _) = item?;
             let spot = RecordLocation { table: "sessions", key: key.value() };
             // The index is rebuilt when the store is repaired; a damaged entry must not end a user's page.
-            let Some(line) = IndexKey::parse(spot.key) else {
+            let Some(entry) = IndexKey::parse(spot.key) else {
                 tracing::error!(fault = %spot.damaged("invalid encoding"), "a damaged index entry was skipped");
                 continue;
             };
-            let key = line.session();
+            let key = entry.session();
             if self.quarantine.is_quarantined(&key) {
                 continue;
             }
             let head = self.heads.find(&key, &self.tables);
             let no_user = || spot.damaged("the session has no user");
-            let found = head.and_then(|head| head.summary(line.birth).ok_or_else(no_user));
+            let found = head.and_then(|head| head.summary(entry.birth).ok_or_else(no_user));
             match found {
                 Ok(summary) if user.is_none_or(|user| *user == summary.user) => sessions.push(summary),
                 Ok(_) => {
@@ -194,20 +194,20 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 None => return Ok(Reply::Idle { sessions, next: None }),
                 Some(item) => item?.0.value().to_vec(),
             };
-            let Some(line) = IndexKey::parse(&found) else {
+            let Some(entry) = IndexKey::parse(&found) else {
                 start = [&*found, &[0]].concat();
                 continue;
             };
-            if line.user.is_some() {
-                start = index::next_tenant(&line.tenant);
+            if entry.user.is_some() {
+                start = index::next_tenant(&entry.tenant);
                 continue;
             }
             if looked == limit {
                 return Ok(Reply::Idle { sessions, next: last });
             }
             looked += 1;
-            let key = line.session();
-            let place = IdleCursor { tenant: line.tenant, after: Some(line.birth) };
+            let key = entry.session();
+            let place = IdleCursor { tenant: entry.tenant, after: Some(entry.birth) };
             start = index::resume_key(Some(&place));
             last = Some(place);
             if self.quarantine.is_quarantined(&key) {

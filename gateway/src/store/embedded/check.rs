@@ -57,8 +57,8 @@ pub(super) fn damaged_sessions(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>
     }
     for item in examiner.sessions.iter()? {
         let (key, _) = item?;
-        let Some(line) = IndexKey::parse(key.value()) else { continue };
-        let prefix = tables::session_prefix(&line.session());
+        let Some(entry) = IndexKey::parse(key.value()) else { continue };
+        let prefix = tables::session_prefix(&entry.session());
         if examiner.heads.get(&*prefix)?.is_none() {
             let fault = RecordLocation { table: "heads", key: &prefix }.damaged("missing");
             damaged.entry(prefix).or_insert_with(|| fault.to_string());
@@ -252,20 +252,20 @@ impl IntegrityChecker {
         for item in self.sessions.iter()? {
             let (key, _) = item?;
             let spot = RecordLocation { table: "sessions", key: key.value() };
-            let Some(line) = IndexKey::parse(spot.key) else {
+            let Some(entry) = IndexKey::parse(spot.key) else {
                 report.add_fault(&spot.damaged("invalid encoding"));
                 continue;
             };
-            let prefix = tables::session_prefix(&line.session());
+            let prefix = tables::session_prefix(&entry.session());
             let head = self.heads.get(&*prefix)?;
             let head = head.and_then(|head| {
                 SessionHead::unseal(RecordLocation { table: "heads", key: &prefix }, head.value()).ok()
             });
             let user = head.and_then(|head| head.user);
-            let other = if line.user.is_some() { None } else { user.as_ref() };
-            let beside = index::key(&line.tenant, other, &line.birth);
-            let fits = user.is_some() && (line.user.is_none() || line.user == user);
-            if !fits || self.sessions.get(&*beside)?.is_none() {
+            let other = if entry.user.is_some() { None } else { user.as_ref() };
+            let other_key = index::key(&entry.tenant, other, &entry.birth);
+            let fits = user.is_some() && (entry.user.is_none() || entry.user == user);
+            if !fits || self.sessions.get(&*other_key)?.is_none() {
                 report.add_fault(&spot.damaged("contradicts the session head"));
             }
         }

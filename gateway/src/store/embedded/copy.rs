@@ -115,7 +115,7 @@ pub(super) struct ActiveCopies {
 /// A guard that counts one copy as in progress until it is dropped.
 struct CopyGuard<'a>(&'a ActiveCopies);
 
-// === impl Copies ===
+// === impl ActiveCopies ===
 
 impl ActiveCopies {
     fn count(&self) -> MutexGuard<'_, usize> {
@@ -164,7 +164,7 @@ impl Copier {
     }
 }
 
-// === impl Target ===
+// === impl CopyTarget ===
 
 impl CopyTarget {
     fn open(to: &Path) -> Result<Self, EmbeddedOpenError> {

@@ -52,13 +52,13 @@ pub struct Engine {
     quarantine: Quarantine,
     disk_space: DiskSpace,
     meter: UsageMeter,
-    /// The monitored data file, if there is one; `looked` is the time of its last check.
+    /// The monitored data file, if there is one; `checked_at` is the time of its last check.
     monitor: Option<Arc<DataFileMonitor>>,
     checked_at: Mono,
     copies: Arc<ActiveCopies>,
     durability: CommitDurability,
     two_phase: bool,
-    /// Time of the last commit that reached the disk; `soft` tells whether a later one has not.
+    /// Time of the last commit that reached the disk; `has_unflushed` tells whether a later one has not.
     flushed_at: Mono,
     has_unflushed: bool,
     has_failed: bool,
@@ -108,22 +108,23 @@ impl Engine {
     ) -> Result<Self, EmbeddedOpenError> {
         let wall = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
         let era = initialise(&database, wall.now().store.0, options.two_phase)?;
-        let mut fence = Quarantine::new(Arc::clone(&options.on_quarantine));
-        fence.restore(&check::quarantined_sessions(&database.begin_read().map_err(StoreFault::from)?)?);
-        let standing = load_sweep_index(&database, &mut fence)?;
-        let mut room = DiskSpace::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.on_low_space));
+        let mut quarantine = Quarantine::new(Arc::clone(&options.on_quarantine));
+        quarantine.restore(&check::quarantined_sessions(&database.begin_read().map_err(StoreFault::from)?)?);
+        let sweep_index = load_sweep_index(&database, &mut quarantine)?;
+        let mut disk_space =
+            DiskSpace::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.on_low_space));
         let mut meter = UsageMeter::new(load_usage(&database, options.two_phase)?, options.quotas);
-        room.is_low(wall.now().mono);
-        meter.free = room.spare();
+        disk_space.is_low(wall.now().mono);
+        meter.free = disk_space.spare();
         meter.report(&options.on_usage);
         Ok(Self {
             database: Arc::new(database),
             heads: HeadCache::default(),
-            sweep_index: standing,
+            sweep_index,
             meter,
             leases: Arc::new(Leases::new(era)),
-            quarantine: fence,
-            disk_space: room,
+            quarantine,
+            disk_space,
             monitor: watched,
             checked_at: wall.now().mono,
             copies: Arc::default(),
@@ -207,11 +208,11 @@ impl Engine {
         }
         self.heads.clear();
         let database = &self.database;
-        let fence = &mut self.quarantine;
+        let quarantine = &mut self.quarantine;
         let two_phase = self.two_phase;
         let read = catch_unwind(AssertUnwindSafe(|| -> Result<_, StoreFault> {
-            let standing = load_sweep_index(database, fence)?;
-            Ok((standing, load_usage(database, two_phase)?))
+            let sweep_index = load_sweep_index(database, quarantine)?;
+            Ok((sweep_index, load_usage(database, two_phase)?))
         }));
         (self.sweep_index, self.meter.usage) = read.unwrap_or(Err(StoreFault::Panicked))?;
         Ok(())
@@ -222,11 +223,11 @@ impl Engine {
         let soft = self.durability == CommitDurability::Os && mono - self.flushed_at < FLUSH_INTERVAL;
         let txn = begin(&self.database, self.two_phase, soft)?;
         let heads = &mut self.heads;
-        let standing = &mut self.sweep_index;
-        let fence = &mut self.quarantine;
+        let sweep_index = &mut self.sweep_index;
+        let quarantine = &mut self.quarantine;
         let tables = Tables::open(&txn)?;
         let meter = &mut self.meter;
-        let mut batch = BatchTransaction::new(heads, standing, &self.leases, fence, tables, meter);
+        let mut batch = BatchTransaction::new(heads, sweep_index, &self.leases, quarantine, tables, meter);
         while let Some(op) = work.remaining.front() {
             let now = self.clock.now();
             let full = self.disk_space.is_low(now.mono);
@@ -409,11 +410,11 @@ fn log_skipped(skipped: &CheckReport) {
 }
 
 /// Loads the index of owned and waiting sessions. Sessions whose head is damaged are quarantined.
-fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<SweepIndex, StoreFault> {
+fn load_sweep_index(database: &Database, quarantine: &mut Quarantine) -> Result<SweepIndex, StoreFault> {
     let txn = database.begin_read()?;
     let work = txn.open_table(WORK)?;
     let heads = txn.open_table(HEADS)?;
-    let mut standing = SweepIndex::default();
+    let mut sweep_index = SweepIndex::default();
     for item in work.iter()? {
         let (prefix, _) = item?;
         let spot = RecordLocation { table: "work", key: prefix.value() };
@@ -421,7 +422,7 @@ fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<Sweep
             tracing::error!(fault = %spot.damaged("not a session key"), "a damaged index entry was skipped");
             continue;
         };
-        if fence.is_quarantined(&key) {
+        if quarantine.is_quarantined(&key) {
             continue;
         }
         let head = heads.get(spot.key)?;
@@ -430,11 +431,11 @@ fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<Sweep
             None => Err(spot.damaged("the session head is missing")),
         };
         match head {
-            Ok(head) => standing.update(&key, None, head.sweep_state()),
-            Err(fault) => fence.quarantine(&key, &fault)?,
+            Ok(head) => sweep_index.update(&key, None, head.sweep_state()),
+            Err(fault) => quarantine.quarantine(&key, &fault)?,
         }
     }
-    Ok(standing)
+    Ok(sweep_index)
 }
 
 pub(super) fn read_meta(database: &Database, name: &str) -> Result<Option<u64>, StoreFault> {

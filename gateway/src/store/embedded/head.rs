@@ -173,17 +173,17 @@ impl PendingInput {
         let pen = pen.u64(self.weight).text(self.run_id.as_str());
         match &self.record {
             None => pen.byte(0),
-            Some(taken) => taken.write(pen.byte(1)),
+            Some(record) => record.write(pen.byte(1)),
         }
     }
     fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
         let weight = eye.u64()?;
         let run_id = RunId::parse(eye.text()?).ok()?;
-        let taken = match eye.byte()? {
+        let record = match eye.byte()? {
             0 => None,
             _ => Some(InputRecord::read(eye)?),
         };
-        Some(Self { weight, run_id, record: taken })
+        Some(Self { weight, run_id, record })
     }
 }
 
@@ -200,9 +200,9 @@ mod tests {
         let hash = [7; 32];
         let accepted = Millis(8);
         let ended = Some(Seq(9));
-        let taken = InputRecord { place, prev_place: prev, hash, log_tail: at, accepted, ended };
+        let record = InputRecord { place, prev_place: prev, hash, log_tail: at, accepted, ended };
         let run_id = RunId::parse("s.abcdefghijklmnopqrstuvwxyz").expect("a name");
-        let waiting = |taken| PendingInput { weight: 300, run_id: run_id.clone(), record: taken };
+        let waiting = |record| PendingInput { weight: 300, run_id: run_id.clone(), record };
         let head = SessionHead {
             token: FenceToken { epoch: Epoch(7), nonce: Nonce(u128::MAX) },
             holder: Some(Holder { node: NodeId(3), life: LeaseId(4) }),
@@ -211,7 +211,7 @@ mod tests {
             deleted: true,
             log_end: Cursor { seq: Seq(9), epoch: Epoch(7) },
             trimmed_to: Seq(2),
-            inbox: [(InboxPosition(5), waiting(Some(taken))), (InboxPosition(6), waiting(None))].into(),
+            inbox: [(InboxPosition(5), waiting(Some(record))), (InboxPosition(6), waiting(None))].into(),
             tail: InboxPosition(5),
             control: [InboxPosition(6), InboxPosition(8)].into(),
             control_tail: InboxPosition(8),

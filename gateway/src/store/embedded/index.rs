@@ -100,15 +100,15 @@ pub(super) fn remove(sessions: &mut SessionsTable<'_>, of: &SessionKey, user: &U
     let (first, end) = range(&of.tenant, Some(user), None);
     let mut found = None;
     for item in sessions.range(&*first..&*end)? {
-        let (line, _) = item?;
-        found = IndexKey::parse(line.value()).filter(|line| line.birth.session == of.session);
+        let (entry, _) = item?;
+        found = IndexKey::parse(entry.value()).filter(|entry| entry.birth.session == of.session);
         if found.is_some() {
             break;
         }
     }
-    let Some(line) = found else { return Ok(()) };
+    let Some(entry) = found else { return Ok(()) };
     for user in [None, Some(user)] {
-        sessions.remove(&*key(&of.tenant, user, &line.birth))?;
+        sessions.remove(&*key(&of.tenant, user, &entry.birth))?;
     }
     Ok(())
 }
@@ -176,8 +176,8 @@ mod tests {
             let keys = of(&tenant("t"), user);
             assert!(keys.is_sorted());
             for (key, birth) in keys.iter().zip(&births) {
-                let line = IndexKey { tenant: tenant("t"), user: user.cloned(), birth: birth.clone() };
-                assert_eq!(IndexKey::parse(key), Some(line));
+                let entry = IndexKey { tenant: tenant("t"), user: user.cloned(), birth: birth.clone() };
+                assert_eq!(IndexKey::parse(key), Some(entry));
             }
             let (first, end) = range(&tenant("t"), user, None);
             assert!(keys.iter().all(|key| *key >= first && *key < end));

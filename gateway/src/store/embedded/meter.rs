@@ -28,7 +28,7 @@ pub(super) struct UsageMeter {
     pub(super) free: Option<u64>,
 }
 
-// === impl Meter ===
+// === impl UsageMeter ===
 
 impl UsageMeter {
     /// Creates the meter of a store that holds these bytes.

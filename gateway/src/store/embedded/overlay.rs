@@ -104,7 +104,7 @@ impl StorageBackend for OverlayFile {
     }
 }
 
-// === impl State ===
+// === impl OverlayState ===
 
 impl OverlayState {
     /// Reads from the file, and zeros behind its valid bytes.

@@ -11,8 +11,8 @@ const CRC_BYTES: usize = 4;
 pub(super) struct RecordWriter(Vec<u8>);
 
 impl RecordWriter {
-    pub(super) fn new(room: usize) -> Self {
-        let mut bytes = Vec::with_capacity(CRC_BYTES + room);
+    pub(super) fn new(capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(CRC_BYTES + capacity);
         bytes.extend_from_slice(&[0; CRC_BYTES]);
         Self(bytes)
     }
@@ -141,8 +141,8 @@ impl InputRecord {
     }
     pub(super) fn unseal(spot: RecordLocation<'_>, value: &[u8]) -> Result<Self, StoreFault> {
         let mut eye = RecordReader(spot.unseal(value)?);
-        let taken = Self::read(&mut eye).and_then(|taken| eye.finish(taken));
-        taken.ok_or_else(|| spot.damaged("invalid encoding"))
+        let record = Self::read(&mut eye).and_then(|record| eye.finish(record));
+        record.ok_or_else(|| spot.damaged("invalid encoding"))
     }
     /// Maximum encoded size in bytes.
     pub(super) const BYTES: usize = 88;

@@ -35,7 +35,7 @@ pub struct CheckReport {
     pub complaints: Vec<String>,
 }
 
-// === impl Report ===
+// === impl CheckReport ===
 
 impl CheckReport {
     pub(super) fn add_fault(&mut self, fault: &StoreFault) {

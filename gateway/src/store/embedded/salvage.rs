@@ -207,23 +207,23 @@ fn reindex(
     births: Vec<(turnway_core::id::SessionKey, turnway_core::id::UserId)>,
 ) -> Result<(), StoreFault> {
     let mut sessions = txn.open_table(SESSIONS)?;
-    let mut lines: BTreeMap<_, Vec<IndexKey>> = BTreeMap::new();
+    let mut entries: BTreeMap<_, Vec<IndexKey>> = BTreeMap::new();
     for item in sessions.iter()? {
-        if let Some(line) = IndexKey::parse(item?.0.value()) {
-            lines.entry(line.session()).or_default().push(line);
+        if let Some(entry) = IndexKey::parse(item?.0.value()) {
+            entries.entry(entry.session()).or_default().push(entry);
         }
     }
     sessions.retain(|_, _| false)?;
     let log = txn.open_table(LOG)?;
     for (of, user) in births {
-        let known = lines.remove(&of).unwrap_or_default();
+        let known = entries.remove(&of).unwrap_or_default();
         // Both entries of a session hold its time; a single one may be the damaged one.
-        let agreed = known.iter().find(|line| {
-            line.user.as_ref().is_none_or(|of| *of == user)
-                && known.iter().any(|other| other.birth == line.birth && other.user != line.user)
+        let agreed = known.iter().find(|entry| {
+            entry.user.as_ref().is_none_or(|of| *of == user)
+                && known.iter().any(|other| other.birth == entry.birth && other.user != entry.user)
         });
         let at = match agreed {
-            Some(line) => line.birth.at,
+            Some(entry) => entry.birth.at,
             None => index::first_fact_time(&log, &tables::session_prefix(&of))?,
         };
         index::insert(&mut sessions, &of, &user, at)?;

@@ -1,4 +1,5 @@
-//! The atomic ops on one session, with the same results as those of [`turnway_core::store::Slot`]. Called by batches.
+//! The atomic ops on one session, with the same results as those of [`turnway_core::store::StoredSession`]. Called by
+//! batches.
 mod ids;
 
 use crate::store::embedded::fault::StoreFault;
@@ -87,14 +88,14 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
         let owner = self.head.ownership();
-        if let Some(taken) = self.input_record(&input.run_id)? {
-            if taken.hash != hash {
+        if let Some(record) = self.input_record(&input.run_id)? {
+            if record.hash != hash {
                 return Ok(Reply::Refused(StoreRefusal::Conflict));
             }
-            let place = taken.place;
-            let prev = taken.prev_place;
-            let tail = taken.log_tail;
-            let ended = taken.ended.is_some();
+            let place = record.place;
+            let prev = record.prev_place;
+            let tail = record.log_tail;
+            let ended = record.ended.is_some();
             let duplicate = true;
             let rung = None;
             return Ok(Reply::Accepted(Acceptance {
@@ -116,11 +117,11 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let prev = self.head.tail;
         let tail = self.head.log_end;
         let place = InboxPosition(self.now.0.max(prev.0 + 1));
-        let taken = InputRecord { place, prev_place: prev, hash, log_tail: tail, accepted: self.now, ended: None };
+        let record = InputRecord { place, prev_place: prev, hash, log_tail: tail, accepted: self.now, ended: None };
         self.insert_pending(InputLane::Inbox, place, input)?;
         self.head.tail = place;
         self.head.user.get_or_insert_with(|| principal.user.clone());
-        let waiting = PendingInput { weight, run_id: input.run_id.clone(), record: Some(taken) };
+        let waiting = PendingInput { weight, run_id: input.run_id.clone(), record: Some(record) };
         self.head.inbox.insert(place, waiting);
         self.changed = true;
         Ok(Reply::Accepted(Acceptance {
@@ -185,8 +186,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         }
         let prev = self.head.control_tail;
         let place = InboxPosition(self.now.0.max(prev.0 + 1));
-        let heard = tables::control_id_key(self.prefix, &control.id);
-        self.tables.ids.insert(&*heard, &*RecordWriter::new(16).u64(place.0).u64(prev.0).seal(&heard))?;
+        let id_key = tables::control_id_key(self.prefix, &control.id);
+        self.tables.ids.insert(&*id_key, &*RecordWriter::new(16).u64(place.0).u64(prev.0).seal(&id_key))?;
         self.insert_pending(InputLane::Control, place, control)?;
         self.head.control_tail = place;
         self.head.user.get_or_insert_with(|| principal.user.clone());
@@ -321,8 +322,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             self.mark_ended(run_id)?;
             if let Some(waiting) = self.head.inbox.remove(place) {
                 self.remove_pending(InputLane::Inbox, *place)?;
-                if let Some(taken) = waiting.record {
-                    self.store_input_record(&waiting.run_id, &taken)?;
+                if let Some(record) = waiting.record {
+                    self.store_input_record(&waiting.run_id, &record)?;
                 }
             }
             self.head.inbox.shrink_if_empty();
@@ -344,11 +345,11 @@ impl<'txn> SessionTransaction<'_, 'txn> {
 
     fn mark_ended(&mut self, run_id: &RunId) -> Result<(), StoreFault> {
         let end = self.head.log_end.seq;
-        if let Some(taken) = self.head.input_record_mut(run_id) {
-            taken.ended = Some(end);
-        } else if let Some(mut taken) = self.input_record(run_id)? {
-            taken.ended = Some(end);
-            self.store_input_record(run_id, &taken)?;
+        if let Some(record) = self.head.input_record_mut(run_id) {
+            record.ended = Some(end);
+        } else if let Some(mut record) = self.input_record(run_id)? {
+            record.ended = Some(end);
+            self.store_input_record(run_id, &record)?;
         }
         Ok(())
     }
@@ -393,16 +394,17 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let first = tables::runs_start(self.prefix);
         let end = tables::runs_end(self.prefix);
         let floor = self.head.trimmed_to;
-        let expired = |taken: &InputRecord| taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor);
+        let expired =
+            |record: &InputRecord| record.accepted < before && record.ended.is_some_and(|ended| ended <= floor);
         // An input whose end is recorded may still be in the inbox, if no append named its position.
         for waiting in self.head.inbox.values_mut() {
-            self.changed |= waiting.record.take_if(|taken| expired(taken)).is_some();
+            self.changed |= waiting.record.take_if(|record| expired(record)).is_some();
         }
         let mut gone = Vec::new();
         for item in self.tables.ids.range(&*first..&*end)? {
             let (key, value) = item?;
-            let taken = InputRecord::unseal(RecordLocation { table: "ids", key: key.value() }, value.value())?;
-            if expired(&taken) {
+            let record = InputRecord::unseal(RecordLocation { table: "ids", key: key.value() }, value.value())?;
+            if expired(&record) {
                 gone.push(key.value().to_vec());
             }
         }

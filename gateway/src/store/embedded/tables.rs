@@ -20,7 +20,7 @@ pub(super) const IDS: TableDef = TableDefinition::new("ids");
 pub(super) const SNAPSHOTS: TableDef = TableDefinition::new("snapshots");
 /// Empty value by session, for the sessions that a sweep may find.
 pub(super) const WORK: TableDef = TableDefinition::new("work");
-/// Empty value by tenant, user or none, time, and session; see [`super::check_index`].
+/// Empty value by tenant, user or none, time, and session; see [`super::index`].
 pub(super) const SESSIONS: TableDef = TableDefinition::new("sessions");
 /// Version and value by name.
 pub(super) const VALUES: TableDef = TableDefinition::new("values");

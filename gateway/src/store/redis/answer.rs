@@ -70,11 +70,11 @@ impl AnswerReader {
         if self.is_at_end() {
             return Ok(None);
         }
-        let heard = self.text()?;
-        if heard.is_empty() {
+        let text = self.text()?;
+        if text.is_empty() {
             return Ok(None);
         }
-        heard.parse().map(Some).map_err(|_| malformed("not a number"))
+        text.parse().map(Some).map_err(|_| malformed("not a number"))
     }
 
     fn hex_id(&mut self) -> Result<Option<u128>, RedisCallError> {

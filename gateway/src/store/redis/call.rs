@@ -30,7 +30,7 @@ pub(super) enum RedisCallError {
     Forbidden,
 }
 
-// === impl Call ===
+// === impl RedisCall ===
 
 impl RedisCall {
     /// Creates a call of a function that may write.
@@ -103,8 +103,8 @@ impl From<&RedisCommandError> for RedisCallError {
 }
 
 impl From<RedisCallError> for StoreError {
-    fn from(trouble: RedisCallError) -> Self {
-        match trouble {
+    fn from(error: RedisCallError) -> Self {
+        match error {
             RedisCallError::NotPerformed
             | RedisCallError::Full
             | RedisCallError::ReadOnly

@@ -53,9 +53,9 @@ pub(super) struct OpExecutor {
 
 impl OpExecutor {
     pub(super) fn registrations(&self) -> MutexGuard<'_, RegistrationCache> {
-        let mut book = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
-        book.set_connection(self.commands.generation());
-        book
+        let mut registrations = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
+        registrations.set_connection(self.commands.generation());
+        registrations
     }
 
     /// Returns a test's time, or 0 for the server's own time.
@@ -83,25 +83,25 @@ impl OpExecutor {
         self.call_on(&self.commands, call).await
     }
 
-    pub(super) async fn call_on(&self, line: &RedisConnection, call: RedisCall) -> CallResult<AnswerReader> {
+    pub(super) async fn call_on(&self, connection: &RedisConnection, call: RedisCall) -> CallResult<AnswerReader> {
         let command = call.command();
-        let mut result = line.execute(command).await;
+        let mut result = connection.execute(command).await;
         if let Err(RedisCommandError::Refused { code, detail }) = &result
             && is_unknown_function(code, detail)
         {
             // Boxed, because the case is rare and would enlarge the future of every call.
-            result = Box::pin(self.load_and_retry(line, command, result)).await;
+            result = Box::pin(self.load_and_retry(connection, command, result)).await;
         }
         self.check_answer(result)
     }
 
     async fn load_and_retry(
         &self,
-        line: &RedisConnection,
+        connection: &RedisConnection,
         command: &Cmd,
         refused: Result<Value, RedisCommandError>,
     ) -> Result<Value, RedisCommandError> {
-        if self.library.ensure_loaded().await { line.execute(command).await } else { refused }
+        if self.library.ensure_loaded().await { connection.execute(command).await } else { refused }
     }
 
     /// Performs several calls in one round trip.
@@ -111,14 +111,14 @@ impl OpExecutor {
 
     pub(super) async fn calls_on(
         &self,
-        line: &RedisConnection,
+        connection: &RedisConnection,
         calls: Vec<RedisCall>,
     ) -> CallResult<Vec<AnswerReader>> {
         let mut pipeline = Pipeline::with_capacity(calls.len());
         for call in calls {
             pipeline.add_command(call.into_command());
         }
-        let values = self.values_on(line, &pipeline).await?;
+        let values = self.values_on(connection, &pipeline).await?;
         values.into_iter().map(|value| self.check_answer(value)).collect()
     }
 
@@ -136,13 +136,13 @@ impl OpExecutor {
 
     async fn values_on(
         &self,
-        line: &RedisConnection,
+        connection: &RedisConnection,
         commands: &Pipeline,
     ) -> CallResult<Vec<Result<Value, RedisCommandError>>> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        line.execute_all(commands).await.map_err(|missed| self.record_error(&missed))
+        connection.execute_all(commands).await.map_err(|missed| self.record_error(&missed))
     }
 
     fn check_answer(&self, result: Result<Value, RedisCommandError>) -> CallResult<AnswerReader> {
@@ -220,11 +220,11 @@ impl OpExecutor {
         };
         match reply {
             // A client waits for these ops, so a refusal with its reason is the reply.
-            Err(trouble) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => match trouble {
+            Err(error) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => match error {
                 RedisCallError::Full => Ok(Reply::Refused(StoreRefusal::Full)),
                 RedisCallError::ReadOnly => Ok(Reply::Refused(StoreRefusal::ReadOnly)),
                 RedisCallError::Forbidden => Ok(Reply::Refused(StoreRefusal::Forbidden)),
-                RedisCallError::NotPerformed | RedisCallError::Unknown => Err(trouble),
+                RedisCallError::NotPerformed | RedisCallError::Unknown => Err(error),
             },
             reply => reply,
         }

@@ -38,11 +38,11 @@ impl StoreHealth {
 
     /// Records that refusals of this kind are resolved.
     pub(super) fn resolve(&self, kind: ServerCondition) {
-        let mut told = self.active.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.len();
-        told.retain(|(of, _)| *of != kind);
-        if told.len() < before {
-            drop(told);
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = active.len();
+        active.retain(|(of, _)| *of != kind);
+        if active.len() < before {
+            drop(active);
             self.lifecycle.report(reason(kind), false);
         }
     }
@@ -70,12 +70,12 @@ impl StoreHealth {
     }
 
     /// Adds a problem; returns whether it is new.
-    fn add(&self, kind: ServerCondition, said: &str) -> bool {
-        let mut told = self.active.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.iter().any(|(of, _)| *of == kind) {
+    fn add(&self, kind: ServerCondition, error_text: &str) -> bool {
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        if active.iter().any(|(of, _)| *of == kind) {
             return false;
         }
-        told.push((kind, said.to_owned()));
+        active.push((kind, error_text.to_owned()));
         true
     }
 }

@@ -39,7 +39,7 @@ impl OpExecutor {
     ) -> CallResult<Reply> {
         // Inputs have string keys and finite numbers only, so serialisation cannot fail.
         let json = serde_json::to_vec(input).unwrap_or_default();
-        let bell = self.offer_frame(session, json.len());
+        let offer = self.offer_frame(session, json.len());
         let call = RedisCall::write("accept", [key::head(session), key::inbox(session), key::inputs_by_run(session)])
             .number(self.now())
             .text(principal.user.as_str())
@@ -51,7 +51,7 @@ impl OpExecutor {
             .bytes(&json)
             .number(limits::INBOX_INPUTS_MAX as u64)
             .number(limits::INBOX_BYTES_MAX as u64);
-        self.submit_input(session, &principal.user, call, bell).await
+        self.submit_input(session, &principal.user, call, offer).await
     }
 
     pub(super) async fn control(
@@ -72,7 +72,7 @@ impl OpExecutor {
             | ControlRequest::Handover { .. } => "",
         };
         let json = serde_json::to_vec(control).unwrap_or_default();
-        let bell = self.offer_frame(session, json.len());
+        let offer = self.offer_frame(session, json.len());
         let keys =
             [key::head(session), key::control(session), key::controls_by_id(session), key::inputs_by_run(session)];
         let call = RedisCall::write(if create { "create" } else { "control" }, keys)
@@ -84,7 +84,7 @@ impl OpExecutor {
             .flag(create)
             .text(cancelled)
             .number(limits::CONTROL_ENTRIES_MAX as u64);
-        self.submit_input(session, &principal.user, call, bell).await
+        self.submit_input(session, &principal.user, call, offer).await
     }
 
     /// Returns the frame with which the function notifies an owner on another node. A node without a lease has no
@@ -100,16 +100,16 @@ impl OpExecutor {
         session: &SessionKey,
         user: &UserId,
         call: RedisCall,
-        bell: OfferFrame,
+        offer: OfferFrame,
     ) -> CallResult<Reply> {
         let registered = {
-            let book = self.registrations();
-            book.stamp(session, book.own_holder()).unwrap_or_default()
+            let registrations = self.registrations();
+            registrations.stamp(session, registrations.own_holder()).unwrap_or_default()
         };
         let mut stamps = RegistrationStamps { registered, listed: 0 };
         for _ in 0..REGISTER_ATTEMPTS_MAX {
             let call = call.clone().number(stamps.registered).number(stamps.listed);
-            let call = self.quotas.append_to(call.text(&bell.sender.to_string()).bytes(&bell.prefix));
+            let call = self.quotas.append_to(call.text(&offer.sender.to_string()).bytes(&offer.prefix));
             let mut answer = self.call(call).await?;
             let word = answer.text()?;
             if word != "REGISTER" {

@@ -25,9 +25,9 @@ impl OpExecutor {
         let mut chance = [0; 16];
         getrandom::fill(&mut chance).map_err(|_| RedisCallError::NotPerformed)?;
         let realm = RedisCall::write("realm", [key::REALM]).hex_id(u128::from_be_bytes(chance));
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let answers = self.calls_on(&self.leases, vec![renew, realm]).await;
-        self.health.record_renewal(asked.elapsed());
+        self.health.record_renewal(sent_at.elapsed());
         let [mut renewed, mut realm] = <[_; 2]>::try_from(answers?).map_err(|_| RedisCallError::Unknown)?;
         match renewed.text()?.as_str() {
             "OK" => {

@@ -81,12 +81,12 @@ impl DurabilityMonitor {
     }
 }
 
-async fn run_monitor(mut line: RedisConnection, watched: MonitorContext, shown: watch::Sender<Option<u64>>) {
+async fn run_monitor(mut connection: RedisConnection, watched: MonitorContext, shown: watch::Sender<Option<u64>>) {
     let mut again = RETRY_MIN;
     loop {
-        let Some(turn) = line.generation() else {
-            watched.report_refusal(&line);
-            let _ = timeout(TEST_WRITE_INTERVAL, line.wait_generation()).await;
+        let Some(turn) = connection.generation() else {
+            watched.report_refusal(&connection);
+            let _ = timeout(TEST_WRITE_INTERVAL, connection.wait_generation()).await;
             continue;
         };
         match probe::recheck(&watched.deployer, watched.wanted, watched.attest).await {
@@ -95,12 +95,12 @@ async fn run_monitor(mut line: RedisConnection, watched: MonitorContext, shown: 
                 watched.quotas.set_memory(memory);
                 again = RETRY_MIN;
                 let _ = shown.send(Some(turn));
-                watched.test_writes(&mut line, turn).await;
+                watched.test_writes(&mut connection, turn).await;
             }
             Err(error) => {
                 // A server that could not be asked keeps its last result.
-                let asked = !matches!(error, RedisOpenError::Unreached(_) | RedisOpenError::Command { .. });
-                if asked {
+                let has_answered = !matches!(error, RedisOpenError::Unreached(_) | RedisOpenError::Command { .. });
+                if has_answered {
                     if *shown.borrow() == Some(turn) || shown.borrow().is_none() && again == RETRY_MIN {
                         let redis = &watched.deployer;
                         tracing::error!(%redis, %error, "Redis no longer gives the promised durability");
@@ -119,29 +119,29 @@ async fn run_monitor(mut line: RedisConnection, watched: MonitorContext, shown: 
 
 impl MonitorContext {
     /// Reports the error with which the server refused the connection.
-    fn report_refusal(&self, line: &RedisConnection) {
-        if let Some((code, detail)) = line.last_error() {
+    fn report_refusal(&self, connection: &RedisConnection) {
+        if let Some((code, detail)) = connection.last_error() {
             self.health.record_refusal(&code, &detail);
         }
     }
 
     /// Sends test writes until the settings have to be checked again or the connection changes.
-    async fn test_writes(&self, line: &mut RedisConnection, turn: u64) {
+    async fn test_writes(&self, connection: &mut RedisConnection, turn: u64) {
         let began = Instant::now();
         self.check_rights().await;
-        while line.generation() == Some(turn) && began.elapsed() < SETTINGS_CHECK_INTERVAL {
-            self.test_write(line).await;
+        while connection.generation() == Some(turn) && began.elapsed() < SETTINGS_CHECK_INTERVAL {
+            self.test_write(connection).await;
             if self.health.has(ServerCondition::Forbidden) {
                 self.check_rights().await;
             }
-            let _ = timeout(TEST_WRITE_INTERVAL, line.wait_generation()).await;
+            let _ = timeout(TEST_WRITE_INTERVAL, connection.wait_generation()).await;
         }
     }
 
     /// Sets a missing key on the condition that it exists: this changes nothing, but a server that accepts no writes
     /// refuses.
-    async fn test_write(&self, line: &RedisConnection) {
-        match line.execute(cmd("SET").arg("mark:{turnway/probe}").arg("1").arg("XX")).await {
+    async fn test_write(&self, connection: &RedisConnection) {
+        match connection.execute(cmd("SET").arg("mark:{turnway/probe}").arg("1").arg("XX")).await {
             Ok(_) => {
                 self.health.resolve(ServerCondition::Full);
                 self.health.resolve(ServerCondition::ReadOnly);

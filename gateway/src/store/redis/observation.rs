@@ -22,12 +22,12 @@ impl OpExecutor {
         if sessions.is_empty() {
             return Ok(Vec::new());
         }
-        let mut asked = Pipeline::with_capacity(sessions.len() + 1);
-        asked.cmd("TIME");
+        let mut pipeline = Pipeline::with_capacity(sessions.len() + 1);
+        pipeline.cmd("TIME");
         for session in sessions {
-            asked.cmd("HMGET").arg(key::head(session)).arg("n").arg("i").arg("e");
+            pipeline.cmd("HMGET").arg(key::head(session)).arg("n").arg("i").arg("e");
         }
-        let mut answers = self.values(&asked).await?.into_iter();
+        let mut answers = self.values(&pipeline).await?.into_iter();
         let time = AnswerReader::from_value(answers.next().flatten().unwrap_or(Value::Nil))?.time_millis()?;
         let now = if self.clock.is_some() { self.now() } else { time };
         let sight = |answer| {
@@ -48,11 +48,11 @@ impl OpExecutor {
     /// Reads whether the sessions without an owner have waiting inputs.
     async fn observe_inputs(&self, sessions: &[&SessionKey], seen: &mut [Option<ObservedOwnership>]) -> CallResult<()> {
         let free = |seen: &Option<ObservedOwnership>| seen.as_ref().is_some_and(|seen| seen.ownership.holder.is_none());
-        let mut asked = Pipeline::new();
+        let mut pipeline = Pipeline::new();
         for (session, _) in sessions.iter().zip(seen.iter()).filter(|(_, seen)| free(seen)) {
-            asked.cmd("XLEN").arg(key::inbox(session)).cmd("XLEN").arg(key::control(session));
+            pipeline.cmd("XLEN").arg(key::inbox(session)).cmd("XLEN").arg(key::control(session));
         }
-        let lengths = self.values(&asked).await?;
+        let lengths = self.values(&pipeline).await?;
         for (seen, lengths) in seen.iter_mut().filter(|seen| free(seen)).zip(lengths.chunks(2)) {
             if lengths.contains(&None) {
                 *seen = None;

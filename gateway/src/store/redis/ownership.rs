@@ -18,10 +18,10 @@ struct ClaimGuard<'a> {
 // === impl ClaimGuard ===
 
 impl<'a> ClaimGuard<'a> {
-    fn begin(desk: &'a OpExecutor, session: &'a SessionKey, expect: OwnershipSnapshot) -> Self {
+    fn begin(executor: &'a OpExecutor, session: &'a SessionKey, expect: OwnershipSnapshot) -> Self {
         let from = expect.holder.unwrap_or(NO_HOLDER);
-        desk.registrations().begin_claim(session, from);
-        Self { desk, session, from, has_other_holder: false }
+        executor.registrations().begin_claim(session, from);
+        Self { desk: executor, session, from, has_other_holder: false }
     }
 }
 
@@ -104,7 +104,7 @@ impl OpExecutor {
             false => 0,
         };
         // From here on, an op of this node that needs the session has to register it anew.
-        let lines = self.registrations().take_session(session);
+        let registrations = self.registrations().take_session(session);
         let call = RedisCall::write("release", [key::head(session), key::inbox(session), key::control(session)])
             .number(token.epoch.0)
             .hex_id(token.nonce.0)
@@ -114,15 +114,15 @@ impl OpExecutor {
             .number(stamp);
         let mut answer = match self.call(call).await {
             Ok(answer) => answer,
-            Err(trouble) => {
-                self.registrations().restore_session(session, lines);
-                return Err(trouble);
+            Err(error) => {
+                self.registrations().restore_session(session, registrations);
+                return Err(error);
             }
         };
-        let said = answer.text()?;
-        if said != "OK" {
-            self.registrations().restore_session(session, lines);
-            return match said.as_str() {
+        let text = answer.text()?;
+        if text != "OK" {
+            self.registrations().restore_session(session, registrations);
+            return match text.as_str() {
                 "PENDING" => Ok(Reply::NotReleased),
                 "FENCED" => Ok(Reply::Fenced),
                 "REGISTER" => Err(RedisCallError::NotPerformed),
@@ -131,10 +131,10 @@ impl OpExecutor {
         }
         let holder = answer.holder()?;
         let left = answer.flag()?;
-        let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
-        if let Some((holder, line)) = line.filter(|_| !left) {
+        let registration = registrations.into_iter().find(|(by, _)| Some(*by) == holder);
+        if let Some((holder, registration)) = registration.filter(|_| !left) {
             // A call that was sent earlier and arrives late may still rely on the registration.
-            self.registrations().push_released(self.mono(), session, holder, line.stamp);
+            self.registrations().push_released(self.mono(), session, holder, registration.stamp);
         }
         Ok(Reply::Released)
     }

@@ -21,7 +21,7 @@ pub(super) struct ServerMemory {
     pub(super) max: Option<u64>,
 }
 
-// === impl Bounds ===
+// === impl QuotaBounds ===
 
 impl QuotaBounds {
     /// Creates the bounds for a server with this memory.
@@ -73,13 +73,13 @@ mod tests {
     #[test]
     fn fractional_quota_is_relative_to_server_memory() {
         let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
-        let told = Arc::new(AtomicU64::default());
-        let sink = Arc::clone(&told);
+        let reported = Arc::new(AtomicU64::default());
+        let sink = Arc::clone(&reported);
         let filled: UsageCallback = Arc::new(move |used, _| sink.store(used, Ordering::Relaxed));
         let memory = |most| ServerMemory { used: Some(70), max: most };
         let quotas = Quotas { tenant: part(500), user: part(250) };
         let bounds = QuotaBounds::new(quotas, Arc::clone(&filled), memory(Some(1000)));
-        assert_eq!((said(&bounds), told.load(Ordering::Relaxed)), (vec!["250".to_owned(), "500".to_owned()], 70));
+        assert_eq!((said(&bounds), reported.load(Ordering::Relaxed)), (vec!["250".to_owned(), "500".to_owned()], 70));
         bounds.set_memory(memory(None));
         assert_eq!(said(&bounds), ["", ""]);
         bounds.set_memory(memory(Some(4000)));

@@ -1,4 +1,4 @@
-//! Reports what this node took from shared rates to the other nodes through Redis ([`turnway_core::rate::share`]). No
+//! Reports what this node took from shared rates to the other nodes through Redis ([`turnway_core::rate::shared`]). No
 //! request waits for a report. Opened by `app::build`.
 use crate::clock::Clock;
 use crate::config::redis::RedisUrl;
@@ -53,11 +53,11 @@ impl RateReporter {
         loop {
             // Amounts taken while the last answer was in flight are reported now.
             more.append(&mut again);
-            let room = limits::RATE_REPORTS_BATCH_MAX.saturating_sub(more.len());
+            let free = limits::RATE_REPORTS_BATCH_MAX.saturating_sub(more.len());
             let waits = more.is_empty();
             tokio::select! {
                 biased;
-                had = dues.recv_many(&mut more, room), if room > 0 => if had == 0 && waits { return },
+                had = dues.recv_many(&mut more, free), if free > 0 => if had == 0 && waits { return },
                 () = std::future::ready(()), if !waits => {}
             }
             self.send_reports(&mut more, &mut again).await;

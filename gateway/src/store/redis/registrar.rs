@@ -33,11 +33,11 @@ struct BatchDuty<'a> {
 
 impl Registrar {
     /// Adds a request; returns the duty to send if the request is the first.
-    fn push(&self, holder: Holder, wish: RegistrationRequest) -> Option<BatchDuty<'_>> {
-        let mut wishes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let wishes = wishes.entry(holder).or_default();
-        wishes.push(wish);
-        (wishes.len() == 1).then(|| BatchDuty { registrar: self, holder, is_over: false })
+    fn push(&self, holder: Holder, request: RegistrationRequest) -> Option<BatchDuty<'_>> {
+        let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = requests.entry(holder).or_default();
+        requests.push(request);
+        (requests.len() == 1).then(|| BatchDuty { registrar: self, holder, is_over: false })
     }
 
     fn take(&self, holder: Holder) -> Vec<RegistrationRequest> {
@@ -68,14 +68,14 @@ impl OpExecutor {
     /// Registers a session under an incarnation and returns the registration's stamp. Nothing that a sweep has to
     /// find may be sent before the registration is answered.
     pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> CallResult<u64> {
-        let (tell, told) = oneshot::channel();
-        if let Some(turn) = self.registrar.push(holder, (session.clone(), tell)) {
+        let (reply_sender, reply) = oneshot::channel();
+        if let Some(turn) = self.registrar.push(holder, (session.clone(), reply_sender)) {
             // Lets ops that start at the same moment add their requests.
             tokio::task::yield_now().await;
             self.register_all(holder, turn.take()).await;
         }
         // The request that had the duty to send was dropped.
-        told.await.unwrap_or(Err(RedisCallError::NotPerformed))
+        reply.await.unwrap_or(Err(RedisCallError::NotPerformed))
     }
 
     async fn register_all(&self, holder: Holder, mut wishes: Vec<RegistrationRequest>) {
@@ -86,7 +86,7 @@ impl OpExecutor {
             for (n, (_, tell)) in wishes.into_iter().enumerate() {
                 let stamp = match &stamps {
                     Ok(stamps) => stamps.get(n).copied().ok_or(RedisCallError::Unknown),
-                    Err(trouble) => Err(*trouble),
+                    Err(error) => Err(*error),
                 };
                 // The receiver may have been dropped.
                 let _ = tell.send(stamp);
@@ -103,15 +103,15 @@ impl OpExecutor {
         let call = sessions.iter().fold(call, |call, session| call.text(&session.to_string()));
         let mut answer = self.call(call).await?;
         let stamps = sessions.iter().map(|_| answer.number()).collect::<CallResult<Vec<u64>>>()?;
-        let mut book = self.registrations();
-        sessions.iter().zip(&stamps).for_each(|(session, stamp)| book.register(session, holder, *stamp));
+        let mut registrations = self.registrations();
+        sessions.iter().zip(&stamps).for_each(|(session, stamp)| registrations.register(session, holder, *stamp));
         Ok(stamps)
     }
 
     /// Makes an incarnation known to sweeps.
-    pub(super) async fn enroll(&self, line: &RedisConnection, holder: Holder) -> CallResult<u64> {
+    pub(super) async fn enroll(&self, connection: &RedisConnection, holder: Holder) -> CallResult<u64> {
         let call = RedisCall::write("enroll", [key::INCARNATIONS]).number(self.now()).text(&key::incarnation(holder));
-        let stamp = self.call_on(line, call).await?.number()?;
+        let stamp = self.call_on(connection, call).await?.number()?;
         self.registrations().enroll(holder);
         Ok(stamp)
     }

@@ -176,8 +176,8 @@ impl RegistrationCache {
 
     /// Returns the stamp of a registration, if it is cached and its write is not in doubt.
     pub(super) fn stamp(&self, session: &SessionKey, holder: Holder) -> Option<u64> {
-        let line = self.registrations.get(&(session.clone(), holder))?;
-        (line.generation == self.generation).then_some(line.stamp)
+        let registration = self.registrations.get(&(session.clone(), holder))?;
+        (registration.generation == self.generation).then_some(registration.stamp)
     }
 
     pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
@@ -185,8 +185,8 @@ impl RegistrationCache {
         let written = self.generation;
         let key = (session.clone(), holder);
         self.scan.answered_claims.remove(&key);
-        if let Some(line) = self.registrations.get_mut(&key) {
-            (line.stamp, line.generation) = (stamp, written);
+        if let Some(registration) = self.registrations.get_mut(&key) {
+            (registration.stamp, registration.generation) = (stamp, written);
         } else if !full {
             self.registrations.insert(key, Registration { stamp, generation: written, is_owned: false });
         }
@@ -231,8 +231,8 @@ impl RegistrationCache {
 
     /// Marks a registration as owned by its incarnation.
     pub(super) fn mark_owned(&mut self, session: &SessionKey, holder: Holder) {
-        if let Some(line) = self.registrations.get_mut(&(session.clone(), holder)) {
-            line.is_owned = true;
+        if let Some(registration) = self.registrations.get_mut(&(session.clone(), holder)) {
+            registration.is_owned = true;
         }
     }
 
@@ -241,19 +241,21 @@ impl RegistrationCache {
         let first = (session.clone(), Holder::default());
         let of = |key: &(SessionKey, Holder)| key.0 == *session;
         let keys: Vec<_> = self.registrations.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
-        keys.into_iter().filter_map(|key| self.registrations.remove(&key).map(|line| (key.1, line))).collect()
+        keys.into_iter()
+            .filter_map(|key| self.registrations.remove(&key).map(|registration| (key.1, registration)))
+            .collect()
     }
 
     /// Restores registrations that were removed for a release that did not happen, so that a sweep checks them: only
     /// this process looks after its own registrations. Registrations made meanwhile stay.
-    pub(super) fn restore_session(&mut self, session: &SessionKey, lines: Vec<(Holder, Registration)>) {
+    pub(super) fn restore_session(&mut self, session: &SessionKey, registrations: Vec<(Holder, Registration)>) {
         if planted(Planted::RedisFencedReleaseForgets) {
             return;
         }
-        for (holder, line) in lines {
-            let line = Registration { is_owned: false, ..line };
+        for (holder, registration) in registrations {
+            let registration = Registration { is_owned: false, ..registration };
             if self.registrations.len() < REGISTERED_MAX {
-                self.registrations.entry((session.clone(), holder)).or_insert(line);
+                self.registrations.entry((session.clone(), holder)).or_insert(registration);
             }
         }
     }
@@ -280,15 +282,15 @@ impl RegistrationCache {
     /// Removes a registration, unless it was made anew.
     pub(super) fn remove(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
         let key = (session.clone(), holder);
-        if self.registrations.get(&key).is_some_and(|line| line.stamp == stamp) {
+        if self.registrations.get(&key).is_some_and(|registration| registration.stamp == stamp) {
             self.registrations.remove(&key);
         }
     }
 
     /// Returns registrations whose session is not known to be owned by the registering incarnation.
     pub(super) fn unowned(&self, max: usize) -> Vec<(Holder, SessionKey, u64)> {
-        let unheld = self.registrations.iter().filter(|(_, line)| !line.is_owned);
-        unheld.take(max).map(|((key, holder), line)| (*holder, key.clone(), line.stamp)).collect()
+        let unheld = self.registrations.iter().filter(|(_, registration)| !registration.is_owned);
+        unheld.take(max).map(|((key, holder), registration)| (*holder, key.clone(), registration.stamp)).collect()
     }
 
     // === tenants, incarnations, and sweeps ===

@@ -48,16 +48,16 @@ impl Replicas {
     }
 }
 
-async fn run(line: RedisConnection, mark: RedisCall, mut asked: mpsc::Receiver<ReplicaWaiter>) {
+async fn run(connection: RedisConnection, mark: RedisCall, mut requests: mpsc::Receiver<ReplicaWaiter>) {
     let mut waiters = Vec::new();
     let within = WAIT_TIMEOUT.as_millis().to_string();
-    while asked.recv_many(&mut waiters, limits::STORE_QUEUE_MAX).await > 0 {
+    while requests.recv_many(&mut waiters, limits::STORE_QUEUE_MAX).await > 0 {
         let mut pipeline = Pipeline::new();
         pipeline.add_command(mark.command().clone());
         let mut wait = cmd("WAIT");
         wait.arg(REPLICAS_MIN).arg(&within);
         pipeline.add_command(wait);
-        let answers = line.execute_all(&pipeline).await.unwrap_or_default();
+        let answers = connection.execute_all(&pipeline).await.unwrap_or_default();
         let enough = match answers.as_slice() {
             [Ok(_), Ok(Value::Int(replicas))] => u64::try_from(*replicas).is_ok_and(|have| have >= REPLICAS_MIN),
             _ => false,

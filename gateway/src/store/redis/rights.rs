@@ -136,7 +136,7 @@ fn acl_rule(words: &str) -> String {
     format!("+{}", words.split(' ').next().unwrap_or_default().to_ascii_lowercase())
 }
 
-// === impl Missing ===
+// === impl MissingRight ===
 
 impl MissingRight {
     fn of(rule: String, error: &ServerError) -> Option<Self> {
@@ -166,8 +166,8 @@ impl MissingRight {
 
 impl fmt::Display for MissingRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, MissingRight { rule, error: said }) in self.0.iter().take(LISTED_MAX).enumerate() {
-            write!(f, "{}`{rule}` ({said})", if n > 0 { ", " } else { "" })?;
+        for (n, MissingRight { rule, error }) in self.0.iter().take(LISTED_MAX).enumerate() {
+            write!(f, "{}`{rule}` ({error})", if n > 0 { ", " } else { "" })?;
         }
         match self.0.len().checked_sub(LISTED_MAX) {
             Some(more @ 1..) => write!(f, ", and {more} more"),

@@ -56,7 +56,7 @@ struct PageResult {
 enum ScanMode {
     /// The first ones, until so many are due: in index order, so that none is skipped forever. Sessions that this
     /// node has claimed or is claiming from the registering incarnation are skipped: they have an owner, or all
-    /// registrations are checked again ([`Book::claimed`](crate::store::redis::registrations::Book::claimed)).
+    /// registrations are checked again (`RegistrationCache::finish_claim`).
     Limited(usize),
     All,
 }
@@ -88,12 +88,12 @@ impl OpExecutor {
         };
         let pages: Vec<RegistrationPage> = lives.iter().map(|(by, _)| page(by)).collect();
         let first = self.orphans(&pages, &mut round).await?;
-        for ((page, (holder, enrolled)), lines) in pages.into_iter().zip(lives).zip(first) {
-            let Some(lines) = lines.filter(|_| round.due.len() < most) else { continue };
-            if lines.is_empty() && page.from == 0 && holder != NO_HOLDER {
+        for ((page, (holder, enrolled)), registrations) in pages.into_iter().zip(lives).zip(first) {
+            let Some(registrations) = registrations.filter(|_| round.due.len() < most) else { continue };
+            if registrations.is_empty() && page.from == 0 && holder != NO_HOLDER {
                 self.remove_incarnation(holder, enrolled).await?;
             }
-            self.scan_page(page, lines, most, &mut round).await?;
+            self.scan_page(page, registrations, most, &mut round).await?;
         }
         // If very many sessions are due already, those come first.
         if round.due.len() < most {
@@ -108,12 +108,13 @@ impl OpExecutor {
 
     /// Checks the sessions that this node registered and does not own, or has released.
     async fn examine_own(&self, round: &mut SweepRound) -> CallResult<()> {
-        let line = |(by, session, stamp)| IndexedRegistration { holder: by, session, stamp };
-        let unheld = self.registrations().unowned(UNOWNED_MAX).into_iter().map(line).collect();
+        let registration = |(by, session, stamp)| IndexedRegistration { holder: by, session, stamp };
+        let unheld = self.registrations().unowned(UNOWNED_MAX).into_iter().map(registration).collect();
         self.examine(unheld, ScanMode::All, round).await?;
         let left = self.registrations().take_released(self.mono(), RELEASED_MAX);
-        let lines = left.iter().cloned().map(|(_, by, session, stamp)| line((by, session, stamp))).collect();
-        let looked = self.examine_and_register(lines, round).await;
+        let registrations =
+            left.iter().cloned().map(|(_, by, session, stamp)| registration((by, session, stamp))).collect();
+        let looked = self.examine_and_register(registrations, round).await;
         if looked.is_err() {
             self.registrations().restore_released(left);
         }
@@ -122,8 +123,12 @@ impl OpExecutor {
 
     /// Checks sessions that the next sweep may not visit. Claiming needs two visits, so each due session is
     /// registered without a holder, where every sweep finds it.
-    async fn examine_and_register(&self, lines: Vec<IndexedRegistration>, round: &mut SweepRound) -> CallResult<()> {
-        let due = self.examine(lines, ScanMode::All, round).await?.due;
+    async fn examine_and_register(
+        &self,
+        registrations: Vec<IndexedRegistration>,
+        round: &mut SweepRound,
+    ) -> CallResult<()> {
+        let due = self.examine(registrations, ScanMode::All, round).await?.due;
         let registers = due.iter().map(|session| self.register(session, NO_HOLDER));
         futures_util::future::try_join_all(registers).await.map(drop)
     }
@@ -149,17 +154,17 @@ impl OpExecutor {
             let leased = answer.flag()?;
             round.leased.insert(by, leased);
             let mut list = answer.list()?;
-            let mut lines = Vec::new();
+            let mut registrations = Vec::new();
             while !list.is_at_end() {
                 let session = list.text()?;
                 let stamp = list.number()?;
-                lines.extend(key::parse_session(&session).map(|session| IndexedRegistration {
+                registrations.extend(key::parse_session(&session).map(|session| IndexedRegistration {
                     holder: by,
                     session,
                     stamp,
                 }));
             }
-            found.push((!leased).then_some(lines));
+            found.push((!leased).then_some(registrations));
         }
         Ok(found)
     }
@@ -169,13 +174,13 @@ impl OpExecutor {
     async fn scan_page(
         &self,
         mut page: RegistrationPage,
-        mut lines: Vec<IndexedRegistration>,
+        mut registrations: Vec<IndexedRegistration>,
         most: usize,
         round: &mut SweepRound,
     ) -> CallResult<()> {
         loop {
-            let count = lines.len();
-            let seen = self.examine(lines, ScanMode::Limited(most), round).await?;
+            let count = registrations.len();
+            let seen = self.examine(registrations, ScanMode::Limited(most), round).await?;
             if let Some(settled) = page.settled {
                 let settled = seen.settled.iter().fold(settled, |settled, stamp| settled.next(*stamp));
                 self.registrations().advance_scan(page.holder, settled, round.scan_generation);
@@ -186,7 +191,7 @@ impl OpExecutor {
                 return Ok(());
             }
             match self.orphans(std::slice::from_ref(&page), round).await?.pop().flatten() {
-                Some(more) => lines = more,
+                Some(more) => registrations = more,
                 None => return Ok(()),
             }
         }
@@ -196,25 +201,32 @@ impl OpExecutor {
     /// session that neither is held by the registering incarnation nor has waiting inputs without an owner.
     async fn examine(
         &self,
-        lines: Vec<IndexedRegistration>,
+        registrations: Vec<IndexedRegistration>,
         how: ScanMode,
         round: &mut SweepRound,
     ) -> CallResult<PageResult> {
         let needed: Vec<bool> = {
-            let book = self.registrations();
-            lines.iter().map(|line| how == ScanMode::All || !book.is_claimed(&line.session, line.holder)).collect()
+            let known = self.registrations();
+            registrations
+                .iter()
+                .map(|registration| {
+                    how == ScanMode::All || !known.is_claimed(&registration.session, registration.holder)
+                })
+                .collect()
         };
-        let needed_lines = lines.iter().zip(&needed).filter(|(_, needed)| **needed);
-        let seen = self.observe(&needed_lines.map(|(line, _)| &line.session).collect::<Vec<_>>()).await?;
+        let needed_registrations = registrations.iter().zip(&needed).filter(|(_, needed)| **needed);
+        let seen = self
+            .observe(&needed_registrations.map(|(registration, _)| &registration.session).collect::<Vec<_>>())
+            .await?;
         self.load_leases(seen.iter().flatten().filter_map(|seen| seen.ownership.holder).collect(), round).await?;
         let mut seen = seen.into_iter();
         let mut idle = Vec::new();
         let mut examined = PageResult { all_settled: true, ..PageResult::default() };
-        for (line, needed) in lines.into_iter().zip(needed) {
+        for (registration, needed) in registrations.into_iter().zip(needed) {
             // The session is skipped, or its data cannot be read.
             let Some(seen) = needed.then(|| seen.next()).flatten().flatten() else {
                 if examined.all_settled {
-                    examined.settled.push(line.stamp);
+                    examined.settled.push(registration.stamp);
                 }
                 continue;
             };
@@ -222,20 +234,20 @@ impl OpExecutor {
                 None => seen.has_unowned_input,
                 Some(holder) => !round.is_leased(holder),
             };
-            let old = line.stamp.saturating_add(REGISTRATION_FRESH_MS) < seen.read_at;
+            let old = registration.stamp.saturating_add(REGISTRATION_FRESH_MS) < seen.read_at;
             examined.all_settled &= !due;
-            if examined.all_settled && (seen.ownership.holder == Some(line.holder) || !old) {
-                examined.settled.push(line.stamp);
+            if examined.all_settled && (seen.ownership.holder == Some(registration.holder) || !old) {
+                examined.settled.push(registration.stamp);
             }
             if due {
                 let kept = how.has_room(round.due.len());
-                if kept && round.due.insert(line.session.clone(), seen.ownership).is_none() {
-                    examined.due.push(line.session);
+                if kept && round.due.insert(registration.session.clone(), seen.ownership).is_none() {
+                    examined.due.push(registration.session);
                 }
-            } else if seen.ownership.holder == Some(line.holder) {
-                self.registrations().mark_owned(&line.session, line.holder);
+            } else if seen.ownership.holder == Some(registration.holder) {
+                self.registrations().mark_owned(&registration.session, registration.holder);
             } else if old {
-                idle.push(line);
+                idle.push(registration);
             }
         }
         examined.cleared = idle.len();
@@ -255,15 +267,17 @@ impl OpExecutor {
         Ok(())
     }
 
-    async fn unregister(&self, lines: Vec<IndexedRegistration>) {
-        let call = |line: &IndexedRegistration| {
-            let call = RedisCall::write("unregister", [key::registered(line.holder)]);
-            call.text(&line.session.to_string()).number(line.stamp)
+    async fn unregister(&self, registrations: Vec<IndexedRegistration>) {
+        let call = |registration: &IndexedRegistration| {
+            let call = RedisCall::write("unregister", [key::registered(registration.holder)]);
+            call.text(&registration.session.to_string()).number(registration.stamp)
         };
         // A registration that remains is found again.
-        let _ = self.calls(lines.iter().map(call).collect()).await;
-        let mut book = self.registrations();
-        lines.iter().for_each(|line| book.remove(&line.session, line.holder, line.stamp));
+        let _ = self.calls(registrations.iter().map(call).collect()).await;
+        let mut known = self.registrations();
+        registrations
+            .iter()
+            .for_each(|registration| known.remove(&registration.session, registration.holder, registration.stamp));
     }
 
     /// Removes a dead incarnation without registrations, unless it was enrolled recently.
@@ -286,12 +300,12 @@ impl OpExecutor {
             walk.tenants.pop();
             walk.entry = None;
         }
-        let births = page.entries.iter().filter_map(|line| listing::parse_entry(line));
-        let lines = births.map(|birth| {
+        let births = page.entries.iter().filter_map(|registration| listing::parse_entry(registration));
+        let registrations = births.map(|birth| {
             let session = SessionKey { tenant: tenant.clone(), session: birth.session };
             IndexedRegistration { holder: NO_HOLDER, session, stamp: u64::MAX }
         });
-        self.examine_and_register(lines.collect(), round).await?;
+        self.examine_and_register(registrations.collect(), round).await?;
         // On an error above, the walk stays where it was.
         *self.registrations().walk() = walk;
         Ok(())

@@ -212,9 +212,9 @@ fn complete_turn_yields_its_events() {
     assert_eq!(rig.invoke("m"), ["> invoke m"]);
     let accepted = json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "m", "duplicate": false});
     assert_eq!(rig.s(accepted.clone()), ["accepted m"]);
-    let said = json!({"type": "message", "role": "user", "content": [{"type": "text", "text": "hi"}],
+    let message = json!({"type": "message", "role": "user", "content": [{"type": "text", "text": "hi"}],
         "message_id": "m", "run_id": "s.r", "seq": 2, "epoch": 1});
-    assert_eq!(rig.s(said), ["message hi"]);
+    assert_eq!(rig.s(message), ["message hi"]);
     assert_eq!(rig.s(started(3)), ["started s.r@1"]);
     // A text message has only the run id, which names the session.
     assert_eq!(rig.hear(delta(0, "hé")), ["text hé"]);
@@ -304,8 +304,8 @@ fn missing_text_is_given_up_after_some_attempts() {
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
     for _ in 0..limits::REPAIRS_MAX {
-        let told = [rig.s(done(2, 4)), rig.wait(limits::TEXT_TIMEOUT)].concat();
-        assert_eq!(told.iter().filter(|line| *line != "> ping").count(), 1, "asks again: {told:?}");
+        let lines = [rig.s(done(2, 4)), rig.wait(limits::TEXT_TIMEOUT)].concat();
+        assert_eq!(lines.iter().filter(|line| *line != "> ping").count(), 1, "asks again: {lines:?}");
         rig.subscribed(2, json!({}));
     }
     assert_eq!(rig.s(done(2, 4)), ["done completed  incomplete", "caught up 2"]);
@@ -365,8 +365,8 @@ fn messages_of_one_run_end_are_delivered_together() {
 #[test]
 fn subscribed_checkpoints_count_as_text() {
     let mut rig = Rig::new();
-    let wish = Subscribe::from(Start::Beginning).with_types([">"]).with_facts();
-    rig.state.subscribe(rig.now, "s", wish).expect("taken");
+    let request = Subscribe::from(Start::Beginning).with_types([">"]).with_facts();
+    rig.state.subscribe(rig.now, "s", request).expect("taken");
     rig.drain();
     assert_eq!(rig.last_subscribe()["types"], json!([">"]));
     rig.subscribed(2, json!({}));

@@ -105,7 +105,7 @@ impl StoreRecord {
     /// Checks that an agent is told of its handover, and of no other. (SR-F6)
     pub(crate) fn told(&self, invoke: &Invoke) {
         let Some(chronicle) = self.chronicles.get(&invoke.key) else { return };
-        let open = chronicle.stories.get(&invoke.run_id).is_some_and(|story| story.ended.is_none());
+        let open = chronicle.stories.get(&invoke.run_id).is_some_and(|turn| turn.ended.is_none());
         let open = open && !chronicle.rewinds;
         let given = chronicle.handed.given.as_ref();
         let given = given.filter(|(_, _, told)| told.as_ref() == Some(&invoke.run_id)).map(|(id, ..)| *id);

@@ -11,21 +11,21 @@ impl SessionRecord {
     pub(super) fn take_of_place(&mut self, run_id: &RunId, entry: &Entry, slot: Option<&StoredSession>) {
         let Fact::Input(InputFact::Admitted { replaces: Some(old), .. }) = &entry.fact else { return };
         let place = self.replaced(run_id, old, slot);
-        if let Some(story) = self.stories.get_mut(run_id) {
-            story.place = place;
+        if let Some(turn) = self.stories.get_mut(run_id) {
+            turn.place = place;
         }
     }
 
     /// Returns the position of the replaced input, which must have ended, and which no agent may have received.
     fn replaced(&self, run_id: &RunId, old: &RunId, slot: Option<&StoredSession>) -> Option<InboxPosition> {
-        let Some(story) = self.stories.get(old) else {
+        let Some(turn) = self.stories.get(old) else {
             assert!(self.rewinds, "ST-6: what is replaced has been said: {old} by {run_id}");
             return None;
         };
-        let ended = story.ended.as_ref().is_some_and(|end| !end.done);
-        assert!(ended && story.attempt == 0, "ST-6: what is replaced is never asked: {old} by {run_id}");
-        assert!(!story.was_handed(), "ST-6: what an agent knows of is not replaced: {old} by {run_id}");
-        story.place.or_else(|| slot?.accepted_messages.get(old).map(|taken| taken.place))
+        let ended = turn.ended.as_ref().is_some_and(|end| !end.done);
+        assert!(ended && turn.attempt == 0, "ST-6: what is replaced is never asked: {old} by {run_id}");
+        assert!(!turn.was_handed(), "ST-6: what an agent knows of is not replaced: {old} by {run_id}");
+        turn.place.or_else(|| slot?.accepted_messages.get(old).map(|taken| taken.place))
     }
 
     /// Checks that turns begin in the order of their inputs, except that an interrupt begins next, and after it a
@@ -38,12 +38,12 @@ impl SessionRecord {
         };
         let rank = |run_id: &RunId| self.stories.get(run_id).map_or(2, TurnRecord::rank);
         let stands_at = |run_id: &RunId, place| {
-            let story = self.stories.get(run_id);
-            story.and_then(|story| story.place).unwrap_or(place)
+            let turn = self.stories.get(run_id);
+            turn.and_then(|turn| turn.place).unwrap_or(place)
         };
         let mine = rank(run_id);
         for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != place) {
-            let hosted = self.stories.get(&input.run_id).is_some_and(|story| story.guest.host.is_some());
+            let hosted = self.stories.get(&input.run_id).is_some_and(|turn| turn.guest.host.is_some());
             let theirs = rank(&input.run_id);
             assert!(
                 hosted || mine <= theirs,

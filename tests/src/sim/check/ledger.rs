@@ -117,9 +117,9 @@ impl StoreRecord {
 
     /// Records that an agent does not know an attempt.
     pub(crate) fn record_forgotten_attempt(&mut self, key: &SessionKey, run_id: &RunId, attempt: u32) {
-        let story = self.chronicles.get_mut(key).and_then(|chronicle| chronicle.stories.get_mut(run_id));
-        if let Some(story) = story {
-            story.forgotten.insert(attempt);
+        let turn = self.chronicles.get_mut(key).and_then(|chronicle| chronicle.stories.get_mut(run_id));
+        if let Some(turn) = turn {
+            turn.forgotten.insert(attempt);
         }
     }
 
@@ -135,7 +135,7 @@ impl StoreRecord {
     }
 
     /// Checks an answer of the store.
-    pub(crate) fn check_reply(&mut self, boot: NodeId, op: &Op, reply: &Reply, shelf: &ModelStore, ghost: bool) {
+    pub(crate) fn check_reply(&mut self, boot: NodeId, op: &Op, reply: &Reply, model: &ModelStore, ghost: bool) {
         let rewinds = self.rewinds;
         match (op, reply) {
             (Op::Append(append), reply) => {
@@ -145,7 +145,7 @@ impl StoreRecord {
                 );
                 let gone = matches!(reply, Reply::InputMissing { .. });
                 assert!(rewinds || ghost || !gone, "G3: a turn that ends was open: {append:?}");
-                if let (Reply::Appended { .. }, Some(slot)) = (reply, shelf.session(&append.key)) {
+                if let (Reply::Appended { .. }, Some(slot)) = (reply, model.session(&append.key)) {
                     self.appended(boot, append, slot);
                 }
             }
@@ -153,10 +153,10 @@ impl StoreRecord {
             (Op::Transfer { key, .. }, Reply::Transferred { token }) => self.owned_under(key, *token),
             (Op::Accept { key, input, .. }, Reply::Accepted(accepted)) => {
                 self.tails.entry(input.run_id.clone()).or_insert(accepted.tail);
-                let Some(slot) = shelf.session(key) else { return };
+                let Some(slot) = model.session(key) else { return };
                 let same = slot.inbox.values().filter(|other| other.run_id == input.run_id).count();
                 let ended = self.chronicles.get(key).and_then(|c| c.stories.get(&input.run_id));
-                let ended = ended.is_some_and(|story| story.ended.is_some());
+                let ended = ended.is_some_and(|turn| turn.ended.is_some());
                 assert!(same <= usize::from(!ended), "G2: a message is taken once: {}", input.run_id);
                 let bytes: usize = slot.inbox.values().map(|input| input.weight()).sum();
                 assert!(slot.inbox.len() <= limits::INBOX_INPUTS_MAX, "G8: inputs that wait are bounded");
@@ -167,7 +167,7 @@ impl StoreRecord {
                 if let ControlRequest::Handover { handover_id, confirm: true } = &control.what {
                     self.chronicles.entry(key.clone()).or_default().handed.agree(*handover_id);
                 }
-                let waiting = shelf.session(key).map_or(0, |slot| slot.control.len());
+                let waiting = model.session(key).map_or(0, |slot| slot.control.len());
                 assert!(waiting <= limits::CONTROL_ENTRIES_MAX, "G8: control entries that wait are bounded");
             }
             (Op::WriteSnapshot(keep), Reply::Done) => self.kept(keep),
@@ -218,9 +218,9 @@ impl StoreRecord {
         use turnway_core::protocol::entry::{Fact, InputFact, RunFact};
         let run_id = entry.run_id.as_ref()?;
         if let Fact::Input(InputFact::UserMessage { message, .. }) = &entry.fact {
-            let story = TurnRecord::new(fixtures::number(message));
+            let turn = TurnRecord::new(fixtures::number(message));
             let chronicle = self.chronicles.entry(key.clone()).or_default();
-            let first = chronicle.stories.insert(run_id.clone(), story).is_none();
+            let first = chronicle.stories.insert(run_id.clone(), turn).is_none();
             assert!(first, "G2: a message opens one turn: {run_id}");
             return None;
         }
@@ -235,7 +235,7 @@ impl StoreRecord {
     fn answered(&self, append: &Append, answers: &[InboxPosition], slot: &StoredSession, was_active: Option<&RunId>) {
         let Some(chronicle) = self.chronicles.get(&append.key) else { return };
         let stopped =
-            |run: &RunId| chronicle.stories.get(run).is_none_or(|story| story.ended.is_some() || story.cancelling);
+            |run: &RunId| chronicle.stories.get(run).is_none_or(|turn| turn.ended.is_some() || turn.cancelling);
         let taken = answers.iter().filter_map(|at| self.controls.get(&(append.key.clone(), *at)));
         for control in taken {
             match &control.what {
@@ -272,11 +272,11 @@ impl StoreRecord {
     }
 
     /// Rebuilds the record after the store has lost writes, because the lost writes no longer bind the store.
-    pub(crate) fn rewound(&mut self, shelf: &ModelStore) {
+    pub(crate) fn rewound(&mut self, model: &ModelStore) {
         self.chronicles.clear();
         self.tails.clear();
         self.ended = 0;
-        for (key, slot) in shelf.sessions() {
+        for (key, slot) in model.sessions() {
             for (token, entry) in &slot.log {
                 self.learn(key, *token, Arc::clone(entry), None);
             }

@@ -269,7 +269,7 @@ impl LinkHistory {
         assert!(!heard.ended, "G5: no text follows the end of a turn: {run_id} on {:?}", view.line);
         // A link whose cursor lies inside a code point gets the whole code point again.
         let answer = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id));
-        let answer = answer.and_then(|story| view.ledger.known_answer(story.n, attempt));
+        let answer = answer.and_then(|turn| view.ledger.known_answer(turn.n, attempt));
         let place = answer.map_or(heard.upto, |answer| answer.floor_char_boundary(heard.upto as usize) as u64);
         assert!(
             place == offset || heard.upto == offset,
@@ -279,15 +279,15 @@ impl LinkHistory {
         );
         heard.upto = offset + text.len() as u64;
         let upto = heard.upto;
-        let Some(story) = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id)) else {
+        let Some(turn) = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id)) else {
             assert!(view.rewinds, "G4: text belongs to a turn of the log: {run_id}");
             return;
         };
-        let answer = view.ledger.known_answer(story.n, attempt);
+        let answer = view.ledger.known_answer(turn.n, attempt);
         let there = answer.and_then(|answer| answer.get(offset as usize..upto as usize));
         assert!(there == Some(text), "G5: a delta is what the agent said there: {run_id}.{attempt} at {offset}");
-        let shy = story.agent.as_ref().map(|agent| view.ledger.policy(agent).on_owner_loss);
-        let saved = story.saved.get(&attempt).is_some_and(|bytes| *bytes > 0);
+        let shy = turn.agent.as_ref().map(|agent| view.ledger.policy(agent).on_owner_loss);
+        let saved = turn.saved.get(&attempt).is_some_and(|bytes| *bytes > 0);
         let shy = matches!(shy, Some(OnOwnerLoss::RetryIfSilent | OnOwnerLoss::Resume));
         let careful = !shy || saved;
         assert!(careful || view.rewinds, "G3: text that forbids another attempt is recorded first: {run_id}");

@@ -10,8 +10,8 @@ const OF_ACTIONS: [&str; 4] = ["agent.action", "tool.", "process.", "system."];
 
 impl StoreRecord {
     /// Checks a fact that is sent to an agent.
-    pub(super) fn told_of(&mut self, node: NodeId, news: &FactDelivery) {
-        let FactDelivery { key, run_id, attempt, agent_id, seq, epoch: _, entry } = news;
+    pub(super) fn told_of(&mut self, node: NodeId, delivery: &FactDelivery) {
+        let FactDelivery { key, run_id, attempt, agent_id, seq, epoch: _, entry } = delivery;
         let name = entry.fact.name();
         let chronicle = self.chronicles.get(key);
         let fact = |seq: u64| chronicle.and_then(|chronicle| chronicle.fact(Seq(seq)));

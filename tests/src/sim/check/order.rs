@@ -17,7 +17,7 @@ impl StoreRecord {
         &mut self,
         node: NodeId,
         order: &Order,
-        shelf: &mut ModelStore,
+        model: &mut ModelStore,
         now: Mono,
         (rewinds, restarted): (bool, bool),
     ) {
@@ -32,14 +32,14 @@ impl StoreRecord {
                 // A resumed attempt may be ordered again.
                 let dropped = self.dropped.contains(&name) && invoke.resume.is_none();
                 assert!(!dropped, "G4: what was dropped is not ordered any more: {}", invoke.run_id);
-                let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node, sent: now });
+                let lease = model.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node, sent: now });
                 let leased = matches!(lease, Reply::Leased { left: Some(_) });
                 // A lease that was lost with the store's memory is still valid by its node's own clock.
                 assert!(leased || restarted, "G4: no order from a node without a lease: {}", invoke.run_id);
             }
             Order::Cancel { run_id, .. } => {
-                let story = self.chronicles.values().find_map(|chronicle| chronicle.stories.get(run_id));
-                let known = story.is_some_and(|story| story.cancelling || story.ended.is_some());
+                let turn = self.chronicles.values().find_map(|chronicle| chronicle.stories.get(run_id));
+                let known = turn.is_some_and(|turn| turn.cancelling || turn.ended.is_some());
                 assert!(known, "G4: no cancel before its fact is durable: {run_id}");
             }
             Order::Steer(steer) => self.handed(node, steer),
@@ -47,11 +47,11 @@ impl StoreRecord {
                 self.dropped.insert((node, run_id.clone(), *attempt));
             }
             Order::Stop { run_id, .. } => {
-                let story = self.chronicles.values().find_map(|chronicle| chronicle.stories.get(run_id));
-                let over = story.is_some_and(|story| story.ended.is_some());
+                let turn = self.chronicles.values().find_map(|chronicle| chronicle.stories.get(run_id));
+                let over = turn.is_some_and(|turn| turn.ended.is_some());
                 assert!(over, "G4: nobody is told to stop what another owner may go on with: {run_id}");
             }
-            Order::News(news) => self.told_of(node, news),
+            Order::News(delivery) => self.told_of(node, delivery),
             Order::Credit { .. } => {}
         }
     }

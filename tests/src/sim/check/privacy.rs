@@ -6,8 +6,8 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::ModelStore;
 
 /// Checks that a principal may get a message about this session.
-pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &ModelStore, rewinds: bool) {
-    let owner = shelf.session(key).and_then(|slot| slot.user.as_ref());
+pub(crate) fn privacy(principal: &Principal, key: &SessionKey, model: &ModelStore, rewinds: bool) {
+    let owner = model.session(key).and_then(|slot| slot.user.as_ref());
     let entitled = principal.operator || owner == Some(&principal.user);
     assert!(entitled || (rewinds && owner.is_none()), "G7: {} is shown {key} of {owner:?}", principal.user);
 }
@@ -25,7 +25,7 @@ pub(crate) fn refused(
     principal: &Principal,
     ask: Option<&LinkCommand>,
     note: &Notification,
-    (shelf, rewinds, early): (&ModelStore, bool, bool),
+    (model, rewinds, early): (&ModelStore, bool, bool),
 ) {
     let (Notification::Refused { refusal, session, .. }, Some(ask)) = (note, ask) else { return };
     let named = session_of(ask);
@@ -34,7 +34,7 @@ pub(crate) fn refused(
         matches!(refusal.code, Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::TooManyPending);
     let Some(named) = named else { return };
     let key = SessionKey { tenant: principal.tenant.clone(), session: named };
-    let owner = shelf.session(&key).and_then(|slot| slot.user.as_ref());
+    let owner = model.session(&key).and_then(|slot| slot.user.as_ref());
     let stranger = !principal.operator && owner.is_none_or(|owner| *owner != principal.user);
     // The session had an owner when the refusal was sent, and the store has lost the owner since.
     let forgotten = rewinds && owner.is_none();

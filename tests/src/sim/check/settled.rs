@@ -58,7 +58,7 @@ impl World {
             return false;
         };
         let lies = |run_id: &RunId| slot.inbox.values().any(|input| input.run_id == *run_id);
-        let orphan = |(run_id, story): (&RunId, &TurnRecord)| story.ended.is_none() && !lies(run_id);
+        let orphan = |(run_id, turn): (&RunId, &TurnRecord)| turn.ended.is_none() && !lies(run_id);
         self.rewinds && chronicle.stories.iter().any(orphan)
     }
 
@@ -123,7 +123,7 @@ impl World {
         let state = chronicle.state(Seq(u64::MAX));
         assert!(self.rewinds || state.runs.is_empty(), "G9: no turn is open by the log: {key}");
         for run_id in slot.accepted_messages.keys().filter(|_| !self.rewinds) {
-            let ended = chronicle.stories.get(run_id).is_some_and(|story| story.ended.is_some());
+            let ended = chronicle.stories.get(run_id).is_some_and(|turn| turn.ended.is_some());
             assert!(ended, "G9: every accepted turn ends: {run_id}");
         }
     }

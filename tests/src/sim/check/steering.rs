@@ -47,14 +47,14 @@ impl StoreRecord {
 impl SessionRecord {
     /// Returns whether a completed turn has accepted this input in the attempt that counts.
     fn has_taken(&self, host: &RunId, guest: &RunId, done: bool) -> bool {
-        let end = self.stories.get(host).and_then(|story| story.ended.as_ref());
+        let end = self.stories.get(host).and_then(|turn| turn.ended.as_ref());
         let end = end.filter(|end| end.done || !done);
         end.is_some_and(|end| self.steered.contains(&(guest.clone(), host.clone(), end.attempt)))
     }
 
     /// Applies a fact about an input that a run holds or has held.
     pub(super) fn take_of_guest(&mut self, run_id: &RunId, entry: &Entry) {
-        let Some(guest) = self.stories.get(run_id).map(|story| story.guest.clone()) else { return };
+        let Some(guest) = self.stories.get(run_id).map(|turn| turn.guest.clone()) else { return };
         let mut next = guest.clone();
         #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is of turns, whoever takes them")]
         match &entry.fact {
@@ -84,8 +84,8 @@ impl SessionRecord {
             }
             _ => {}
         }
-        if let Some(story) = self.stories.get_mut(run_id) {
-            story.guest = next;
+        if let Some(turn) = self.stories.get_mut(run_id) {
+            turn.guest = next;
         }
     }
 }

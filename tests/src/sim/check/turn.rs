@@ -159,7 +159,7 @@ impl SessionRecord {
             Fact::Session(SessionFact::Closing { .. }) => self.closing = true,
             Fact::Session(SessionFact::Closed { .. }) => {
                 assert!(self.closing && self.active.is_none(), "G3: nothing speaks in a closed session");
-                let open = self.stories.values().any(|story| story.ended.is_none());
+                let open = self.stories.values().any(|turn| turn.ended.is_none());
                 assert!(!open, "G3: every turn that was begun or waits ends before its session closes");
             }
             Fact::Session(SessionFact::Notice { .. })
@@ -188,52 +188,52 @@ impl SessionRecord {
         self.take_of_guest(run_id, entry);
         self.take_of_place(run_id, entry, slot);
         let active = self.active.as_ref() == Some(run_id);
-        let Some(story) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
+        let Some(turn) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
         let name = entry.fact.name();
-        assert!(story.ended.is_none(), "G3: nothing follows the end of a turn: {run_id} {name}");
+        assert!(turn.ended.is_none(), "G3: nothing follows the end of a turn: {run_id} {name}");
         #[expect(clippy::wildcard_enum_match_arm, reason = "what a turn's story is made of is above")]
         match &entry.fact {
             Fact::Input(InputFact::Admitted { agent_id, strategy, .. }) => {
-                story.agent = Some(agent_id.clone());
+                turn.agent = Some(agent_id.clone());
                 // Admitted again if another agent is to answer, which changes nothing else.
-                story.admitted.get_or_insert(*strategy);
+                turn.admitted.get_or_insert(*strategy);
             }
             Fact::Run(RunFact::Started { attempt, agent_id, .. }) => {
                 self.company.asks(agent_id);
-                story.begins(run_id, *attempt, directory, self.rewinds);
+                turn.begins(run_id, *attempt, directory, self.rewinds);
                 self.active = Some(run_id.clone());
             }
             Fact::Run(RunFact::Restarted { attempt, .. }) => {
-                assert!(active && !story.cancelling, "G3: only what was begun begins again: {run_id}");
-                story.begins(run_id, *attempt, directory, self.rewinds);
+                assert!(active && !turn.cancelling, "G3: only what was begun begins again: {run_id}");
+                turn.begins(run_id, *attempt, directory, self.rewinds);
             }
             Fact::Run(RunFact::Resumed { attempt, .. }) => {
-                assert!(active && !story.cancelling, "G3: only what was begun goes on: {run_id}");
-                story.goes_on(run_id, *attempt, directory);
+                assert!(active && !turn.cancelling, "G3: only what was begun goes on: {run_id}");
+                turn.goes_on(run_id, *attempt, directory);
             }
-            Fact::Run(RunFact::State { scope: Scope::Agent, state, .. }) => story.state(run_id, state),
+            Fact::Run(RunFact::State { scope: Scope::Agent, state, .. }) => turn.state(run_id, state),
             Fact::Run(RunFact::TextDelta { attempt, offset, text, .. }) => {
                 assert!(active, "G6: text of the turn that speaks: {run_id}");
-                story.text(run_id, *attempt, *offset, text.reveal(), answer);
+                turn.text(run_id, *attempt, *offset, text.reveal(), answer);
             }
-            Fact::Run(RunFact::Suspended { .. }) => story.suspended += 1,
-            Fact::Run(RunFact::Cancelling { .. }) => story.cancelling = true,
+            Fact::Run(RunFact::Suspended { .. }) => turn.suspended += 1,
+            Fact::Run(RunFact::Cancelling { .. }) => turn.cancelling = true,
             Fact::Run(RunFact::Done { host_run_id: Some(_), .. }) => {
-                story.ends(run_id, End { attempt: 0, text_bytes: 0, done: false });
+                turn.ends(run_id, End { attempt: 0, text_bytes: 0, done: false });
             }
             Fact::Run(RunFact::Done { attempt, text_bytes, text_sha256, .. }) => {
-                assert!(!story.cancelling, "G3: late output does not complete a cancelled turn: {run_id}");
+                assert!(!turn.cancelling, "G3: late output does not complete a cancelled turn: {run_id}");
                 assert!(active, "G3: only what was begun is completed: {run_id}");
                 whole(run_id, *text_bytes, text_sha256, answer);
-                story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: true });
+                turn.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: true });
             }
             Fact::Run(RunFact::Failed { attempt, text_bytes, .. } | RunFact::Cancelled { attempt, text_bytes, .. }) => {
-                let cancels = story.cancelling && matches!(entry.fact, Fact::Run(RunFact::Failed { .. }));
+                let cancels = turn.cancelling && matches!(entry.fact, Fact::Run(RunFact::Failed { .. }));
                 assert!(!cancels, "G3: a turn that is being cancelled ends cancelled: {run_id}");
-                story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
+                turn.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
             }
             Fact::Run(RunFact::AgentStarted { attempt, .. } | RunFact::AgentDone { attempt, .. }) => {
-                assert_eq!(*attempt, story.attempt, "G3: an agent is heard in its attempt: {run_id}");
+                assert_eq!(*attempt, turn.attempt, "G3: an agent is heard in its attempt: {run_id}");
             }
             // The user message, and facts of no turn, which are handled before.
             _ => {}

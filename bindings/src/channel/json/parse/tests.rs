@@ -104,27 +104,25 @@ fn session_open_close_and_unsubscribe_are_parsed() {
 /// Covers: SR-S5, SR-D1, SR-E1.
 #[test]
 fn member_changes_are_parsed() {
-    let wish = |text: &str| {
-        let LinkCommand::ChangeMembers { session, request: wish, request_id: None } = command(text) else {
-            panic!("{text}")
-        };
+    let request = |text: &str| {
+        let LinkCommand::ChangeMembers { session, request, request_id: None } = command(text) else { panic!("{text}") };
         assert_eq!(session, session_id());
-        wish
+        request
     };
     let agent_id = AgentId::parse("a").expect("a name");
     let expected = |what| MemberChangeRequest { agent_id: agent_id.clone(), kind: what, reason: None };
     let body = r#""session_id":"s1","agent_id":"a""#;
-    assert_eq!(wish(&format!(r#"{{"type":"switch_agent",{body}}}"#)), expected(MemberChangeKind::Switch));
-    assert_eq!(wish(&format!(r#"{{"type":"remove_agent",{body}}}"#)), expected(MemberChangeKind::Remove));
+    assert_eq!(request(&format!(r#"{{"type":"switch_agent",{body}}}"#)), expected(MemberChangeKind::Switch));
+    assert_eq!(request(&format!(r#"{{"type":"remove_agent",{body}}}"#)), expected(MemberChangeKind::Remove));
     for (spec, activate) in [
         (r#""agent_id":"a""#, false),
         (r#""agent_spec":"a","active":true"#, true),
         (r#""agent_spec":{"agent_id":"a","x":1},"active":false"#, false),
     ] {
         let text = format!(r#"{{"type":"invite_agent","session_id":"s1",{spec}}}"#);
-        assert_eq!(wish(&text), expected(MemberChangeKind::Invite { activate }), "{spec}");
+        assert_eq!(request(&text), expected(MemberChangeKind::Invite { activate }), "{spec}");
     }
-    let with_reason = wish(&format!(r#"{{"type":"remove_agent",{body},"reason":"it is late"}}"#));
+    let with_reason = request(&format!(r#"{{"type":"remove_agent",{body},"reason":"it is late"}}"#));
     assert_eq!(with_reason.reason.as_deref(), Some("it is late"));
     let long = format!(r#"{{"type":"remove_agent",{body},"reason":"{}"}}"#, "x".repeat(1025));
     for wrong in [

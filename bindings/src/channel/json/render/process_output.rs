@@ -34,9 +34,9 @@ pub(super) fn render_process_output(
     let encoding = *encoding;
     let truncated = *truncated;
     let data = ProcessOutputPayload { action_id, stream, offset, data, encoding, truncated };
-    let room = data.data.len() + data.data.len() / 16 + 320;
+    let capacity = data.data.len() + data.data.len() / 16 + 320;
     let body = RawFactPayload { name: PROCESS_OUTPUT_TYPE, data };
     let session_id = Some(session);
     let run_id = Some(run_id);
-    MessageFrame { session_id, run_id, ..reply_frame(ts, "event", &None, body) }.text(room)
+    MessageFrame { session_id, run_id, ..reply_frame(ts, "event", &None, body) }.text(capacity)
 }

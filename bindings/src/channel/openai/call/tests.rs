@@ -26,9 +26,9 @@ fn body(fields: Value) -> String {
 }
 
 fn refused(fields: Value) -> (u16, Value) {
-    let trouble = ChatCall::parse(&body(fields.clone())).expect_err(&fields.to_string());
-    let object: Value = serde_json::from_str(&trouble.to_json()).expect("JSON");
-    (trouble.status, object["error"].clone())
+    let error = ChatCall::parse(&body(fields.clone())).expect_err(&fields.to_string());
+    let object: Value = serde_json::from_str(&error.to_json()).expect("JSON");
+    (error.status, object["error"].clone())
 }
 
 /// Covers: ST-41, MP-G3, ST-37.

@@ -58,8 +58,8 @@ fn error_is_returned_and_reasoning_is_bounded() {
         agent_body: None,
         text_bytes: 2,
     }));
-    let trouble = answer(&[started(1), delta(1, 0, "he"), failed]).expect_err("it failed");
-    assert_eq!((trouble.status, trouble.retryable), (504, false));
+    let error = answer(&[started(1), delta(1, 0, "he"), failed]).expect_err("it failed");
+    assert_eq!((error.status, error.retryable), (504, false));
     let long = "é".repeat(REASONING_BYTES_MAX);
     let answer = answer(&[started(1), thought(&long), thought("x"), done(1, 0, None)]).expect("an answer");
     let kept = answer["choices"][0]["message"]["reasoning_content"].as_str().map(str::len);

@@ -135,7 +135,7 @@ const OPEN: &str = r#"{"content":"","role":"assistant"} null"#;
 fn answer_is_streamed_as_chunks_and_done() {
     let mut chunks = chunks();
     assert!(!chunks.has_begun());
-    let told = tell(
+    let shown = tell(
         &mut chunks,
         &[
             started(1),
@@ -160,14 +160,14 @@ fn answer_is_streamed_as_chunks_and_done() {
         r#"{} "stop""#,
         "[DONE]",
     ];
-    assert_eq!(told, said);
+    assert_eq!(shown, said);
     assert!(chunks.is_finished() && chunks.has_begun() && chunks.error_before_start().is_none());
 }
 
 /// Covers: ST-41.
 #[test]
 fn requested_usage_is_the_last_chunk() {
-    let told = |usage: Option<Value>| {
+    let shown = |usage: Option<Value>| {
         let mut chunks = ChatStream::new(head(), run(), 0, true);
         let mut text = String::new();
         for note in [started(1), done(1, 0, usage)] {
@@ -178,9 +178,9 @@ fn requested_usage_is_the_last_chunk() {
     };
     let usage = r#"usage {"completion_tokens":2,"prompt_tokens":1,"total_tokens":3}"#;
     let counted = json!({ "prompt_tokens": 1, "completion_tokens": 2 });
-    assert_eq!(told(Some(counted)), [OPEN, r#"{} "stop""#, usage, "[DONE]"]);
-    assert_eq!(told(Some(json!({ "tokens": 3 }))), [OPEN, r#"{} "stop""#, "[DONE]"]);
-    assert_eq!(told(None), [OPEN, r#"{} "stop""#, "[DONE]"]);
+    assert_eq!(shown(Some(counted)), [OPEN, r#"{} "stop""#, usage, "[DONE]"]);
+    assert_eq!(shown(Some(json!({ "tokens": 3 }))), [OPEN, r#"{} "stop""#, "[DONE]"]);
+    assert_eq!(shown(None), [OPEN, r#"{} "stop""#, "[DONE]"]);
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn each_end_maps_to_a_finish_reason() {
             usage,
             host_run_id: None,
         }));
-        let told = tell(&mut chunks(), &[started(1), end]);
-        assert_eq!(told[1..], [format!("{{}} \"{word}\""), "[DONE]".to_owned()]);
+        let shown = tell(&mut chunks(), &[started(1), end]);
+        assert_eq!(shown[1..], [format!("{{}} \"{word}\""), "[DONE]".to_owned()]);
     }
 }
 
@@ -211,16 +211,16 @@ fn each_end_maps_to_a_finish_reason() {
 #[test]
 fn restarted_turn_ends_a_started_stream() {
     let mut begun = chunks();
-    let told = tell(&mut begun, &[started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
-    assert_eq!(told, [OPEN, r#"{"content":"he"} null"#, "error owner_lost"]);
+    let shown = tell(&mut begun, &[started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
+    assert_eq!(shown, [OPEN, r#"{"content":"he"} null"#, "error owner_lost"]);
     assert!(begun.is_finished());
     // No output was sent yet, so a restart needs no error.
     let mut silent = chunks();
-    let told = tell(&mut silent, &[started(1), thought("hm"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
-    assert_eq!(told[2..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
+    let shown = tell(&mut silent, &[started(1), thought("hm"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
+    assert_eq!(shown[2..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
     // A delta of the next attempt has the same effect as the fact that starts the attempt.
-    let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(2, 0, "hello")]);
-    assert_eq!(told[2..], ["error owner_lost"]);
+    let shown = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(2, 0, "hello")]);
+    assert_eq!(shown[2..], ["error owner_lost"]);
 }
 
 /// Covers: ST-35: a repeated call is answered from the present attempt on.
@@ -243,7 +243,7 @@ fn repeated_call_starts_with_the_current_attempt() {
     };
     let mut held = chunks().hold_until_end();
     assert!(tell(&mut held, &[started(1), delta(1, 0, "he"), failed(Code::OwnerLost)]).is_empty());
-    assert_eq!(held.error_before_start().map(|trouble| (trouble.status, trouble.retryable)), Some((503, false)));
+    assert_eq!(held.error_before_start().map(|error| (error.status, error.retryable)), Some((503, false)));
 }
 
 /// Covers: ST-41.
@@ -275,13 +275,10 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
     ] {
         let mut early = chunks();
         assert!(tell(&mut early, &[started(1), note.clone()]).is_empty());
-        assert!(
-            early.is_finished() && early.error_before_start().map(|trouble| trouble.status) == Some(status),
-            "{code}"
-        );
+        assert!(early.is_finished() && early.error_before_start().map(|error| error.status) == Some(status), "{code}");
         let mut late = chunks();
-        let told = tell(&mut late, &[started(1), delta(1, 0, "he"), note]);
-        assert_eq!(told.last(), Some(&format!("error {code}")));
+        let shown = tell(&mut late, &[started(1), delta(1, 0, "he"), note]);
+        assert_eq!(shown.last(), Some(&format!("error {code}")));
         assert!(late.is_finished() && late.error_before_start().is_none());
     }
     let mut opened = chunks();
@@ -296,10 +293,10 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
 /// Covers: ST-41: an answer with a gap is never reported as complete.
 #[test]
 fn missing_text_is_an_internal_error() {
-    let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(1, 4, "o"), done(1, 5, None)]);
-    assert_eq!(told[2..], ["error internal_error"]);
-    let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), done(1, 5, None)]);
-    assert_eq!(told[2..], ["error internal_error"]);
+    let shown = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(1, 4, "o"), done(1, 5, None)]);
+    assert_eq!(shown[2..], ["error internal_error"]);
+    let shown = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), done(1, 5, None)]);
+    assert_eq!(shown[2..], ["error internal_error"]);
 }
 
 #[test]

@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct LossyBus;
 
 impl Bus for LossyBus {
-    fn publish(&self, mail: &mut Vec<AddressedMessage>) {
-        mail.clear();
+    fn publish(&self, messages: &mut Vec<AddressedMessage>) {
+        messages.clear();
     }
 }
 
@@ -62,9 +62,9 @@ impl Scene {
     }
 
     fn assert_idle(&self) {
-        let room = self.lines.lock_state();
-        assert_eq!((room.outgoing.len(), room.incoming.len(), room.trunk.call_counts()), (0, 0, (0, 0)));
-        drop(room);
+        let state = self.lines.lock_state();
+        assert_eq!((state.outgoing.len(), state.incoming.len(), state.trunk.call_counts()), (0, 0, (0, 0)));
+        drop(state);
         assert_eq!([self.gauge("out"), self.gauge("in")], ["0", "0"]);
     }
 }

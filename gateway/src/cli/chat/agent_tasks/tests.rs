@@ -103,8 +103,8 @@ fn declined_invitation_changes_nothing() {
         } else {
             assert!(errands.cancel_question(), "it is taken back");
         }
-        let told = [ChatStep::List, remark(QUESTION), remark("bob was not invited"), ChatStep::Fail];
-        assert_eq!(steps(&mut errands), told);
+        let steps_taken = [ChatStep::List, remark(QUESTION), remark("bob was not invited"), ChatStep::Fail];
+        assert_eq!(steps(&mut errands), steps_taken);
         assert!(!errands.is_asking() && !errands.cancel_question());
     }
 }
@@ -137,8 +137,8 @@ fn new_session_is_opened_with_the_chosen_agent() {
     let mut errands = AgentTasks::new(true);
     errands.start("nobody".to_owned());
     assert!(errands.handle_refusal(&refusal("session_open", "not_found")));
-    let told = steps(&mut errands);
-    assert_eq!(told.last(), Some(&ChatStep::Leave), "nobody else is talked to instead");
+    let steps_taken = steps(&mut errands);
+    assert_eq!(steps_taken.last(), Some(&ChatStep::Leave), "nobody else is talked to instead");
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn existing_session_switches_to_the_named_agent() {
     let mut errands = known(&["echo", "counter"]);
     errands.start("counter".to_owned());
     errands.handle_members(&members(&["echo", "counter"], "counter"));
-    let told = [ChatStep::Change(MemberChange::switch("counter")), remark("counter is now the active agent")];
-    assert_eq!(steps(&mut errands), told);
+    let steps_taken = [ChatStep::Change(MemberChange::switch("counter")), remark("counter is now the active agent")];
+    assert_eq!(steps(&mut errands), steps_taken);
 }
 
 #[test]

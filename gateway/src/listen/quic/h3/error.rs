@@ -66,7 +66,7 @@ impl From<H3Error> for LinkCloseReason {
     }
 }
 
-// === impl Refusal ===
+// === impl H3Refusal ===
 
 impl From<H3Error> for H3Refusal {
     fn from(fault: H3Error) -> Self {

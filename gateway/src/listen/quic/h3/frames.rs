@@ -225,7 +225,7 @@ struct H3DataReader<S> {
     error: Option<H3Error>,
 }
 
-// === impl Data ===
+// === impl H3DataReader ===
 
 impl<S: AsyncRead + Unpin> H3DataReader<S> {
     /// Reads until the session is closed, and ignores other capsules.

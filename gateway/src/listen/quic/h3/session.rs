@@ -31,7 +31,7 @@ pub(in crate::listen::quic) struct WebTransportSession {
     http: H3Connection,
 }
 
-// === impl Session ===
+// === impl WebTransportSession ===
 
 impl WebTransportSession {
     /// Creates the session of an accepted request.

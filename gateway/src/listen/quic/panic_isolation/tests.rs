@@ -185,8 +185,8 @@ async fn echo(connection: ConnectionHandles) {
 
 async fn says_back(connection: &quinn::Connection, what: &[u8]) -> bool {
     let Ok((mut to, mut from)) = connection.open_bi().await else { return false };
-    let mut said = vec![0; what.len()];
-    to.write_all(what).await.is_ok() && from.read_exact(&mut said).await.is_ok() && said == what
+    let mut received = vec![0; what.len()];
+    to.write_all(what).await.is_ok() && from.read_exact(&mut received).await.is_ok() && received == what
 }
 
 fn end() -> Endpoint {
@@ -199,16 +199,16 @@ fn end() -> Endpoint {
 #[tokio::test]
 async fn endpoint_end_is_reported() {
     for how in [Ending::Quiet, Ending::Panic] {
-        let yard = IsolationRuntime::default();
-        let broken = Arc::clone(&yard.broken);
+        let runtime = IsolationRuntime::default();
+        let broken = Arc::clone(&runtime.broken);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        yard.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             _ = ended.await;
             assert!(how == Ending::Quiet, "a bug of quinn's");
         }));
         for of_a_connection in [Ending::Quiet, Ending::Panic] {
-            yard.spawn(Box::pin(async move { assert!(of_a_connection == Ending::Quiet, "a bug of quinn's") }));
-            tokio::spawn(yard.next().take().expect("it is driven"));
+            runtime.spawn(Box::pin(async move { assert!(of_a_connection == Ending::Quiet, "a bug of quinn's") }));
+            tokio::spawn(runtime.next().take().expect("it is driven"));
         }
         for _ in 0..100 {
             tokio::task::yield_now().await;

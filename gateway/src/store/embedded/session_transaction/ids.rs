@@ -10,26 +10,26 @@ use turnway_core::store::{Reply, RunLocation, StoreRefusal};
 impl SessionTransaction<'_, '_> {
     /// Returns the position of a run's facts to a principal who may see them.
     pub(in super::super) fn find(&mut self, principal: &Principal, run_id: &RunId) -> Result<Reply, StoreFault> {
-        let taken = if self.head.is_foreign(principal) { None } else { self.input_record(run_id)? };
-        Ok(match taken {
-            Some(taken) => Reply::Found(RunLocation { after: taken.log_tail, ended: taken.ended }),
+        let record = if self.head.is_foreign(principal) { None } else { self.input_record(run_id)? };
+        Ok(match record {
+            Some(record) => Reply::Found(RunLocation { after: record.log_tail, ended: record.ended }),
             None => Reply::Refused(StoreRefusal::NotFound),
         })
     }
 
     /// Returns the record of an input: from the head while it waits, from the table afterwards.
     pub(super) fn input_record(&mut self, run_id: &RunId) -> Result<Option<InputRecord>, StoreFault> {
-        if let Some(taken) = self.head.input_record_mut(run_id) {
-            return Ok(Some(taken.clone()));
+        if let Some(record) = self.head.input_record_mut(run_id) {
+            return Ok(Some(record.clone()));
         }
         let key = tables::run_key(self.prefix, run_id);
         let value = self.tables.ids.get(&*key)?;
         value.map(|value| InputRecord::unseal(RecordLocation { table: "ids", key: &key }, value.value())).transpose()
     }
 
-    pub(super) fn store_input_record(&mut self, run_id: &RunId, taken: &InputRecord) -> Result<(), StoreFault> {
+    pub(super) fn store_input_record(&mut self, run_id: &RunId, record: &InputRecord) -> Result<(), StoreFault> {
         let key = tables::run_key(self.prefix, run_id);
-        self.tables.ids.insert(&*key, &*taken.seal(&key))?;
+        self.tables.ids.insert(&*key, &*record.seal(&key))?;
         Ok(())
     }
 

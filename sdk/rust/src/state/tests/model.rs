@@ -27,12 +27,12 @@ impl GatewayModel {
         for (n, text) in self.texts.clone().iter().enumerate() {
             let first = 3 * n as u64 + 1;
             let id = format!("s.{n}");
-            let said = json!({"type": "message", "content": "q", "message_id": format!("m{n}"), "run_id": id,
+            let message = json!({"type": "message", "content": "q", "message_id": format!("m{n}"), "run_id": id,
                 "seq": first, "epoch": 1});
             let begun = json!({"type": "run_started", "run_id": id, "attempt": 1, "seq": first + 1, "epoch": 1});
             let end = json!({"type": "done", "run_id": id, "status": "completed", "attempt": 1,
                 "text_bytes": text.len(), "seq": first + 2, "epoch": 1});
-            let facts = [said, begun, end];
+            let facts = [message, begun, end];
             for (at, fact) in (first..).zip(facts) {
                 if at == first + 2 && seq < at {
                     let from = have[&id]["offset"].as_u64().and_then(|n| usize::try_from(n).ok());
@@ -77,9 +77,9 @@ fn events_are_complete_after_any_sequence_of_losses() {
         }
         let mut cuts = 0;
         loop {
-            let wish = rig.last_subscribe();
+            let subscribe = rig.last_subscribe();
             rig.subscribed(9, json!({}));
-            let script = model.after(wish["after_seq"].as_u64().unwrap_or(0), &wish["runs"]);
+            let script = model.after(subscribe["after_seq"].as_u64().unwrap_or(0), &subscribe["runs"]);
             let until = if cuts == 20 { script.len() } else { pick(&mut model.chance, script.len() as u64 + 1) };
             for message in script.iter().take(until) {
                 rig.s(message.clone());
@@ -95,8 +95,8 @@ fn events_are_complete_after_any_sequence_of_losses() {
         for (n, text) in model.texts.iter().enumerate() {
             assert_eq!(rig.text(&format!("s.{n}")), *text, "seed {seed}");
         }
-        let facts = |told: &Event| matches!(told, Event::Message(_) | Event::RunStarted { .. });
-        assert_eq!(rig.events.iter().filter(|told| facts(told)).count(), 6, "seed {seed}");
+        let facts = |event: &Event| matches!(event, Event::Message(_) | Event::RunStarted { .. });
+        assert_eq!(rig.events.iter().filter(|event| facts(event)).count(), 6, "seed {seed}");
         rig.reconnect();
         rig.subscribed(9, json!({}));
         let repeats = rig.sent.iter().rev().take_while(|message| message["type"] != "hello");

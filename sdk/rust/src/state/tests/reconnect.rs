@@ -32,8 +32,8 @@ fn input_is_finished_by_a_resumed_run_end() {
     rig.invoke("a");
     rig.reconnect();
     assert_eq!(rig.subscribed(7, json!({})), ["subscribed", "> invoke a"]);
-    let said = json!({"type": "message", "content": "hi", "message_id": "a", "run_id": "s.r", "seq": 5});
-    assert_eq!(rig.s(said), ["accepted a", "message hi"]);
+    let message = json!({"type": "message", "content": "hi", "message_id": "a", "run_id": "s.r", "seq": 5});
+    assert_eq!(rig.s(message), ["accepted a", "message hi"]);
     assert_eq!(rig.s(done(7, 0)), ["done completed ", "caught up 7"]);
     assert_eq!(rig.s(accepted("a", "s.r")), Vec::<String>::new());
     rig.reconnect();
@@ -219,8 +219,8 @@ fn subscriptions_beyond_the_hello_limit_follow_later() {
     for n in 0..limits::SESSIONS_MAX {
         let cursor = LogCursor { seq: 1 << 50, epoch: Some(1 << 52) };
         let session = format!("{n:0>64}");
-        let wish = Subscribe::from(Start::After(cursor));
-        rig.state.subscribe(rig.now, &session, wish).expect("taken");
+        let request = Subscribe::from(Start::After(cursor));
+        rig.state.subscribe(rig.now, &session, request).expect("taken");
     }
     let full = rig.state.subscribe(rig.now, "one-more", Subscribe::default());
     assert!(matches!(full, Err(ClientError::TooMany { what: "sessions", .. })));

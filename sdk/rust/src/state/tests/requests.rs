@@ -33,7 +33,7 @@ fn retries_of_one_request_are_bounded() {
     rig.invoke("a");
     rig.invoke("b");
     let mut asked = 1;
-    let told = loop {
+    let shown = loop {
         let lines = rig.hear(refused(&json!("a"), "store_unavailable", json!({})));
         if !lines.is_empty() {
             break lines;
@@ -44,7 +44,7 @@ fn retries_of_one_request_are_bounded() {
         asked += 1;
         assert!(asked < 60, "it goes on for ever");
     };
-    assert_eq!(told, ["error agent_invoke store_unavailable", "> invoke b"]);
+    assert_eq!(shown, ["error agent_invoke store_unavailable", "> invoke b"]);
     assert!(asked >= 10, "{asked}");
 }
 
@@ -219,8 +219,8 @@ fn input_refused_in_doubt_may_end_before_its_answer() {
     let later = json!({"retry_after_ms": 1000});
     assert_eq!(rig.hear(refused(&json!("m"), "store_unavailable", later)), none());
     assert_eq!(rig.wait(Duration::from_secs(1)), ["> invoke m"]);
-    let said = json!({"type": "message", "content": "hi", "message_id": "m", "run_id": "s.r", "seq": 1});
-    assert_eq!(rig.s(said), ["accepted m", "message hi"]);
+    let message = json!({"type": "message", "content": "hi", "message_id": "m", "run_id": "s.r", "seq": 1});
+    assert_eq!(rig.s(message), ["accepted m", "message hi"]);
     assert_eq!(rig.s(started(2)), ["started s.r@1"]);
     rig.hear(delta(0, "ab"));
     assert_eq!(rig.s(done(3, 2)), ["done completed ab"]);

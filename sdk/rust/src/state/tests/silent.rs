@@ -66,8 +66,8 @@ fn silent_quic_connection_gets_a_spare_connection() {
     // Requests still go over the silent connection.
     assert_eq!(rig.invoke("m"), ["> invoke m"]);
     assert!(rig.state.handle_spare(rig.now, &json!({"type": "welcome", "node_id": "other"}).to_string()));
-    let told = rig.drain();
-    assert_eq!(told, ["disconnected 0 retry", "connected", "> subscribe after 2.1 s.r@1+2"]);
+    let shown = rig.drain();
+    assert_eq!(shown, ["disconnected 0 retry", "connected", "> subscribe after 2.1 s.r@1+2"]);
     assert_eq!(rig.subscribed(2, json!({})), ["subscribed", "caught up 2", "> invoke m"]);
     assert_eq!(rig.hear(delta(2, "cd")), ["text cd"]);
     // The second connection is an ordinary one.

@@ -25,7 +25,7 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let invoked = ToolInvoked { action_id, tool: tool.clone(), args, runner_id };
     let error = Some(ToolError::of("boom", "why"));
     let ended = ToolResult { action_id, name, tool, ok: false, result: None, error };
-    let told = ProcessReported { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
+    let reported = ProcessReported { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
     let runner_id = RunnerId::parse("r1").expect("a name");
     let name = SystemName::parse("battery").expect("a name");
     let system = SystemReported { action_id, runner_id, name, data: None };
@@ -44,10 +44,10 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
                     "error": {"code": "boom", "message": "why"}}),
             ),
         ),
-        (Fact::Action(ActionFact::ProcessSpawned(told.clone())), vec![]),
-        (Fact::Action(ActionFact::ProcessProgress(told.clone())), vec![]),
-        (Fact::Action(ActionFact::ProcessExited(told.clone())), vec![]),
-        (Fact::Action(ActionFact::ProcessCanceled(told)), vec![]),
+        (Fact::Action(ActionFact::ProcessSpawned(reported.clone())), vec![]),
+        (Fact::Action(ActionFact::ProcessProgress(reported.clone())), vec![]),
+        (Fact::Action(ActionFact::ProcessExited(reported.clone())), vec![]),
+        (Fact::Action(ActionFact::ProcessCanceled(reported)), vec![]),
         (Fact::Action(ActionFact::SystemEvent(system)), vec![]),
     ]
 }
