@@ -10,9 +10,8 @@ use std::sync::Arc;
 use turnway_core::id::{
     ControlId, Cursor, Epoch, Holder, InboxPosition, ListenStamp, Nonce, OwnershipSnapshot, RunId, SessionKey,
 };
-use turnway_core::private::Private;
 use turnway_core::protocol::action::ProcessOutput;
-use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
 
@@ -177,15 +176,4 @@ pub enum OfferedEntry {
         #[serde(with = "json")]
         control: Arc<ControlEntry>,
     },
-}
-
-/// A piece of an answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TextChunk {
-    pub run_id: RunId,
-    pub attempt: u32,
-    /// Bytes that precede the piece in this attempt's text of this kind.
-    pub offset: u64,
-    pub kind: TextKind,
-    pub text: Private<Arc<str>>,
 }

@@ -2,6 +2,7 @@
 //! forms.
 pub mod action;
 pub mod agent;
+pub mod chunk;
 pub mod codec;
 pub mod entry;
 pub mod handover;

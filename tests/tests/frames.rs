@@ -9,7 +9,7 @@ mod remote_attempts;
 use mirror::{MirrorMessage, mirror};
 use std::sync::Arc;
 use turnway_bindings::peer::frame::{FramePacker, PeerFrame, offer_prefix};
-use turnway_bindings::peer::{OfferedEntry, PeerMessage, TextChunk};
+use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_core::id::{
     AgentId, ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId, NodeId, Nonce,
     OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
@@ -18,6 +18,7 @@ use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, HISTORY_BYTES_MA
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
 use turnway_core::protocol::agent::{StopReason, TextKind};
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::codec::{BlobKind, CodecError, decode, encode};
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::history::History;

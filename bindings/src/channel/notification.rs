@@ -2,9 +2,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
-use turnway_core::private::Private;
 use turnway_core::protocol::action::ProcessOutput;
-use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::session::{Handover, HandoverStatus};
@@ -27,16 +26,7 @@ pub enum Notification {
         requested: bool,
     },
     /// A piece of an answer; provisional until `done`.
-    Delta {
-        session: SessionId,
-        run_id: RunId,
-        attempt: u32,
-        /// UTF-8 bytes that precede the piece in this attempt's text of this kind.
-        offset: u64,
-        kind: TextKind,
-        /// Never splits a code point.
-        text: Private<Arc<str>>,
-    },
+    Chunk { session: SessionId, chunk: TextChunk },
     /// A piece of the output of a process ([`PROCESS_OUTPUT_TYPE`]).
     ProcessOutput {
         session: SessionId,
@@ -208,7 +198,7 @@ impl Notification {
     pub fn weight(&self) -> usize {
         match self {
             Self::Fact { entry, .. } => entry.weight(),
-            Self::Delta { text, .. } => 256 + text.reveal().len(),
+            Self::Chunk { chunk, .. } => 256 + chunk.text.reveal().len(),
             Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::SessionList { sessions, .. } => 512 + 512 * sessions.len(),

@@ -253,7 +253,7 @@ impl SentRequest {
                 let Fact::Session(SessionFact::Closed { request_id }) = &entry.fact else { return false };
                 (OrderedKind::Close, request_id)
             }
-            Notification::Delta { .. }
+            Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
             | Notification::HandoverReply(_)
             | Notification::CancelAccepted { .. }
@@ -270,7 +270,7 @@ impl SentRequest {
 fn session_of(note: &Notification) -> Option<&SessionId> {
     match note {
         Notification::Fact { session, .. }
-        | Notification::Delta { session, .. }
+        | Notification::Chunk { session, .. }
         | Notification::ProcessOutput { session, .. }
         | Notification::Closed { session, .. }
         | Notification::CancelAccepted { session, .. } => Some(session),

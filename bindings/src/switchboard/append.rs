@@ -2,7 +2,7 @@
 use super::io::Output;
 use super::owned_session::{OwnedSession, SessionOwnership, SubscriberNode};
 use super::{Switchboard, Timer};
-use crate::peer::{PeerMessage, TextChunk};
+use crate::peer::PeerMessage;
 use std::sync::Arc;
 use turnway_core::id::{Epoch, FenceToken, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits;
@@ -34,7 +34,7 @@ impl Switchboard {
                     RuntimeOutput::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
                     other @ (RuntimeOutput::Order(_)
                     | RuntimeOutput::Tool(_)
-                    | RuntimeOutput::Chunk { .. }
+                    | RuntimeOutput::Chunk(_)
                     | RuntimeOutput::ProcessOutput { .. }
                     | RuntimeOutput::ControlAnswered { .. }
                     | RuntimeOutput::SessionTask(_)
@@ -66,9 +66,9 @@ impl Switchboard {
             let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
                 return;
             };
-            if let RuntimeOutput::Chunk { run_id, attempt, offset, kind, text } = output {
+            if let RuntimeOutput::Chunk(chunk) = output {
                 let epoch = owned.epoch();
-                self.handle_chunk(now, key, epoch, &TextChunk { run_id, attempt, offset, kind, text });
+                self.handle_chunk(now, key, epoch, &chunk);
             } else if let RuntimeOutput::ProcessOutput { run_id, printed } = output {
                 let epoch = owned.epoch();
                 self.handle_process_output(key, epoch, &run_id, &printed);
@@ -83,13 +83,12 @@ impl Switchboard {
             return;
         };
         match output {
-            RuntimeOutput::Chunk { run_id, attempt, offset, kind, text } => {
-                let first = (offset == 0).then(|| owned.runtime.mark_shown(&run_id)).flatten();
+            RuntimeOutput::Chunk(chunk) => {
+                let first = (chunk.offset == 0).then(|| owned.runtime.mark_shown(&chunk.run_id)).flatten();
                 if let Some(since) = first {
                     self.stats.first_delta_durations.record(now.mono - since);
                 }
                 let epoch = owned.epoch();
-                let chunk = TextChunk { run_id, attempt, offset, kind, text };
                 let subscribers: Vec<NodeId> =
                     owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in subscribers {

@@ -178,7 +178,7 @@ impl Switchboard {
                 | RuntimeOutput::Tool(_)
                 | RuntimeOutput::Record(_)
                 | RuntimeOutput::RemoveControl { .. }
-                | RuntimeOutput::Chunk { .. }
+                | RuntimeOutput::Chunk(_)
                 | RuntimeOutput::ProcessOutput { .. }
                 | RuntimeOutput::ControlAnswered { .. }
                 | RuntimeOutput::SessionTask(_)

@@ -3,7 +3,6 @@ use super::io::Output;
 use super::links::LinkTable;
 use super::stats::{SubscriptionStart, SwitchboardStats};
 use crate::channel::notification::{Notification, PROCESS_OUTPUT_TYPE, RunSnapshot, SessionStateSnapshot};
-use crate::peer::TextChunk;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seq, SessionKey};
@@ -12,6 +11,7 @@ use turnway_core::mutant::{Mutant, planted};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::session::{RunPhase, SessionPhase, State};
@@ -207,13 +207,7 @@ impl Subscription {
         }
         match chunk.kind {
             TextKind::Reasoning => {
-                let session = key.session.clone();
-                let run_id = chunk.run_id.clone();
-                let text = chunk.text.clone();
-                let attempt = chunk.attempt;
-                let offset = chunk.offset;
-                let kind = chunk.kind;
-                let note = Notification::Delta { session, run_id, attempt, offset, kind, text };
+                let note = Notification::Chunk { session: key.session.clone(), chunk: chunk.clone() };
                 post.links.notify(post.outbox, link, note);
             }
             TextKind::Text => {
@@ -255,24 +249,13 @@ fn show_text(
     pos: &mut TextPosition,
     chunk: &TextChunk,
 ) {
-    let end = chunk.offset + chunk.text.reveal().len() as u64;
-    if end <= pos.offset {
+    if chunk.end() <= pos.offset {
         return;
     }
-    let skip = usize::try_from(pos.offset.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
-    // An offset inside a code point is never the end of a piece: a client that names one has cut its text wrongly,
-    // and is shown the whole code point again.
-    let skip = chunk.text.reveal().floor_char_boundary(skip);
-    let rest = &chunk.text.reveal()[skip..];
-    let offset = chunk.offset + skip as u64;
-    let text = if skip == 0 { chunk.text.clone() } else { Private(Arc::from(rest)) };
-    pos.offset = end;
+    let chunk = chunk.after(pos.offset);
+    pos.offset = chunk.end();
     post.stats.deltas_shown += 1;
-    let session = key.session.clone();
-    let run_id = chunk.run_id.clone();
-    let attempt = chunk.attempt;
-    let kind = TextKind::Text;
-    post.links.notify(post.outbox, link, Notification::Delta { session, run_id, attempt, offset, kind, text });
+    post.links.notify(post.outbox, link, Notification::Chunk { session: key.session.clone(), chunk });
 }
 
 /// Returns a state as links see it.

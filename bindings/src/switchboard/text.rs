@@ -1,13 +1,14 @@
 //! Live text: pieces of running answers, and requests to the owner for missing text.
 use super::subscription::{NotificationSender, SubscriptionMode};
 use super::{Switchboard, Timer, feed::FeedStage};
-use crate::peer::{PeerMessage, TextChunk};
+use crate::peer::PeerMessage;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::time::Now;
 
 /// Time between two requests for missing text: the request or its answer may be lost.

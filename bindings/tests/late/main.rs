@@ -192,8 +192,8 @@ impl Fleet {
             if matches!(entry.fact, Fact::Run(RunFact::Started { .. })) && entry.run_id.as_ref() == Some(&input.run_id))
         };
         let text = |note: &Notification| {
-            let Notification::Delta { run_id, text, .. } = note else { return None };
-            (*run_id == input.run_id).then(|| text.reveal().to_string())
+            let Notification::Chunk { chunk, .. } = note else { return None };
+            (chunk.run_id == input.run_id).then(|| chunk.text.reveal().to_string())
         };
         (self.shown.iter().any(begins), self.shown.iter().filter_map(text).collect())
     }

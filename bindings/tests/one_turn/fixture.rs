@@ -189,7 +189,7 @@ impl Fixture {
 pub(crate) fn describe(note: &Notification) -> String {
     match note {
         Notification::Fact { seq, entry, .. } => format!("{} {}", seq.0, entry.fact.name()),
-        Notification::Delta { offset, text, .. } => format!("delta {offset} {}", text.reveal()),
+        Notification::Chunk { chunk, .. } => format!("delta {} {}", chunk.offset, chunk.text.reveal()),
         Notification::TurnAccepted(accepted) => format!("accepted {}", accepted.duplicate),
         Notification::Subscribed { snapshot, reset, .. } => {
             format!("subscribed {} {reset:?}", snapshot.seq.0)

@@ -4,6 +4,7 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::agent::{AgentEvent, AgentFailure, AgentPolicy, EventMark, OnOwnerLoss, Order, TextKind};
+use crate::protocol::chunk::TextChunk;
 use crate::protocol::entry::{Fact, RunFact, Scope};
 use crate::protocol::json::Json;
 use crate::protocol::pattern::Pattern;
@@ -320,7 +321,7 @@ impl SessionRuntime {
         let attempt = live.attempt;
         let kind = TextKind::Reasoning;
         let text = Private(Arc::from(piece.reveal()));
-        self.outbox.push_after(gate, Output::Chunk { run_id, attempt, offset, kind, text });
+        self.outbox.push_after(gate, Output::Chunk(TextChunk { run_id, attempt, offset, kind, text }));
     }
 
     /// Shows the collected text.
@@ -330,7 +331,7 @@ impl SessionRuntime {
         let run_id = live.run_id.clone();
         let attempt = live.attempt;
         let kind = TextKind::Text;
-        self.outbox.push_after(live.show_after, Output::Chunk { run_id, attempt, offset, kind, text });
+        self.outbox.push_after(live.show_after, Output::Chunk(TextChunk { run_id, attempt, offset, kind, text }));
     }
 
     /// Records all text that is not recorded yet.

@@ -1,8 +1,8 @@
 //! The session's outputs, and the outbox that holds an output back until the facts it depends on are durable.
 use crate::id::{ControlId, Epoch, InboxPosition, RunId, Seq};
-use crate::private::Private;
 use crate::protocol::action::{ProcessOutput, ToolOrder};
-use crate::protocol::agent::{Order, TextKind};
+use crate::protocol::agent::Order;
+use crate::protocol::chunk::TextChunk;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
 use crate::protocol::member::SessionTask;
@@ -22,14 +22,7 @@ pub enum Output {
     /// Send an order to a tool runner, never before its fact is durable.
     Tool(ToolOrder),
     /// Show a piece of text to all subscribers. May be lost: a checkpoint repeats the text.
-    Chunk {
-        run_id: RunId,
-        attempt: u32,
-        /// Bytes of this attempt's text of this kind before the piece.
-        offset: u64,
-        kind: TextKind,
-        text: Private<Arc<str>>,
-    },
+    Chunk(TextChunk),
     /// Show output of a process to those that have asked for it. May be lost, for good.
     ProcessOutput {
         /// The run that requested the action.
@@ -140,7 +133,7 @@ impl Outbox {
             | Output::Tool(_)
             | Output::Record(_)
             | Output::RemoveControl { .. }
-            | Output::Chunk { .. }
+            | Output::Chunk(_)
             | Output::ProcessOutput { .. }
             | Output::ControlAnswered { .. }
             | Output::SessionTask(_)
@@ -162,7 +155,7 @@ impl Outbox {
                 | Output::Tool(_)
                 | Output::Record(_)
                 | Output::RemoveControl { .. }
-                | Output::Chunk { .. }
+                | Output::Chunk(_)
                 | Output::ProcessOutput { .. }
                 | Output::ControlAnswered { .. }
                 | Output::SessionTask(_)

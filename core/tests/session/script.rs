@@ -164,7 +164,7 @@ impl Script {
             Output::Order(Order::Drop { .. }) => "DROP".to_owned(),
             Output::Order(Order::Credit { upto, .. }) => format!("CREDIT({upto})"),
             Output::Order(Order::Steer(steer)) => format!("STEER({})", steer.message_id),
-            Output::Chunk { offset, text, .. } => format!("{offset}'{}'", text.reveal()),
+            Output::Chunk(chunk) => format!("{}'{}'", chunk.offset, chunk.text.reveal()),
             Output::ProcessOutput { printed, .. } => format!("PRINTED({})", printed.data.reveal()),
             Output::ControlAnswered { .. } => "answered".to_owned(),
             Output::SessionTask(task) => {

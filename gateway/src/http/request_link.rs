@@ -213,7 +213,7 @@ impl RequestLink {
                 match self.next_note().await? {
                     Notification::Refused { refusal, .. } => return Err(RequestFailure::Refused(refusal)),
                     note @ (Notification::Fact { .. }
-                    | Notification::Delta { .. }
+                    | Notification::Chunk { .. }
                     | Notification::TurnAccepted(_)
                     | Notification::Subscribed { .. }
                     | Notification::Opened { .. }

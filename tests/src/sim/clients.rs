@@ -7,6 +7,7 @@ use turnway_bindings::channel::command::{CancelTarget, LinkCommand, SubscribeCom
 use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::Code;
@@ -303,7 +304,9 @@ impl World {
                 }
                 self.prompted(id, entry);
             }
-            Notification::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
+            Notification::Chunk {
+                chunk: TextChunk { run_id, attempt, offset, kind: TextKind::Text, text }, ..
+            } => {
                 let client = &mut self.clients[id];
                 let all = client.texts.entry((run_id.clone(), *attempt)).or_default();
                 // Text of a subscription that was just replaced may come before the first text of the new one.
@@ -346,7 +349,7 @@ impl World {
                 self.later(100, 6000, ScheduledEvent::Client { client: id, act: Act::Move { from: Some(line) } });
             }
             Notification::Fact { .. }
-            | Notification::Delta { .. }
+            | Notification::Chunk { .. }
             | Notification::Opened { .. }
             | Notification::MembersReply(_)
             | Notification::HandoverReply(_)

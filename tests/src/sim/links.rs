@@ -45,7 +45,7 @@ pub(crate) struct Connection {
 pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
     match note {
         Notification::Fact { session, .. }
-        | Notification::Delta { session, .. }
+        | Notification::Chunk { session, .. }
         | Notification::Closed { session, .. }
         | Notification::CancelAccepted { session, .. }
         | Notification::ProcessOutput { session, .. } => Some(session),
@@ -110,7 +110,7 @@ impl World {
         let Some(open) = self.lines.get_mut(&line) else { return };
         self.tally.client_messages += 1;
         let weight = note.weight();
-        let flow = matches!(note, Notification::Fact { .. } | Notification::Delta { .. });
+        let flow = matches!(note, Notification::Fact { .. } | Notification::Chunk { .. });
         let most = limits::LINK_UNWRITTEN_BYTES_MAX + if flow { STRETCH_BYTES } else { ANSWERS_BYTES };
         assert!(
             open.unwritten <= most,
@@ -228,7 +228,7 @@ impl Connection {
             | Notification::CancelAccepted { request_id, .. }
             | Notification::Refused { request_id, .. } => request_id.as_ref(),
             Notification::Fact { entry, .. } => fact_answers(&entry.fact),
-            Notification::Delta { .. }
+            Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
             | Notification::GoAway { .. }
             | Notification::SessionList { .. }

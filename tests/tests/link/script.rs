@@ -10,6 +10,7 @@ use turnway_core::id::{Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq,
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::{Millis, Mono, Now};
@@ -49,14 +50,10 @@ fn refreshed(renewal: RefreshOutcome) -> Input {
 }
 
 pub(crate) fn text_note(bytes: usize) -> Input {
-    Input::Note(Notification::Delta {
-        session: session(),
-        run_id: RunId::parse("s1.abcdefghijklmnopqrstuvwxyz").expect("a run"),
-        attempt: 1,
-        offset: 0,
-        kind: TextKind::Text,
-        text: Private("x".repeat(bytes).into()),
-    })
+    let run_id = RunId::parse("s1.abcdefghijklmnopqrstuvwxyz").expect("a run");
+    let text = Private("x".repeat(bytes).into());
+    let chunk = TextChunk { run_id, attempt: 1, offset: 0, kind: TextKind::Text, text };
+    Input::Note(Notification::Chunk { session: session(), chunk })
 }
 
 /// Returns a fact of a session without a run.

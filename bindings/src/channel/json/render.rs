@@ -13,6 +13,7 @@ use crate::channel::json::frame::{
 use crate::channel::notification::{AcceptedTurn, Notification, SessionStateSnapshot};
 use serde::Serialize;
 use std::time::Duration;
+use turnway_core::protocol::chunk::TextChunk;
 
 use turnway_core::id::{AgentId, Epoch, NodeId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits;
@@ -31,7 +32,8 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let position = (*seq, *epoch);
             write_fact(&mut FactWriter { ts: entry.time, session, run_id, position, sink: to }, entry, *asked);
         }
-        Notification::Delta { session, run_id, attempt, offset, kind, text } => {
+        Notification::Chunk { session: session_id, chunk } => {
+            let TextChunk { run_id, attempt, offset, kind, text } = chunk;
             let text_kind = match kind {
                 TextKind::Text => None,
                 TextKind::Reasoning => Some(*kind),
@@ -39,7 +41,6 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let attempt = *attempt;
             let offset = *offset;
             let text = text.reveal();
-            let session_id = session;
             to(DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text());
         }
         Notification::ProcessOutput { session, run_id, output: printed } => {

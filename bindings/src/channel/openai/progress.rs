@@ -62,14 +62,14 @@ impl Progress {
             Notification::Fact { entry, .. } if entry.run_id.as_ref() == Some(&self.run_id) => {
                 self.handle_fact(&entry.fact, to);
             }
-            Notification::Delta { run_id, attempt, offset, kind, text, .. } if *run_id == self.run_id => {
-                if *attempt < self.attempt {
+            Notification::Chunk { chunk, .. } if chunk.run_id == self.run_id => {
+                if chunk.attempt < self.attempt {
                     return;
                 }
-                self.begin_attempt(*attempt, to);
-                match kind {
-                    TextKind::Text => self.handle_text(*offset, text.reveal(), to),
-                    TextKind::Reasoning => to(ChatEvent::Reasoning(text.reveal())),
+                self.begin_attempt(chunk.attempt, to);
+                match chunk.kind {
+                    TextKind::Text => self.handle_text(chunk.offset, chunk.text.reveal(), to),
+                    TextKind::Reasoning => to(ChatEvent::Reasoning(chunk.text.reveal())),
                 }
             }
             Notification::Subscribed { snapshot, reset: Some(_), .. } => {
@@ -85,7 +85,7 @@ impl Progress {
             // The session cannot be followed from this node any more.
             Notification::Refused { refusal, .. } => self.fail(ChatError::from(refusal).not_retryable(), to),
             Notification::Fact { .. }
-            | Notification::Delta { .. }
+            | Notification::Chunk { .. }
             | Notification::Subscribed { reset: None, .. }
             | Notification::TurnAccepted(_)
             | Notification::Opened { .. }

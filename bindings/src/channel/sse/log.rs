@@ -61,7 +61,7 @@ impl LogStream {
                 self.push_rendered("error", ts, note, to);
             }
             Notification::GoAway { .. } => self.push_rendered("go_away", ts, note, to),
-            Notification::Delta { .. }
+            Notification::Chunk { .. }
             | Notification::Subscribed { reset: None, .. }
             | Notification::TurnAccepted(_)
             | Notification::Opened { .. }

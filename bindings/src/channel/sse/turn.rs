@@ -3,10 +3,9 @@ use super::cursor::TurnCursor;
 use super::push_event;
 use crate::channel::json::render::render;
 use crate::channel::notification::{AcceptedTurn, Notification};
-use std::sync::Arc;
-use turnway_core::id::RunId;
-use turnway_core::private::Private;
+use turnway_core::id::{RunId, SessionId};
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::time::Millis;
 
@@ -64,8 +63,8 @@ impl TurnStream {
                 (self.position.seq, self.position.epoch) = (*seq, *epoch);
                 self.push_rendered(ts, note, true, to);
             }
-            Notification::Delta { run_id, kind, .. } if *run_id == self.run_id => match kind {
-                TextKind::Text => self.push_text(ts, note, to),
+            Notification::Chunk { session, chunk } if chunk.run_id == self.run_id => match chunk.kind {
+                TextKind::Text => self.push_text(ts, session, chunk, to),
                 TextKind::Reasoning => self.push_rendered(ts, note, false, to),
             },
             Notification::Subscribed { snapshot, reset: Some(_), .. } => {
@@ -79,7 +78,7 @@ impl TurnStream {
                 self.push_rendered(ts, note, false, to);
             }
             Notification::GoAway { .. } => self.push_rendered(ts, note, false, to),
-            Notification::Delta { .. }
+            Notification::Chunk { .. }
             | Notification::Subscribed { reset: None, .. }
             | Notification::TurnAccepted(_)
             | Notification::Opened { .. }
@@ -95,26 +94,14 @@ impl TurnStream {
     }
 
     /// Appends the part of a piece of text that lies beyond the reader's position; never splits a code point.
-    fn push_text(&mut self, ts: Millis, note: &Notification, to: &mut String) {
-        let Notification::Delta { session, run_id, attempt, offset, kind, text } = note else { return };
-        let end = offset + text.reveal().len() as u64;
-        if *attempt < self.position.attempt || (*attempt == self.position.attempt && end <= self.position.offset) {
+    fn push_text(&mut self, ts: Millis, session: &SessionId, chunk: &TextChunk, to: &mut String) {
+        let is_same = chunk.attempt == self.position.attempt;
+        if chunk.attempt < self.position.attempt || (is_same && chunk.end() <= self.position.offset) {
             return;
         }
-        let had = if *attempt == self.position.attempt { self.position.offset } else { 0 };
-        let skip = usize::try_from(had.saturating_sub(*offset)).unwrap_or(usize::MAX);
-        (self.position.attempt, self.position.offset) = (*attempt, end);
-        if skip == 0 {
-            return self.push_rendered(ts, note, true, to);
-        }
-        let skip = text.reveal().floor_char_boundary(skip);
-        let rest = Private(Arc::from(text.reveal().get(skip..).unwrap_or_default()));
-        let session = session.clone();
-        let run_id = run_id.clone();
-        let attempt = *attempt;
-        let offset = offset + skip as u64;
-        let kind = *kind;
-        self.push_rendered(ts, &Notification::Delta { session, run_id, attempt, offset, kind, text: rest }, true, to);
+        let chunk = chunk.after(if is_same { self.position.offset } else { 0 });
+        (self.position.attempt, self.position.offset) = (chunk.attempt, chunk.end());
+        self.push_rendered(ts, &Notification::Chunk { session: session.clone(), chunk }, true, to);
     }
 
     /// Appends a notification. Only the last message of a notification carries the new position.

@@ -48,21 +48,21 @@ impl Link {
     /// Renders a notification.
     fn push_notification(&mut self, now: Now, note: &Notification) {
         match note {
-            Notification::Delta { session, run_id, attempt, .. } if self.side_streams => {
+            Notification::Chunk { session, chunk } if self.side_streams => {
                 let outputs = &mut self.outputs;
                 let weight = note.weight();
                 // A delta is rendered as one message, so its weight is reported once.
                 render::render(now.store, self.durability, note, &mut |text| {
                     let session = session.clone();
-                    let run_id = run_id.clone();
-                    let attempt = *attempt;
+                    let run_id = chunk.run_id.clone();
+                    let attempt = chunk.attempt;
                     let side_text = SideStreamText { session, run_id, attempt, text, weight };
                     outputs.push_back(Output::WriteSideStream(Box::new(side_text)));
                 });
                 return;
             }
             Notification::Fact { .. }
-            | Notification::Delta { .. }
+            | Notification::Chunk { .. }
             | Notification::TurnAccepted(_)
             | Notification::Subscribed { .. }
             | Notification::Opened { .. }
@@ -99,7 +99,7 @@ impl Link {
             // Offsets of later text start at this snapshot, so text must not overtake it.
             Notification::Subscribed { snapshot, .. } => self.end_side_streams(&snapshot.session, None),
             Notification::Fact { .. }
-            | Notification::Delta { .. }
+            | Notification::Chunk { .. }
             | Notification::TurnAccepted(_)
             | Notification::Opened { .. }
             | Notification::Closed { .. }

@@ -265,7 +265,7 @@ async fn current_attempt(
     let snapshot = look.wait_for(|note| match note {
         Notification::Opened { snapshot, .. } => Some(snapshot),
         Notification::Fact { .. }
-        | Notification::Delta { .. }
+        | Notification::Chunk { .. }
         | Notification::TurnAccepted(_)
         | Notification::Subscribed { .. }
         | Notification::Closed { .. }

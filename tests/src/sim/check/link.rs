@@ -74,8 +74,8 @@ impl LinkHistory {
     pub(crate) fn shown(&mut self, note: &Notification, view: &View<'_>) {
         match note {
             Notification::Fact { seq, epoch, entry, .. } => self.fact(*seq, *epoch, entry, view),
-            Notification::Delta { run_id, attempt, offset, kind, text, .. } => match kind {
-                TextKind::Text => self.text(run_id, *attempt, *offset, text.reveal(), view),
+            Notification::Chunk { chunk, .. } => match chunk.kind {
+                TextKind::Text => self.text(&chunk.run_id, chunk.attempt, chunk.offset, chunk.text.reveal(), view),
                 TextKind::Reasoning => {}
             },
             Notification::TurnAccepted(accepted) => {

@@ -4,6 +4,7 @@ use crate::channel::notification::{HandoverReply, ResetReason, RunSnapshot};
 use serde_json::{Value, json};
 use turnway_core::id::{AgentId, EventId, MessageId};
 use turnway_core::private::Private;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::handover::HandoverRejection;
 use turnway_core::session::{AnswerTail, Handover, HandoverStatus};
 
@@ -65,13 +66,10 @@ fn of_session(kind: &str, body: Value) -> Value {
 /// Covers: MP-C8, ST-23, S-38.
 #[test]
 fn text_is_rendered_as_deltas() {
-    let delta = |kind| Notification::Delta {
-        session: session(),
-        run_id: run(),
-        attempt: 2,
-        offset: 7,
-        kind,
-        text: Private("hé\"\n".into()),
+    let delta = |kind| {
+        let text = Private("hé\"\n".into());
+        let chunk = TextChunk { run_id: run(), attempt: 2, offset: 7, kind, text };
+        Notification::Chunk { session: session(), chunk }
     };
     let expected = framed("delta", json!({"attempt": 2, "offset": 7, "text": "hé\"\n"}));
     assert_eq!(only(&delta(TextKind::Text)), expected);

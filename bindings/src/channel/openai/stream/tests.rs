@@ -7,6 +7,7 @@ use std::sync::Arc;
 use turnway_core::id::{AgentId, Epoch, EventId, Seq, SessionId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
@@ -48,13 +49,13 @@ pub(crate) fn fact(fact: Fact) -> Notification {
 pub(crate) fn delta(attempt: u32, offset: u64, text: &str) -> Notification {
     let kind = TextKind::Text;
     let text = Private(Arc::from(text));
-    Notification::Delta { session: session(), run_id: run(), attempt, offset, kind, text }
+    Notification::Chunk { session: session(), chunk: TextChunk { run_id: run(), attempt, offset, kind, text } }
 }
 
 pub(crate) fn thought(text: &str) -> Notification {
     let kind = TextKind::Reasoning;
     let text = Private(Arc::from(text));
-    Notification::Delta { session: session(), run_id: run(), attempt: 1, offset: 0, kind, text }
+    Notification::Chunk { session: session(), chunk: TextChunk { run_id: run(), attempt: 1, offset: 0, kind, text } }
 }
 
 pub(crate) fn started(attempt: u32) -> Notification {

@@ -2,8 +2,11 @@
 use super::*;
 use crate::channel::notification::{ResetReason, RunSnapshot, SessionStateSnapshot};
 use serde_json::Value;
+use std::sync::Arc;
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, Seq, SessionId};
+use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
 
@@ -59,7 +62,7 @@ fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Notification 
     let session = session();
     let run_id = run_id.clone();
     let text = Private(Arc::from(text));
-    Notification::Delta { session, run_id, attempt, offset, kind: TextKind::Text, text }
+    Notification::Chunk { session, chunk: TextChunk { run_id, attempt, offset, kind: TextKind::Text, text } }
 }
 
 /// Parses events as (id, message).
