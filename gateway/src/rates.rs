@@ -12,7 +12,7 @@ use meter::RateMeter;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{CommandTarget, LinkCommand, RateClass};
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_core::id::TenantId;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -133,7 +133,12 @@ impl RateLimiter {
             CommandTarget::None => (None, None),
         };
         let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
-        Some(Notification::Refused { request_id: command.request_id().cloned(), session, run_id, refusal })
+        Some(Notification::Reply(CommandReply::Refused {
+            request_id: command.request_id().cloned(),
+            session,
+            run_id,
+            refusal,
+        }))
     }
 }
 
@@ -186,7 +191,9 @@ mod tests {
         let pass = enter(&meters);
         let other = enter(&meters);
         assert_eq!(taken(&pass, &look(), 30), 20);
-        let Some(Notification::Refused { session: named, refusal, .. }) = pass.check_command(&look(), NOW) else {
+        let Some(Notification::Reply(CommandReply::Refused { session: named, refusal, .. })) =
+            pass.check_command(&look(), NOW)
+        else {
             panic!("too many")
         };
         assert_eq!((refusal.code, refusal.retry_after_ms), (Code::RateLimited, Some(100)));
@@ -290,7 +297,9 @@ mod tests {
         let meters = meters(RateSettings { connection: rate(7), ..RateSettings::default() });
         let pass = enter(&meters);
         assert_eq!(taken(&pass, &look(), 30), 14);
-        let Some(Notification::Refused { refusal, .. }) = pass.check_command(&look(), NOW) else { panic!("too many") };
+        let Some(Notification::Reply(CommandReply::Refused { refusal, .. })) = pass.check_command(&look(), NOW) else {
+            panic!("too many")
+        };
         let wait = Duration::from_millis(refusal.retry_after_ms.expect("a time"));
         assert!(pass.check_command(&look(), NOW + wait).is_none(), "{wait:?} is too short");
     }

@@ -41,7 +41,7 @@ pub enum LinkCommand {
         session: SessionId,
     },
     /// Lists the user's own sessions, newest first; an operator sees all sessions of the tenant. Answered by
-    /// [`Notification::SessionList`](super::notification::Notification::SessionList).
+    /// [`CommandReply::SessionList`](super::notification::CommandReply::SessionList).
     List {
         /// Only sessions created before this one.
         before: Option<CreationKey>,
@@ -49,12 +49,12 @@ pub enum LinkCommand {
         limit: u32,
     },
     /// Locates a run's facts in the log. Answered by
-    /// [`Notification::RunLocation`](super::notification::Notification::RunLocation).
+    /// [`CommandReply::RunLocation`](super::notification::CommandReply::RunLocation).
     FindRun {
         run_id: RunId,
     },
     /// Deletes a closed session permanently. Answered by
-    /// [`Notification::Deleted`](super::notification::Notification::Deleted).
+    /// [`CommandReply::Deleted`](super::notification::CommandReply::Deleted).
     Delete {
         session: SessionId,
     },
@@ -65,7 +65,7 @@ pub enum LinkCommand {
         request: MemberChangeRequest,
     },
     /// Confirms or rejects a handover that an agent has requested. Answered by
-    /// [`Notification::HandoverReply`](super::notification::Notification::HandoverReply).
+    /// [`CommandReply::Handover`](super::notification::CommandReply::Handover).
     DecideHandover {
         request_id: Option<RequestId>,
         session: SessionId,

@@ -34,6 +34,22 @@ pub enum Notification {
         run_id: RunId,
         output: Box<ProcessOutput>,
     },
+    /// The answer to a command.
+    Reply(CommandReply),
+    /// This node is leaving; the client should reconnect to another node.
+    GoAway {
+        /// `drain`.
+        reason: &'static str,
+        /// Time within which to reconnect.
+        within: Duration,
+        /// Random spread of the reconnects.
+        jitter: Duration,
+    },
+}
+
+/// The answer to a command, sent only to the link that sent the command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommandReply {
     /// The input is durable and will end in one terminal fact. Sent only to the link that sent the input.
     TurnAccepted(Box<AcceptedTurn>),
     /// The answer to `subscribe`.
@@ -47,9 +63,9 @@ pub enum Notification {
     /// The answer to `session_open`, and to [`LinkCommand::GetSnapshot`](super::command::LinkCommand::GetSnapshot).
     Opened { request_id: Option<RequestId>, snapshot: Box<SessionStateSnapshot> },
     /// The answer to a member request, once the change is done or undone.
-    MembersReply(Box<MembersReply>),
+    Members(Box<MembersReply>),
     /// The answer to a decision on a handover: the handover's state.
-    HandoverReply(Box<HandoverReply>),
+    Handover(Box<HandoverReply>),
     /// The answer to `session_close`, for a link that is not subscribed.
     Closed { request_id: Option<RequestId>, session: SessionId },
     /// The owner has accepted a cancel and cancels the named runs. Sent only if the command requested it;
@@ -85,18 +101,9 @@ pub enum Notification {
         run_id: Option<RunId>,
         refusal: Refusal,
     },
-    /// This node is leaving; the client should reconnect to another node.
-    GoAway {
-        /// `drain`.
-        reason: &'static str,
-        /// Time within which to reconnect.
-        within: Duration,
-        /// Random spread of the reconnects.
-        jitter: Duration,
-    },
 }
 
-/// The acceptance of a turn; see [`Notification::TurnAccepted`].
+/// The acceptance of a turn; see [`CommandReply::TurnAccepted`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedTurn {
     pub request_id: Option<RequestId>,
@@ -176,7 +183,7 @@ pub struct MembersReply {
     pub active_agent: Option<AgentId>,
 }
 
-/// The state of a handover after a decision; see [`Notification::HandoverReply`].
+/// The state of a handover after a decision; see [`CommandReply::Handover`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandoverReply {
     pub request_id: Option<RequestId>,
@@ -200,17 +207,25 @@ impl Notification {
             Self::Fact { entry, .. } => entry.weight(),
             Self::Chunk { chunk, .. } => 256 + chunk.text.reveal().len(),
             Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
+            Self::Reply(reply) => reply.weight(),
+            Self::GoAway { .. } => 512,
+        }
+    }
+}
+
+impl CommandReply {
+    fn weight(&self) -> usize {
+        match self {
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::SessionList { sessions, .. } => 512 + 512 * sessions.len(),
             Self::TurnAccepted(_)
-            | Self::MembersReply(_)
-            | Self::HandoverReply(_)
+            | Self::Members(_)
+            | Self::Handover(_)
             | Self::Closed { .. }
             | Self::CancelAccepted { .. }
             | Self::RunLocation { .. }
             | Self::Deleted { .. }
-            | Self::Refused { .. }
-            | Self::GoAway { .. } => 512,
+            | Self::Refused { .. } => 512,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps answers in order: requests of one connection about one session are answered in the order of arrival.
 use crate::channel::command::{CommandTarget, LinkCommand, OrderedKind};
-use crate::channel::notification::Notification;
+use crate::channel::notification::{CommandReply, Notification};
 use std::collections::VecDeque;
 use turnway_core::id::{RequestId, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX, MESSAGE_BYTES_MAX};
@@ -139,7 +139,7 @@ impl AnswerOrder {
     /// Returns the lane that a notification belongs to.
     fn lane_of(&self, note: &Notification) -> Option<usize> {
         let session = session_of(note);
-        if let Notification::Refused { request_id, session: None, .. } = note {
+        if let Notification::Reply(CommandReply::Refused { request_id, session: None, .. }) = note {
             let was_sent = |lane: &SessionLane| lane.sent.iter().any(|begun| begun.request_id == *request_id);
             return self.lanes.iter().position(was_sent);
         }
@@ -242,12 +242,12 @@ impl SessionLane {
 impl SentRequest {
     fn is_answered_by(&self, note: &Notification) -> bool {
         let (kind, request_id) = match note {
-            Notification::Opened { request_id, .. } => (OrderedKind::Open, request_id),
-            Notification::Subscribed { request_id, .. } => (OrderedKind::Subscribe, request_id),
-            Notification::MembersReply(members) => (OrderedKind::Members, &members.request_id),
-            Notification::TurnAccepted(accepted) => (OrderedKind::Invoke, &accepted.request_id),
-            Notification::Closed { request_id, .. } => (OrderedKind::Close, request_id),
-            Notification::Refused { request_id, .. } => (self.kind, request_id),
+            Notification::Reply(CommandReply::Opened { request_id, .. }) => (OrderedKind::Open, request_id),
+            Notification::Reply(CommandReply::Subscribed { request_id, .. }) => (OrderedKind::Subscribe, request_id),
+            Notification::Reply(CommandReply::Members(members)) => (OrderedKind::Members, &members.request_id),
+            Notification::Reply(CommandReply::TurnAccepted(accepted)) => (OrderedKind::Invoke, &accepted.request_id),
+            Notification::Reply(CommandReply::Closed { request_id, .. }) => (OrderedKind::Close, request_id),
+            Notification::Reply(CommandReply::Refused { request_id, .. }) => (self.kind, request_id),
             // A subscribed link receives this fact instead of an answer.
             Notification::Fact { entry, .. } => {
                 let Fact::Session(SessionFact::Closed { request_id }) = &entry.fact else { return false };
@@ -255,11 +255,7 @@ impl SentRequest {
             }
             Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. }
+            | Notification::Reply(_)
             | Notification::GoAway { .. } => return false,
         };
         self.kind == kind && self.request_id == *request_id
@@ -272,21 +268,26 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         Notification::Fact { session, .. }
         | Notification::Chunk { session, .. }
         | Notification::ProcessOutput { session, .. }
-        | Notification::Closed { session, .. }
-        | Notification::CancelAccepted { session, .. } => Some(session),
-        Notification::TurnAccepted(accepted) => Some(&accepted.session),
-        Notification::Subscribed { snapshot, .. } | Notification::Opened { snapshot, .. } => Some(&snapshot.session),
-        Notification::MembersReply(members) => Some(&members.session),
-        Notification::HandoverReply(decided) => Some(&decided.session),
-        Notification::Refused { session, .. } => session.as_ref(),
-        Notification::SessionList { .. }
-        | Notification::Deleted { .. }
-        | Notification::RunLocation { .. }
-        | Notification::GoAway { .. } => None,
+        | Notification::Reply(CommandReply::Closed { session, .. } | CommandReply::CancelAccepted { session, .. }) => {
+            Some(session)
+        }
+        Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
+        Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
+            Some(&snapshot.session)
+        }
+        Notification::Reply(CommandReply::Members(members)) => Some(&members.session),
+        Notification::Reply(CommandReply::Handover(decided)) => Some(&decided.session),
+        Notification::Reply(CommandReply::Refused { session, .. }) => session.as_ref(),
+        Notification::Reply(_) | Notification::GoAway { .. } => None,
     }
 }
 
 /// Returns whether a notification may answer a request that is not kept in order.
 fn may_overtake(note: &Notification) -> bool {
-    matches!(note, Notification::HandoverReply(_) | Notification::CancelAccepted { .. } | Notification::Refused { .. })
+    matches!(
+        note,
+        Notification::Reply(
+            CommandReply::Handover(_) | CommandReply::CancelAccepted { .. } | CommandReply::Refused { .. }
+        )
+    )
 }

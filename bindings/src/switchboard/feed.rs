@@ -7,7 +7,7 @@ use super::subscription::{Subscription, SubscriptionMode, session_snapshot};
 use super::{SnapshotPurpose, SnapshotWaiter, Switchboard, Timer};
 use crate::channel::authority::{ClientOperation, authorize};
 use crate::channel::command::SubscribeCommand;
-use crate::channel::notification::{HandoverReply, MembersReply, Notification};
+use crate::channel::notification::{CommandReply, HandoverReply, MembersReply, Notification};
 use crate::peer::PeerMessage;
 use std::collections::BTreeMap;
 use turnway_core::id::{
@@ -380,16 +380,22 @@ impl Switchboard {
                 (Ok(()), Some((handover_id, status))) => {
                     let session = key.session.clone();
                     let decided = HandoverReply { request_id, session, handover_id, standing: status };
-                    self.notify(link, Notification::HandoverReply(Box::new(decided)));
+                    self.notify(link, Notification::Reply(CommandReply::Handover(Box::new(decided))));
                 }
                 (Ok(()), None) if purpose == SnapshotPurpose::Members => {
                     let agents = state.agents.clone();
                     let active_agent = state.active.clone();
                     let members = MembersReply { request_id, session: key.session.clone(), agents, active_agent };
-                    self.notify(link, Notification::MembersReply(Box::new(members)));
+                    self.notify(link, Notification::Reply(CommandReply::Members(Box::new(members))));
                 }
                 (Ok(()), None) => {
-                    self.notify(link, Notification::Opened { request_id, snapshot: session_snapshot(key, state) });
+                    self.notify(
+                        link,
+                        Notification::Reply(CommandReply::Opened {
+                            request_id,
+                            snapshot: session_snapshot(key, state),
+                        }),
+                    );
                 }
                 (Err(refusal), _) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }

@@ -1,7 +1,7 @@
 //! Durable requests: offered to their owner until it accepts them, and answered at their end.
 use super::requests::{OFFER_INTERVAL, PendingRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{SnapshotPurpose, SnapshotWaiter, Switchboard, Timer};
-use crate::channel::notification::Notification;
+use crate::channel::notification::{CommandReply, Notification};
 use crate::peer::{OfferedEntry, PeerMessage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl Switchboard {
                     if !(shown && follows) {
                         let request_id = waiter.request_id;
                         let session = ask.key.session.clone();
-                        self.notify(waiter.link, Notification::Closed { request_id, session });
+                        self.notify(waiter.link, Notification::Reply(CommandReply::Closed { request_id, session }));
                     }
                 }
                 ControlRequest::Cancel { .. } if !waiter.wants_receipt => {}
@@ -198,7 +198,10 @@ impl Switchboard {
                     let request_id = waiter.request_id;
                     let session = ask.key.session.clone();
                     let run_id = run_id.clone();
-                    self.notify(waiter.link, Notification::CancelAccepted { request_id, session, run_id });
+                    self.notify(
+                        waiter.link,
+                        Notification::Reply(CommandReply::CancelAccepted { request_id, session, run_id }),
+                    );
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Reads without side effects: a session's state, a list of sessions, the position of a run.
 use super::requests::refusal_of;
 use super::{SnapshotPurpose, SnapshotWaiter, Switchboard};
-use crate::channel::notification::{Notification, SessionListEntry};
+use crate::channel::notification::{CommandReply, Notification, SessionListEntry};
 use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -33,7 +33,7 @@ impl Switchboard {
         match result {
             Ok(Reply::Sessions { sessions, more }) => {
                 let sessions = sessions.into_iter().map(list_entry).collect();
-                self.notify(link, Notification::SessionList { sessions, more });
+                self.notify(link, Notification::Reply(CommandReply::SessionList { sessions, more }));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, None),
         }
@@ -48,7 +48,7 @@ impl Switchboard {
     pub(super) fn handle_found(&mut self, link: LinkId, run_id: RunId, result: Result<Reply, StoreError>) {
         match result {
             Ok(Reply::Found(RunLocation { after, ended })) => {
-                self.notify(link, Notification::RunLocation { run_id, after, ended })
+                self.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
             }
             Ok(Reply::Refused(refused @ (StoreRefusal::NotFound | StoreRefusal::Damaged))) => {
                 self.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
@@ -66,7 +66,7 @@ impl Switchboard {
     pub(super) fn handle_deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
         let session = key.session.clone();
         match result {
-            Ok(Reply::Done) => self.notify(link, Notification::Deleted { session }),
+            Ok(Reply::Done) => self.notify(link, Notification::Reply(CommandReply::Deleted { session })),
             Ok(Reply::Refused(StoreRefusal::Busy)) => {
                 let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
                 self.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));

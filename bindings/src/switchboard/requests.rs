@@ -5,7 +5,7 @@ use super::Timer;
 use super::resources;
 use crate::channel::authority;
 use crate::channel::command::{CancelTarget, InvokeCommand, LinkCommand};
-use crate::channel::notification::{AcceptedTurn, Notification};
+use crate::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use crate::peer::{OfferedEntry, PeerMessage};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Switchboard {
         refusal: Refusal,
     ) {
         self.stats.refused.add(refusal.code as usize);
-        self.notify(link, Notification::Refused { request_id, session, run_id, refusal });
+        self.notify(link, Notification::Reply(CommandReply::Refused { request_id, session, run_id, refusal }));
     }
 
     pub(super) fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand) {
@@ -208,7 +208,7 @@ impl Switchboard {
             let session = key.session.clone();
             let request_id = ask.request_id.clone();
             let early = AcceptedTurn { request_id, session, run_id, message_id, duplicate: false };
-            self.notify(link, Notification::TurnAccepted(Box::new(early)));
+            self.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(early))));
         }
         let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, ask.request_id) };
         self.put_request(now, ask_key, key, principal, waiter, RequestPayload::Input(input));
@@ -406,7 +406,7 @@ impl Switchboard {
         let run_id = input.run_id.clone();
         let message_id = input.message_id.clone();
         let note = AcceptedTurn { request_id, session, run_id, message_id, duplicate };
-        self.notify(link, Notification::TurnAccepted(Box::new(note)));
+        self.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(note))));
     }
 
     /// Offers the request to the owner; without an owner, this node claims the session.

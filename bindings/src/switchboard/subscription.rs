@@ -2,7 +2,9 @@
 use super::io::Output;
 use super::links::LinkTable;
 use super::stats::{SubscriptionStart, SwitchboardStats};
-use crate::channel::notification::{Notification, PROCESS_OUTPUT_TYPE, RunSnapshot, SessionStateSnapshot};
+use crate::channel::notification::{
+    CommandReply, Notification, PROCESS_OUTPUT_TYPE, RunSnapshot, SessionStateSnapshot,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seq, SessionKey};
@@ -305,7 +307,11 @@ impl Subscription {
         }
         for request_id in greets {
             post.stats.subscribed.add(start.number());
-            let note = Notification::Subscribed { request_id, snapshot: session_snapshot(key, state), reset };
+            let note = Notification::Reply(CommandReply::Subscribed {
+                request_id,
+                snapshot: session_snapshot(key, state),
+                reset,
+            });
             post.links.notify(post.outbox, link, note);
         }
     }

@@ -6,7 +6,7 @@ use scene::{accept, ann, board, input, key};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::{Cursor, LinkId, NodeId, OwnershipSnapshot, Seq};
@@ -181,7 +181,7 @@ impl Fleet {
 
     /// Returns whether a client's subscription was confirmed at this position.
     fn is_subscribed_at(&self, seq: Seq) -> bool {
-        let at = |note: &Notification| matches!(note, Notification::Subscribed { snapshot, .. } if snapshot.seq == seq);
+        let at = |note: &Notification| matches!(note, Notification::Reply(CommandReply::Subscribed { snapshot, .. }) if snapshot.seq == seq);
         self.shown.iter().any(at)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{InvokeCommand, LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
@@ -190,28 +190,28 @@ pub(crate) fn describe(note: &Notification) -> String {
     match note {
         Notification::Fact { seq, entry, .. } => format!("{} {}", seq.0, entry.fact.name()),
         Notification::Chunk { chunk, .. } => format!("delta {} {}", chunk.offset, chunk.text.reveal()),
-        Notification::TurnAccepted(accepted) => format!("accepted {}", accepted.duplicate),
-        Notification::Subscribed { snapshot, reset, .. } => {
+        Notification::Reply(CommandReply::TurnAccepted(accepted)) => format!("accepted {}", accepted.duplicate),
+        Notification::Reply(CommandReply::Subscribed { snapshot, reset, .. }) => {
             format!("subscribed {} {reset:?}", snapshot.seq.0)
         }
-        Notification::Opened { snapshot, .. } => format!("opened {}", snapshot.seq.0),
-        Notification::Closed { .. } => "closed".to_owned(),
-        Notification::MembersReply(members) => {
+        Notification::Reply(CommandReply::Opened { snapshot, .. }) => format!("opened {}", snapshot.seq.0),
+        Notification::Reply(CommandReply::Closed { .. }) => "closed".to_owned(),
+        Notification::Reply(CommandReply::Members(members)) => {
             let agents: Vec<&str> = members.agents.iter().map(AgentId::as_str).collect();
             format!("members {}", agents.join(" "))
         }
-        Notification::HandoverReply(decided) => format!("handover {:?}", decided.standing),
-        Notification::CancelAccepted { .. } => "cancel taken".to_owned(),
+        Notification::Reply(CommandReply::Handover(decided)) => format!("handover {:?}", decided.standing),
+        Notification::Reply(CommandReply::CancelAccepted { .. }) => "cancel taken".to_owned(),
         Notification::ProcessOutput { output: printed, .. } => format!("printed {}", printed.data.reveal()),
-        Notification::SessionList { sessions, more } => {
+        Notification::Reply(CommandReply::SessionList { sessions, more }) => {
             let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
             format!("listed {} {more}", names.join(" "))
         }
-        Notification::Deleted { .. } => "deleted".to_owned(),
-        Notification::RunLocation { after, ended, .. } => {
+        Notification::Reply(CommandReply::Deleted { .. }) => "deleted".to_owned(),
+        Notification::Reply(CommandReply::RunLocation { after, ended, .. }) => {
             format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0))
         }
-        Notification::Refused { refusal, .. } => format!("refused {}", refusal.code.as_str()),
+        Notification::Reply(CommandReply::Refused { refusal, .. }) => format!("refused {}", refusal.code.as_str()),
         Notification::GoAway { .. } => "go_away".to_owned(),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{CancelTarget, InvokeCommand, LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::limits;
@@ -85,7 +85,7 @@ impl Fixture {
                 }
                 Output::Publish { to, .. } => self.inputs.push_back(Input::PublishFailed { to }),
                 Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
-                Output::Notify { link, notification: Notification::Refused { refusal, .. } } => {
+                Output::Notify { link, notification: Notification::Reply(CommandReply::Refused { refusal, .. }) } => {
                     self.refused.push((link, refusal.code, refusal.retry_after_ms));
                 }
                 Output::Order(_) | Output::Tool(_) | Output::Notify { .. } | Output::Exit => {}

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{InvokeCommand, LinkCommand};
-use turnway_bindings::channel::notification::{AcceptedTurn, Notification};
+use turnway_bindings::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_core::id::Principal;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -211,20 +211,13 @@ impl RequestLink {
         let answered = async {
             loop {
                 match self.next_note().await? {
-                    Notification::Refused { refusal, .. } => return Err(RequestFailure::Refused(refusal)),
+                    Notification::Reply(CommandReply::Refused { refusal, .. }) => {
+                        return Err(RequestFailure::Refused(refusal));
+                    }
                     note @ (Notification::Fact { .. }
                     | Notification::Chunk { .. }
-                    | Notification::TurnAccepted(_)
-                    | Notification::Subscribed { .. }
-                    | Notification::Opened { .. }
-                    | Notification::Closed { .. }
-                    | Notification::MembersReply(_)
-                    | Notification::HandoverReply(_)
-                    | Notification::CancelAccepted { .. }
+                    | Notification::Reply(_)
                     | Notification::ProcessOutput { .. }
-                    | Notification::SessionList { .. }
-                    | Notification::Deleted { .. }
-                    | Notification::RunLocation { .. }
                     | Notification::GoAway { .. }) => {
                         if let Some(found) = fits(note) {
                             return Ok(found);
@@ -240,7 +233,10 @@ impl RequestLink {
     /// directly before its first fact, and everything else that happens in the session.
     pub async fn invoke(&mut self, invoke: InvokeCommand) -> Result<AcceptedTurn, RequestFailure> {
         self.send(LinkCommand::Invoke(Box::new(invoke))).await?;
-        self.wait_for(|note| if let Notification::TurnAccepted(accepted) = note { Some(*accepted) } else { None }).await
+        self.wait_for(|note| {
+            if let Notification::Reply(CommandReply::TurnAccepted(accepted)) = note { Some(*accepted) } else { None }
+        })
+        .await
     }
 }
 

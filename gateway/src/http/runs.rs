@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde::Serialize;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_bindings::channel::run::RunView;
 use turnway_bindings::channel::sse;
 use turnway_core::id::{RunId, Seq};
@@ -140,7 +140,8 @@ fn allowed_methods(name: &str) -> HttpProblem {
 async fn cancel(mut link: RequestLink, run_id: &RunId) -> Result<(StatusCode, &'static str), RequestFailure> {
     let target = CancelTarget::Run(run_id.clone());
     link.send(LinkCommand::Cancel { request_id: None, target, wants_receipt: true }).await?;
-    link.wait_for(|note| matches!(note, Notification::CancelAccepted { .. }).then_some(())).await?;
+    link.wait_for(|note| matches!(note, Notification::Reply(CommandReply::CancelAccepted { .. })).then_some(()))
+        .await?;
     // The owner has handled the cancel and recorded it, if there was something to cancel.
     let mut reader = SessionFactReader::new(link, run_id.session());
     let (_, ended) = reader.find_run(run_id).await?;

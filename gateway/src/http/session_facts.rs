@@ -4,7 +4,7 @@ use crate::http::request_link::{ANSWER_WAIT, RequestFailure, RequestLink};
 use crate::links::PoolPermit;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
+use turnway_bindings::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Cursor, Epoch, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::pattern::Pattern;
@@ -53,7 +53,9 @@ impl ReadStart {
             None => None,
         };
         let snapshot = self.snapshot.clone();
-        reset.map(|reset| Notification::Subscribed { request_id: None, snapshot, reset: Some(reset) })
+        reset.map(|reset| {
+            Notification::Reply(CommandReply::Subscribed { request_id: None, snapshot, reset: Some(reset) })
+        })
     }
 }
 
@@ -80,7 +82,9 @@ impl SessionFactReader {
         let request_id = None;
         let session = self.session.clone();
         self.link.send(LinkCommand::GetSnapshot { request_id, session }).await?;
-        let opened = |note| if let Notification::Opened { snapshot, .. } = note { Some(snapshot) } else { None };
+        let opened = |note| {
+            if let Notification::Reply(CommandReply::Opened { snapshot, .. }) = note { Some(snapshot) } else { None }
+        };
         self.link.wait_for(opened).await
     }
 
@@ -88,7 +92,11 @@ impl SessionFactReader {
     pub async fn find_run(&mut self, run_id: &RunId) -> Result<(Cursor, Option<Seq>), RequestFailure> {
         self.link.send(LinkCommand::FindRun { run_id: run_id.clone() }).await?;
         let found = |note| {
-            if let Notification::RunLocation { after, ended, .. } = note { Some((after, ended)) } else { None }
+            if let Notification::Reply(CommandReply::RunLocation { after, ended, .. }) = note {
+                Some((after, ended))
+            } else {
+                None
+            }
         };
         self.link.wait_for(found).await
     }
@@ -129,7 +137,9 @@ impl SessionFactReader {
         let ask = SubscribeCommand { request_id, session, after_seq, after_epoch, runs, types };
         self.link.send(LinkCommand::Subscribe(ask)).await?;
         let subscribed = |note| {
-            let Notification::Subscribed { request_id, snapshot, reset } = note else { return None };
+            let Notification::Reply(CommandReply::Subscribed { request_id, snapshot, reset }) = note else {
+                return None;
+            };
             (request_id == request).then_some((snapshot, reset))
         };
         self.link.wait_for(subscribed).await
@@ -141,8 +151,10 @@ impl SessionFactReader {
             #[expect(clippy::wildcard_enum_match_arm, reason = "text comes in the facts too")]
             match self.link.next_note().await? {
                 Notification::Fact { seq, epoch, entry, .. } => return Ok((Cursor { seq, epoch }, entry)),
-                Notification::Refused { refusal, .. } => return Err(RequestFailure::Refused(refusal)),
-                Notification::Subscribed { reset: Some(_), .. } => return Err(history_changed()),
+                Notification::Reply(CommandReply::Refused { refusal, .. }) => {
+                    return Err(RequestFailure::Refused(refusal));
+                }
+                Notification::Reply(CommandReply::Subscribed { reset: Some(_), .. }) => return Err(history_changed()),
                 _ => {}
             }
         }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use turnway_bindings::channel::command::LinkCommand;
 use turnway_bindings::channel::json::render;
-use turnway_bindings::channel::notification::{Notification, SessionListEntry};
+use turnway_bindings::channel::notification::{CommandReply, Notification, SessionListEntry};
 use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
@@ -70,9 +70,13 @@ pub(super) async fn list(State(context): State<Arc<HttpContext>>, headers: Heade
     let mut link = context.open_link(&headers).await?;
     let _reading = link.acquire_read_slot().map_err(RequestFailure::from)?;
     link.send(LinkCommand::List { before, limit }).await?;
-    let (listed, more) =
-        link.wait_for(|note| {
-            if let Notification::SessionList { sessions, more } = note { Some((sessions, more)) } else { None }
+    let (listed, more) = link
+        .wait_for(|note| {
+            if let Notification::Reply(CommandReply::SessionList { sessions, more }) = note {
+                Some((sessions, more))
+            } else {
+                None
+            }
         })
         .await?;
     let last = listed.last().filter(|_| more);
@@ -120,13 +124,16 @@ pub(super) async fn delete(
     let mut refusal = None;
     for _ in 0..DELETE_TRIES {
         link.send(LinkCommand::Delete { session: session.clone() }).await?;
-        match link.wait_for(|note| matches!(note, Notification::Deleted { .. }).then_some(())).await {
+        match link
+            .wait_for(|note| matches!(note, Notification::Reply(CommandReply::Deleted { .. })).then_some(()))
+            .await
+        {
             Ok(()) => return Ok(response::empty(StatusCode::NO_CONTENT)),
             Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
             Err(why) => return Err(why.into()),
         }
         link.send(LinkCommand::Close { request_id: None, session: session.clone() }).await?;
-        link.wait_for(|note| matches!(note, Notification::Closed { .. }).then_some(())).await?;
+        link.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Closed { .. })).then_some(())).await?;
     }
     Err(refusal.map_or_else(HttpProblem::internal, HttpProblem::from))
 }

@@ -4,7 +4,7 @@ use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use turnway_bindings::channel::command::{CancelTarget, LinkCommand, SubscribeCommand, TextCursor};
-use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
+use turnway_bindings::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
@@ -317,7 +317,7 @@ impl World {
                 all.truncate(all.floor_char_boundary(at));
                 all.push_str(text.reveal());
             }
-            Notification::TurnAccepted(accepted) => {
+            Notification::Reply(CommandReply::TurnAccepted(accepted)) => {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
                 // A link that follows the session already gets no facts again: the end may lie before its position.
                 if accepted.duplicate {
@@ -325,11 +325,15 @@ impl World {
                     self.later(1000, 4000, ScheduledEvent::Client { client: id, act });
                 }
             }
-            Notification::Subscribed { reset: None, .. } => self.clients[id].synced = true,
-            Notification::Subscribed { snapshot, reset: Some(ResetReason::Trimmed { .. }), .. } => {
+            Notification::Reply(CommandReply::Subscribed { reset: None, .. }) => self.clients[id].synced = true,
+            Notification::Reply(CommandReply::Subscribed {
+                snapshot,
+                reset: Some(ResetReason::Trimmed { .. }),
+                ..
+            }) => {
                 self.begin_at(id, snapshot);
             }
-            Notification::Subscribed { snapshot, reset: Some(ResetReason::Regressed), .. } => {
+            Notification::Reply(CommandReply::Subscribed { snapshot, reset: Some(ResetReason::Regressed), .. }) => {
                 let client = &mut self.clients[id];
                 client.looked = false;
                 client.facts.clear();
@@ -342,7 +346,7 @@ impl World {
                     self.later(50, 500, ScheduledEvent::Client { client: id, act: Act::Resubscribe(1) });
                 }
             }
-            Notification::Refused { request_id: Some(request_id), refusal, .. } => {
+            Notification::Reply(CommandReply::Refused { request_id: Some(request_id), refusal, .. }) => {
                 self.was_refused(id, request_id, refusal.code)
             }
             Notification::GoAway { .. } => {
@@ -350,16 +354,8 @@ impl World {
             }
             Notification::Fact { .. }
             | Notification::Chunk { .. }
-            | Notification::Opened { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::Closed { .. }
-            | Notification::CancelAccepted { .. }
-            | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. }
-            | Notification::Refused { .. } => {}
+            | Notification::Reply(_)
+            | Notification::ProcessOutput { .. } => {}
         }
     }
 

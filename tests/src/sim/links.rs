@@ -4,7 +4,7 @@ use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_bindings::switchboard::Input;
 use turnway_core::id::{LinkId, Principal, RequestId, SessionId, SessionKey};
 use turnway_core::limits;
@@ -46,18 +46,15 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
     match note {
         Notification::Fact { session, .. }
         | Notification::Chunk { session, .. }
-        | Notification::Closed { session, .. }
-        | Notification::CancelAccepted { session, .. }
+        | Notification::Reply(CommandReply::Closed { session, .. } | CommandReply::CancelAccepted { session, .. })
         | Notification::ProcessOutput { session, .. } => Some(session),
-        Notification::TurnAccepted(accepted) => Some(&accepted.session),
-        Notification::MembersReply(members) => Some(&members.session),
-        Notification::HandoverReply(decided) => Some(&decided.session),
-        Notification::Subscribed { snapshot, .. } | Notification::Opened { snapshot, .. } => Some(&snapshot.session),
-        Notification::Refused { .. }
-        | Notification::GoAway { .. }
-        | Notification::SessionList { .. }
-        | Notification::RunLocation { .. }
-        | Notification::Deleted { .. } => None,
+        Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
+        Notification::Reply(CommandReply::Members(members)) => Some(&members.session),
+        Notification::Reply(CommandReply::Handover(decided)) => Some(&decided.session),
+        Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
+            Some(&snapshot.session)
+        }
+        Notification::Reply(_) | Notification::GoAway { .. } => None,
     }
 }
 
@@ -129,7 +126,7 @@ impl World {
             let noticed = &open.noticed;
             follow.shown(&note, &View { line, key: &key, asks, noticed, ledger, shelf: &self.shelf, sayings, rewinds });
         }
-        if let Notification::Refused { request_id, .. } = &note {
+        if let Notification::Reply(CommandReply::Refused { request_id, .. }) = &note {
             let ask = request_id.as_ref().and_then(|id| open.asks.get(id));
             let early = request_id.as_ref().is_some_and(|id| open.early.contains(id));
             super::check::refused(&open.principal, ask, &note, (&self.shelf, self.rewinds, early));
@@ -219,21 +216,21 @@ impl World {
 impl Connection {
     fn answered(&mut self, note: &Notification) {
         let id = match note {
-            Notification::TurnAccepted(accepted) => accepted.request_id.as_ref(),
-            Notification::MembersReply(members) => members.request_id.as_ref(),
-            Notification::HandoverReply(decided) => decided.request_id.as_ref(),
-            Notification::Subscribed { request_id, .. }
-            | Notification::Opened { request_id, .. }
-            | Notification::Closed { request_id, .. }
-            | Notification::CancelAccepted { request_id, .. }
-            | Notification::Refused { request_id, .. } => request_id.as_ref(),
+            Notification::Reply(CommandReply::TurnAccepted(accepted)) => accepted.request_id.as_ref(),
+            Notification::Reply(CommandReply::Members(members)) => members.request_id.as_ref(),
+            Notification::Reply(CommandReply::Handover(decided)) => decided.request_id.as_ref(),
+            Notification::Reply(
+                CommandReply::Subscribed { request_id, .. }
+                | CommandReply::Opened { request_id, .. }
+                | CommandReply::Closed { request_id, .. }
+                | CommandReply::CancelAccepted { request_id, .. }
+                | CommandReply::Refused { request_id, .. },
+            ) => request_id.as_ref(),
             Notification::Fact { entry, .. } => fact_answers(&entry.fact),
             Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
             | Notification::GoAway { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. } => None,
+            | Notification::Reply(_) => None,
         };
         if let Some(id) = id {
             self.asks.remove(id);

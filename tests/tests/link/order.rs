@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::{AcceptedTurn, MembersReply, Notification, SessionStateSnapshot};
+use turnway_bindings::channel::notification::{
+    AcceptedTurn, CommandReply, MembersReply, Notification, SessionStateSnapshot,
+};
 use turnway_bindings::link::{Input, Output};
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX};
@@ -42,7 +44,7 @@ fn snapshot(of: &SessionId) -> Box<SessionStateSnapshot> {
 }
 
 fn refused(request_id: Option<RequestId>, of: Option<SessionId>) -> Notification {
-    Notification::Refused { request_id, session: of, run_id: None, refusal: Refusal::not_found() }
+    Notification::Reply(CommandReply::Refused { request_id, session: of, run_id: None, refusal: Refusal::not_found() })
 }
 
 /// Returns the answer to a request, if it has one.
@@ -50,25 +52,31 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
     let request_id = command.request_id().cloned();
     Some(match command {
         LinkCommand::Open { session: Some(session), .. } => {
-            Notification::Opened { request_id, snapshot: snapshot(session) }
+            Notification::Reply(CommandReply::Opened { request_id, snapshot: snapshot(session) })
         }
-        LinkCommand::Subscribe(subscribe) => {
-            Notification::Subscribed { request_id, snapshot: snapshot(&subscribe.session), reset: None }
-        }
-        LinkCommand::Close { session, .. } => Notification::Closed { request_id, session: session.clone() },
-        LinkCommand::ChangeMembers { session, .. } => Notification::MembersReply(Box::new(MembersReply {
+        LinkCommand::Subscribe(subscribe) => Notification::Reply(CommandReply::Subscribed {
             request_id,
-            session: session.clone(),
-            agents: Vec::new(),
-            active_agent: None,
-        })),
-        LinkCommand::Invoke(invoke) => Notification::TurnAccepted(Box::new(AcceptedTurn {
+            snapshot: snapshot(&subscribe.session),
+            reset: None,
+        }),
+        LinkCommand::Close { session, .. } => {
+            Notification::Reply(CommandReply::Closed { request_id, session: session.clone() })
+        }
+        LinkCommand::ChangeMembers { session, .. } => {
+            Notification::Reply(CommandReply::Members(Box::new(MembersReply {
+                request_id,
+                session: session.clone(),
+                agents: Vec::new(),
+                active_agent: None,
+            })))
+        }
+        LinkCommand::Invoke(invoke) => Notification::Reply(CommandReply::TurnAccepted(Box::new(AcceptedTurn {
             request_id,
             session: invoke.session.clone()?,
             run_id: RunId::parse(RUN).expect("a run"),
             message_id: MessageId::parse("m").expect("a name"),
             duplicate: false,
-        })),
+        }))),
         LinkCommand::Open { session: None, .. }
         | LinkCommand::Unsubscribe { .. }
         | LinkCommand::GetSnapshot { .. }

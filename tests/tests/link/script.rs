@@ -2,7 +2,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_bindings::link::{
     Input, Link, LinkConfig, Output, RefreshOutcome, ServiceRefusal, SideStreamPace, SideStreamProgress,
 };
@@ -79,7 +79,12 @@ pub(crate) fn silent_note(bytes: usize) -> Input {
 
 pub(crate) fn refused_note() -> Input {
     let request_id = RequestId::parse("r1").ok();
-    Input::Note(Notification::Refused { request_id, session: None, run_id: None, refusal: Refusal::not_found() })
+    Input::Note(Notification::Reply(CommandReply::Refused {
+        request_id,
+        session: None,
+        run_id: None,
+        refusal: Refusal::not_found(),
+    }))
 }
 
 pub(crate) fn go_away() -> Input {

@@ -10,7 +10,7 @@ use crate::channel::json::frame::{
     GoAwayPayload, MessageFrame, RawFactPayload, RefreshedPayload, SessionOpenedPayload, SnapshotPayload, StatePayload,
     StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload, UserMessagePayload, WelcomeLimits, WelcomePayload,
 };
-use crate::channel::notification::{AcceptedTurn, Notification, SessionStateSnapshot};
+use crate::channel::notification::{AcceptedTurn, CommandReply, Notification, SessionStateSnapshot};
 use serde::Serialize;
 use std::time::Duration;
 use turnway_core::protocol::chunk::TextChunk;
@@ -46,8 +46,8 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::ProcessOutput { session, run_id, output: printed } => {
             to(process_output::render_process_output(ts, session, run_id, printed))
         }
-        Notification::TurnAccepted(accepted) => to(turn_accepted(ts, durability, accepted)),
-        Notification::Subscribed { request_id, snapshot, reset } => {
+        Notification::Reply(CommandReply::TurnAccepted(accepted)) => to(turn_accepted(ts, durability, accepted)),
+        Notification::Reply(CommandReply::Subscribed { request_id, snapshot, reset }) => {
             let body = SubscribedPayload::new(snapshot, *reset);
             let session_id = Some(&snapshot.session);
             let seq = Some(snapshot.seq);
@@ -55,7 +55,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let frame = MessageFrame { session_id, seq, epoch, ..reply_frame(ts, "subscribed", request_id, body) };
             to(frame.text(snapshot.weight()));
         }
-        Notification::Opened { request_id, snapshot } => {
+        Notification::Reply(CommandReply::Opened { request_id, snapshot }) => {
             let active_agent = snapshot.active_agent.as_ref();
             let body = SessionOpenedPayload {
                 agents: &snapshot.agents,
@@ -67,20 +67,22 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let frame = MessageFrame { session_id, ..reply_frame(ts, "session_opened", request_id, body) };
             to(frame.text(snapshot.weight()));
         }
-        Notification::Closed { request_id, session } => {
+        Notification::Reply(CommandReply::Closed { request_id, session }) => {
             let frame = MessageFrame {
                 session_id: Some(session),
                 ..reply_frame(ts, "session_closed", request_id, EmptyPayload {})
             };
             to(frame.text(160));
         }
-        Notification::MembersReply(members) => to(members::render_members_reply(ts, members)),
-        Notification::HandoverReply(decided) => to(handover::render_decision_reply(ts, decided)),
+        Notification::Reply(CommandReply::Members(members)) => to(members::render_members_reply(ts, members)),
+        Notification::Reply(CommandReply::Handover(decided)) => to(handover::render_decision_reply(ts, decided)),
         // Facts already report the cancellation.
-        Notification::CancelAccepted { .. } => {}
+        Notification::Reply(CommandReply::CancelAccepted { .. }) => {}
         // Only HTTP requests can ask for these.
-        Notification::SessionList { .. } | Notification::RunLocation { .. } | Notification::Deleted { .. } => {}
-        Notification::Refused { request_id, session, run_id, refusal } => {
+        Notification::Reply(
+            CommandReply::SessionList { .. } | CommandReply::RunLocation { .. } | CommandReply::Deleted { .. },
+        ) => {}
+        Notification::Reply(CommandReply::Refused { request_id, session, run_id, refusal }) => {
             let session_id = session.as_ref();
             let run_id = run_id.as_ref();
             let frame =

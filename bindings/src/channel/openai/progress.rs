@@ -1,6 +1,6 @@
 //! Filters a session's notifications for one call: the turn's text, in order, and its end.
 use super::ChatError;
-use crate::channel::notification::Notification;
+use crate::channel::notification::{CommandReply, Notification};
 use turnway_core::id::RunId;
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::entry::{Fact, RunFact};
@@ -72,7 +72,7 @@ impl Progress {
                     TextKind::Reasoning => to(ChatEvent::Reasoning(chunk.text.reveal())),
                 }
             }
-            Notification::Subscribed { snapshot, reset: Some(_), .. } => {
+            Notification::Reply(CommandReply::Subscribed { snapshot, reset: Some(_), .. }) => {
                 // The facts up to here have been trimmed, possibly including the turn's end.
                 match snapshot.runs.iter().find(|run| run.run_id == self.run_id) {
                     Some(run) => self.begin_attempt(run.attempt.max(self.attempt), to),
@@ -83,20 +83,13 @@ impl Progress {
                 }
             }
             // The session cannot be followed from this node any more.
-            Notification::Refused { refusal, .. } => self.fail(ChatError::from(refusal).not_retryable(), to),
+            Notification::Reply(CommandReply::Refused { refusal, .. }) => {
+                self.fail(ChatError::from(refusal).not_retryable(), to)
+            }
             Notification::Fact { .. }
             | Notification::Chunk { .. }
-            | Notification::Subscribed { reset: None, .. }
-            | Notification::TurnAccepted(_)
-            | Notification::Opened { .. }
-            | Notification::Closed { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
+            | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. }
             | Notification::GoAway { .. } => {}
         }
     }

@@ -2,7 +2,7 @@
 use super::push_named_event;
 use crate::channel::json::envelope::envelope;
 use crate::channel::json::render::render;
-use crate::channel::notification::Notification;
+use crate::channel::notification::{CommandReply, Notification};
 use crate::channel::sse::cursor::{InvalidTurnCursor, parse_number};
 use turnway_core::id::{Cursor, Epoch, RunId, Seq};
 use turnway_core::protocol::pattern::Pattern;
@@ -51,28 +51,17 @@ impl LogStream {
                     super::push_event(to, Some(&format!("{}-{}", seq.0, epoch.0)), &envelope(session, at, entry));
                 }
             }
-            Notification::Subscribed { snapshot, reset: Some(_), .. } => {
+            Notification::Reply(CommandReply::Subscribed { snapshot, reset: Some(_), .. }) => {
                 let of_mine = |run_id: &RunId| snapshot.runs.iter().any(|run| run.run_id == *run_id);
                 self.is_over |= self.run_id.as_ref().is_some_and(|run_id| !of_mine(run_id));
                 self.push_rendered("subscribed", ts, note, to);
             }
-            Notification::Refused { .. } => {
+            Notification::Reply(CommandReply::Refused { .. }) => {
                 self.is_over = true;
                 self.push_rendered("error", ts, note, to);
             }
             Notification::GoAway { .. } => self.push_rendered("go_away", ts, note, to),
-            Notification::Chunk { .. }
-            | Notification::Subscribed { reset: None, .. }
-            | Notification::TurnAccepted(_)
-            | Notification::Opened { .. }
-            | Notification::Closed { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
-            | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. } => {}
+            Notification::Chunk { .. } | Notification::Reply(_) | Notification::ProcessOutput { .. } => {}
         }
     }
 
@@ -159,7 +148,7 @@ mod tests {
         let snapshot =
             Box::new(SessionStateSnapshot { session, state, active_agent, agents, runs, handover: None, seq, epoch });
         let reset = Some(ResetReason::Trimmed { floor: Seq(8) });
-        let note = Notification::Subscribed { request_id: None, snapshot, reset };
+        let note = Notification::Reply(CommandReply::Subscribed { request_id: None, snapshot, reset });
         for (run_id, is_over) in [(None, false), (Some(run("a")), true)] {
             let mut log = LogStream::new(Vec::new(), run_id);
             let mut text = String::new();

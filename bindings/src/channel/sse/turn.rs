@@ -2,7 +2,7 @@
 use super::cursor::TurnCursor;
 use super::push_event;
 use crate::channel::json::render::render;
-use crate::channel::notification::{AcceptedTurn, Notification};
+use crate::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
@@ -35,7 +35,7 @@ impl TurnStream {
         let at = had.clone();
         let is_over = false;
         let turn = Self { run_id, durability, resumed_at: had, position: at, is_over };
-        turn.push_rendered(ts, &Notification::TurnAccepted(Box::new(accepted)), false, to);
+        turn.push_rendered(ts, &Notification::Reply(CommandReply::TurnAccepted(Box::new(accepted))), false, to);
         turn
     }
 
@@ -67,29 +67,18 @@ impl TurnStream {
                 TextKind::Text => self.push_text(ts, session, chunk, to),
                 TextKind::Reasoning => self.push_rendered(ts, note, false, to),
             },
-            Notification::Subscribed { snapshot, reset: Some(_), .. } => {
+            Notification::Reply(CommandReply::Subscribed { snapshot, reset: Some(_), .. }) => {
                 // The facts up to here have been trimmed. If the turn has ended, its end has been trimmed too.
                 self.is_over = !snapshot.runs.iter().any(|run| run.run_id == self.run_id);
                 self.push_rendered(ts, note, false, to);
             }
-            Notification::Refused { .. } => {
+            Notification::Reply(CommandReply::Refused { .. }) => {
                 // The session cannot be followed from this node any more.
                 self.is_over = true;
                 self.push_rendered(ts, note, false, to);
             }
             Notification::GoAway { .. } => self.push_rendered(ts, note, false, to),
-            Notification::Chunk { .. }
-            | Notification::Subscribed { reset: None, .. }
-            | Notification::TurnAccepted(_)
-            | Notification::Opened { .. }
-            | Notification::Closed { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
-            | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. } => {}
+            Notification::Chunk { .. } | Notification::Reply(_) | Notification::ProcessOutput { .. } => {}
         }
     }
 

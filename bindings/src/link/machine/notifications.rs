@@ -1,7 +1,7 @@
 //! Handles notifications from the switchboard: order, rendering, and reports of written weight.
 use super::{Link, LinkPhase};
 use crate::channel::json::render;
-use crate::channel::notification::Notification;
+use crate::channel::notification::{CommandReply, Notification};
 use crate::link::answer_order::ReadyItems;
 use crate::link::{Output, SideStreamPace, SideStreamProgress, SideStreamText};
 use turnway_core::id::{RunId, SessionId};
@@ -63,18 +63,8 @@ impl Link {
             }
             Notification::Fact { .. }
             | Notification::Chunk { .. }
-            | Notification::TurnAccepted(_)
-            | Notification::Subscribed { .. }
-            | Notification::Opened { .. }
-            | Notification::Closed { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
+            | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. }
-            | Notification::Refused { .. }
             | Notification::GoAway { .. } => self.write_main_stream(now, note),
         }
         self.unflushed += note.weight();
@@ -97,20 +87,13 @@ impl Link {
                 self.end_side_streams(session, entry.run_id.as_ref());
             }
             // Offsets of later text start at this snapshot, so text must not overtake it.
-            Notification::Subscribed { snapshot, .. } => self.end_side_streams(&snapshot.session, None),
+            Notification::Reply(CommandReply::Subscribed { snapshot, .. }) => {
+                self.end_side_streams(&snapshot.session, None)
+            }
             Notification::Fact { .. }
             | Notification::Chunk { .. }
-            | Notification::TurnAccepted(_)
-            | Notification::Opened { .. }
-            | Notification::Closed { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
+            | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. }
-            | Notification::Refused { .. }
             | Notification::GoAway { .. } => {}
         }
     }

@@ -19,7 +19,7 @@ use hyper::body::Body as _;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
-use turnway_bindings::channel::notification::{AcceptedTurn, Notification};
+use turnway_bindings::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_bindings::channel::openai::{
     CHAT_CALL_BYTES_MAX, ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream,
 };
@@ -263,20 +263,11 @@ async fn current_attempt(
     let mut look = RequestLink::open(link.context_handle(), admitted).await?;
     look.send(LinkCommand::GetSnapshot { request_id: None, session: accepted.session.clone() }).await?;
     let snapshot = look.wait_for(|note| match note {
-        Notification::Opened { snapshot, .. } => Some(snapshot),
+        Notification::Reply(CommandReply::Opened { snapshot, .. }) => Some(snapshot),
         Notification::Fact { .. }
         | Notification::Chunk { .. }
-        | Notification::TurnAccepted(_)
-        | Notification::Subscribed { .. }
-        | Notification::Closed { .. }
-        | Notification::MembersReply(_)
-        | Notification::HandoverReply(_)
-        | Notification::CancelAccepted { .. }
+        | Notification::Reply(_)
         | Notification::ProcessOutput { .. }
-        | Notification::SessionList { .. }
-        | Notification::Deleted { .. }
-        | Notification::RunLocation { .. }
-        | Notification::Refused { .. }
         | Notification::GoAway { .. } => None,
     });
     let snapshot = snapshot.await.map_err(|why| OpenAiError::unanswered(why, true))?;

@@ -5,7 +5,7 @@ use crate::sim::world::LineId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
+use turnway_bindings::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Epoch, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::{OnOwnerLoss, TextKind};
 use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
@@ -78,13 +78,13 @@ impl LinkHistory {
                 TextKind::Text => self.text(&chunk.run_id, chunk.attempt, chunk.offset, chunk.text.reveal(), view),
                 TextKind::Reasoning => {}
             },
-            Notification::TurnAccepted(accepted) => {
+            Notification::Reply(CommandReply::TurnAccepted(accepted)) => {
                 let slot = view.shelf.session(view.key);
                 let durable = slot.is_some_and(|slot| slot.accepted_messages.contains_key(&accepted.run_id));
                 assert!(durable || view.rewinds, "G3: what is accepted is durable: {}", accepted.run_id);
                 self.accepted.insert(accepted.run_id.clone());
             }
-            Notification::Subscribed { request_id, snapshot, reset } => {
+            Notification::Reply(CommandReply::Subscribed { request_id, snapshot, reset }) => {
                 let ask = request_id.as_ref().and_then(|id| view.asks.get(id));
                 let ask = match ask {
                     Some(LinkCommand::Subscribe(ask)) => Some(ask),
@@ -92,17 +92,8 @@ impl LinkHistory {
                 };
                 self.subscribed(ask, snapshot, *reset, view);
             }
-            Notification::Opened { snapshot, .. } => check_snapshot(snapshot, view),
-            Notification::Closed { .. }
-            | Notification::MembersReply(_)
-            | Notification::HandoverReply(_)
-            | Notification::CancelAccepted { .. }
-            | Notification::ProcessOutput { .. }
-            | Notification::SessionList { .. }
-            | Notification::Deleted { .. }
-            | Notification::RunLocation { .. }
-            | Notification::Refused { .. }
-            | Notification::GoAway { .. } => {}
+            Notification::Reply(CommandReply::Opened { snapshot, .. }) => check_snapshot(snapshot, view),
+            Notification::Reply(_) | Notification::ProcessOutput { .. } | Notification::GoAway { .. } => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Checks G7: a session's facts reach only principals that may read it, and others do not learn that it exists.
 use turnway_bindings::channel::command::{CommandTarget, LinkCommand};
-use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::ModelStore;
@@ -27,7 +27,7 @@ pub(crate) fn refused(
     note: &Notification,
     (model, rewinds, early): (&ModelStore, bool, bool),
 ) {
-    let (Notification::Refused { refusal, session, .. }, Some(ask)) = (note, ask) else { return };
+    let (Notification::Reply(CommandReply::Refused { refusal, session, .. }), Some(ask)) = (note, ask) else { return };
     let named = session_of(ask);
     assert!(session.is_none() || *session == named, "G7: a refusal names what was asked for: {note:?} {ask:?}");
     let passing =

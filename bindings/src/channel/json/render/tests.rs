@@ -110,7 +110,11 @@ fn pending_handover_is_in_the_snapshot() {
         said: AnswerTail::default(),
     };
     let there = SessionStateSnapshot { handover: Some(Box::new(handover)), ..*snapshot(None) };
-    let message = only(&Notification::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
+    let message = only(&Notification::Reply(CommandReply::Subscribed {
+        request_id: None,
+        snapshot: Box::new(there),
+        reset: None,
+    }));
     let prompt = json!({"run_id": RUN, "handover_id": facts::TX, "from": "a", "to": "b", "reason": "sums",
         "summary": "2+2", "deadline_ts": 9});
     assert_eq!(message["snapshot"]["pending"]["handover"], prompt);
@@ -122,7 +126,7 @@ fn pending_handover_is_in_the_snapshot() {
         let decided = HandoverReply { request_id: request(), session: session(), handover_id: id, standing };
         let mut body = state;
         (body["handover_id"], body["request_id"]) = (facts::TX.into(), "r1".into());
-        let message = only(&Notification::HandoverReply(Box::new(decided)));
+        let message = only(&Notification::Reply(CommandReply::Handover(Box::new(decided))));
         body["type"] = "handover".into();
         body["session_id"] = "s1".into();
         body["ts"] = message["ts"].clone();
@@ -136,45 +140,62 @@ fn answers_echo_their_request_id() {
     let view = json!({"session_id": "s1", "state": "open", "active_agent": "a", "agents": ["a"],
         "runs": [{"run_id": RUN, "agent_id": "a", "state": "RUNNING", "attempt": 1, "text_bytes": 3}],
         "pending": {"approvals": [], "tool_requests": []}, "seq": 9, "epoch": 4});
-    let note = Notification::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
+    let note = Notification::Reply(CommandReply::Subscribed {
+        request_id: request(),
+        snapshot: snapshot(Some(agent("a"))),
+        reset: None,
+    });
     assert_eq!(only(&note), of_session("subscribed", json!({"request_id": "r1", "snapshot": view})));
     for (reset, reason) in [(ResetReason::Trimmed { floor: Seq(4) }, "trimmed"), (ResetReason::Regressed, "regressed")]
     {
-        let note = Notification::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
+        let note = Notification::Reply(CommandReply::Subscribed {
+            request_id: None,
+            snapshot: snapshot(None),
+            reset: Some(reset),
+        });
         let message = only(&note);
         assert_eq!((&message["reset"], &message["reason"]), (&json!(true), &json!(reason)));
         assert_eq!(message["snapshot"]["active_agent"], Value::Null);
     }
-    let note = Notification::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) };
+    let note =
+        Notification::Reply(CommandReply::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) });
     let body = json!({"request_id": "r1", "agents": ["a"], "active_agent": "a", "snapshot": view});
     let mut opened = of_session("session_opened", body);
     // The snapshot may be ahead of what the link has been shown, so the message has no log position of its own.
     opened.as_object_mut().expect("an object").retain(|key, _| key != "seq" && key != "epoch");
     assert_eq!(only(&note), opened);
-    let note = Notification::Closed { request_id: request(), session: session() };
+    let note = Notification::Reply(CommandReply::Closed { request_id: request(), session: session() });
     assert_eq!(only(&note), json!({"type": "session_closed", "ts": 5, "request_id": "r1", "session_id": "s1"}));
     let message_id = MessageId::parse("m1").expect("a name");
     let accepted =
         AcceptedTurn { request_id: request(), session: session(), run_id: run(), message_id, duplicate: true };
     let body = json!({"request_id": "r1", "turn_id": RUN, "message_id": "m1", "duplicate": true,
         "durability": "fsync"});
-    assert_eq!(only(&Notification::TurnAccepted(Box::new(accepted))), framed("turn_accepted", body));
+    assert_eq!(
+        only(&Notification::Reply(CommandReply::TurnAccepted(Box::new(accepted)))),
+        framed("turn_accepted", body)
+    );
 }
 
 /// Covers: MP-C12, LN-MP7, S-46.
 #[test]
 fn refusals_and_link_messages_are_rendered() {
     let refusal = Refusal::new(Code::TooManyPending, "wait").retry_after(Duration::from_secs(2));
-    let note = Notification::Refused {
+    let note = Notification::Reply(CommandReply::Refused {
         request_id: request(),
         session: Some(session()),
         run_id: Some(run()),
         refusal: refusal.clone(),
-    };
+    });
     let body = json!({"request_id": "r1", "code": "too_many_pending", "message": "wait", "retryable": true,
         "retry_after_ms": 2000});
     assert_eq!(only(&note), framed("error", body));
-    let bare = Notification::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
+    let bare = Notification::Reply(CommandReply::Refused {
+        request_id: None,
+        session: None,
+        run_id: None,
+        refusal: Refusal::not_found(),
+    });
     assert!(only(&bare).get("session_id").is_none() && only(&bare).get("retry_after_ms").is_none());
     let away =
         Notification::GoAway { reason: "drain", within: Duration::from_secs(10), jitter: Duration::from_secs(3) };

@@ -1,5 +1,6 @@
 //! Streaming of answers: notifications in, events out.
 use super::*;
+use crate::channel::notification::CommandReply;
 use crate::channel::notification::{ResetReason, RunSnapshot, SessionStateSnapshot};
 use crate::channel::openai::collect::ChatCollector;
 use serde_json::{Value, json};
@@ -94,11 +95,11 @@ pub(crate) fn reset(runs: Vec<RunSnapshot>) -> Notification {
         seq: Seq(9),
         epoch: Epoch(1),
     };
-    Notification::Subscribed {
+    Notification::Reply(CommandReply::Subscribed {
         request_id: None,
         snapshot: Box::new(snapshot),
         reset: Some(ResetReason::Trimmed { floor: Seq(9) }),
-    }
+    })
 }
 
 /// Returns a short form of the written events, after checking their heads.
@@ -265,8 +266,14 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
     };
     let cancelled =
         || fact(Fact::Run(RunFact::Cancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 }));
-    let refused =
-        || Notification::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
+    let refused = || {
+        Notification::Reply(CommandReply::Refused {
+            request_id: None,
+            session: None,
+            run_id: None,
+            refusal: Refusal::not_found(),
+        })
+    };
     for (note, status, code) in [
         (failed(), 503, "agent_unavailable"),
         (cancelled(), 409, "cancelled"),

@@ -221,11 +221,11 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
             seq: Seq(9),
             epoch: Epoch(4),
         };
-        Notification::Subscribed {
+        Notification::Reply(CommandReply::Subscribed {
             request_id: None,
             snapshot: Box::new(snapshot),
             reset: Some(ResetReason::Trimmed { floor: Seq(8) }),
-        }
+        })
     };
     let open = RunSnapshot { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
     for (runs, is_over) in [(vec![open], false), (Vec::new(), true)] {
@@ -237,6 +237,10 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
     let (mut turn, mut text) = begin(&run("a"), None);
     let session = Some(session());
     let refusal = Refusal::not_found();
-    turn.push(Millis(5), &Notification::Refused { request_id: None, session, run_id: None, refusal }, &mut text);
+    turn.push(
+        Millis(5),
+        &Notification::Reply(CommandReply::Refused { request_id: None, session, run_id: None, refusal }),
+        &mut text,
+    );
     assert!(turn.is_finished() && events(&text)[1].1["code"] == "not_found");
 }
