@@ -190,6 +190,7 @@ impl RunnerPool {
         if self.jobs.contains_key(&action_id) {
             return;
         }
+        self.make_room();
         if self.jobs.len() >= limits::NODE_ACTIONS_MAX {
             let key = execute.key;
             let report = ToolReport::NoRunner;
@@ -202,6 +203,15 @@ impl RunnerPool {
         let at = JobState::Unassigned(Box::new(execute), now.mono + limits::RUNNER_WAIT);
         self.jobs.insert(action_id, Job::new(now, (key, tool), runner, at, deadline));
         self.assign(action_id);
+    }
+
+    /// Forgets a stopped action if the node has no room for another: it would only repeat its stop.
+    fn make_room(&mut self) {
+        if self.jobs.len() < limits::NODE_ACTIONS_MAX {
+            return;
+        }
+        let stopped = self.jobs.iter().find(|(_, job)| matches!(job.state, JobState::Stopped(..))).map(|(id, _)| *id);
+        stopped.into_iter().for_each(|action_id| drop(self.jobs.remove(&action_id)));
     }
 
     /// Assigns an action to its required runner, or to the least loaded suitable one.
@@ -305,6 +315,8 @@ impl RunnerPool {
         let same = |runner: &Runner| runner.id == gone.id && runner.identity == gone.identity;
         let back = self.runners.iter().find(|(_, runner)| same(runner)).map(|(back, _)| *back);
         for (action_id, job) in &mut self.jobs {
+            // Runner ids are unique within one tenant or credential only.
+            let was_its = job.runner.as_ref() == Some(&gone.id) && job.may_run_on(&gone);
             match &mut job.state {
                 JobState::Assigned(at) if *at == connection => match back {
                     Some(back) => {
@@ -315,11 +327,10 @@ impl RunnerPool {
                     None => job.state = JobState::RunnerLost(now.mono + limits::RUNNER_WAIT),
                 },
                 JobState::Queried(queried, _) => _ = queried.remove(&connection),
-                JobState::Stopped(signal, _) if job.runner.as_ref() == Some(&gone.id) => {
+                JobState::Stopped(signal, _) if was_its => {
                     let key = job.key.clone();
                     let message = ToRunner::Signal { key, action_id: *action_id, signal };
-                    let its = back.filter(|_| job.holder.as_ref().is_none_or(|holder| *holder == gone.identity));
-                    self.outputs.extend(its.map(|connection| Output::Send { connection, message }));
+                    self.outputs.extend(back.map(|connection| Output::Send { connection, message }));
                 }
                 JobState::Assigned(_) | JobState::RunnerLost(_) | JobState::Unassigned(..) | JobState::Stopped(..) => {}
             }

@@ -274,7 +274,7 @@ impl Switchboard {
         let every =
             self.keep_facts.map_or(limits::SNAPSHOT_FACTS / 2, |keep| keep.clamp(1, limits::SNAPSHOT_FACTS / 2));
         let many = tail.seq.0 - owned.snapshot_seq.0 >= every;
-        if !many && owned.bytes_since_snapshot < limits::SNAPSHOT_BYTES {
+        if (!many && owned.bytes_since_snapshot < limits::SNAPSHOT_BYTES) || owned.durable.has_unknown_facts {
             return;
         }
         let Ok(state) = owned.durable.to_snapshot() else { return };

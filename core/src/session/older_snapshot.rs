@@ -91,6 +91,7 @@ impl From<OlderState> for State {
             ),
             actions,
             time: Millis::default(),
+            has_unknown_facts: false,
         }
     }
 }

@@ -123,6 +123,10 @@ pub struct State {
     /// The time of the last fact. A snapshot stores it after all other fields, since version 8.
     #[serde(skip)]
     pub time: Millis,
+    /// Facts of a later release were applied, whose effects are missing here: the state must not become a snapshot,
+    /// which that release would read.
+    #[serde(skip)]
+    pub has_unknown_facts: bool,
 }
 
 impl State {
@@ -186,7 +190,8 @@ impl State {
                     self.apply_to_run(run_id, entry);
                 }
             }
-            Fact::Handover(_) | Fact::Action(_) | Fact::Unknown(_) => {}
+            Fact::Handover(_) | Fact::Action(_) => {}
+            Fact::Unknown(_) => self.has_unknown_facts = true,
         }
         self.apply_to_handovers(entry);
         self.apply_to_actions(entry);

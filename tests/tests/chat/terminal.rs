@@ -350,3 +350,22 @@ async fn keys_typed_between_two_lines_are_kept() {
         assert!(rows.contains(&entered) && rows.contains(&answered), "{line}: {rows:?}");
     }
 }
+
+/// Cancels with Ctrl-C although the user has ended the input with Ctrl-D.
+#[tokio::test]
+async fn ctrl_c_cancels_an_answer_after_ctrl_d() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = start_chat(&node, dir.path(), &["--agent", "counter"]);
+    ann.edits("").await;
+    ann.press("count to 1000 every 20ms\r");
+    ann.sees("2").await;
+    ann.press(CTRL_D);
+    // The line is erased, and the answer goes on.
+    ann.until("no line", |rows| rows.last().is_some_and(|row| row.parse::<u32>().is_ok_and(|n| n > 3))).await;
+    ann.press(CTRL_C);
+    let (code, rows) = ann.ended().await;
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(rows.iter().any(|row| row == "counter: [cancelled]"), "{rows:?}");
+    assert!(ann.is_as_before());
+}

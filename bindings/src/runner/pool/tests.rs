@@ -271,3 +271,31 @@ fn stopped_action_does_not_reserve_its_runner_id() {
     assert_eq!(scene.comes(2, "r", identity("acme", "k2")), []);
     assert_eq!(scene.lost(2), []);
 }
+
+/// Covers: S-06.
+#[test]
+fn repeated_stop_stays_in_the_actions_tenant() {
+    let mut scene = Scene::default();
+    assert_eq!(scene.queried(1, "acme", Some("r")), []);
+    assert_eq!(scene.stopped(1), []);
+    let evil = identity("evil", "k");
+    assert_eq!(scene.comes(1, "r", evil.clone()), []);
+    assert_eq!(scene.comes(2, "r", evil), []);
+    assert_eq!(scene.lost(1), [], "ids are of one tenant");
+}
+
+#[test]
+fn stopped_actions_make_room_for_others() {
+    let mut scene = Scene::default();
+    let most = limits::NODE_ACTIONS_MAX as u128;
+    assert_eq!(scene.queried(most, "acme", Some("r")), []);
+    for n in 0..most - 1 {
+        assert_eq!(scene.ordered(n, "acme"), []);
+    }
+    let refused = scene.ordered(most + 1, "acme");
+    assert!(matches!(refused[..], [Output::Report { report: ToolReport::NoRunner, .. }]), "{refused:?}");
+    assert_eq!(scene.stopped(most), []);
+    assert_eq!(scene.ordered(most + 1, "acme"), []);
+    let refused = scene.ordered(most + 2, "acme");
+    assert!(matches!(refused[..], [Output::Report { report: ToolReport::NoRunner, .. }]), "{refused:?}");
+}

@@ -1,5 +1,5 @@
 //! The metadata of a fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
-use super::{Fact, RunFact, parse};
+use super::{Fact, RunFact, UnknownFact, parse};
 use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
 use crate::time::Millis;
 use serde::Serialize;
@@ -57,16 +57,26 @@ impl Entry {
     pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
         parse::parse_envelope(json)
     }
-    /// Returns the fact as everyone but operators may see it: without the body of an agent's error.
+    /// Returns the fact as everyone but operators may see it: without the body of an agent's error, and without the data
+    /// of a later release's fact, of which nobody knows here who may see them.
     pub fn for_users(self: &Arc<Self>) -> Arc<Self> {
-        if !matches!(&self.fact, Fact::Run(RunFact::Failed { agent_body: Some(_), .. })) {
-            return Arc::clone(self);
-        }
-        let mut entry = Self::clone(self);
-        if let Fact::Run(RunFact::Failed { agent_body, .. }) = &mut entry.fact {
-            *agent_body = None;
-        }
-        Arc::new(entry)
+        let fact = match &self.fact {
+            Fact::Run(RunFact::Failed { agent_body: Some(_), .. }) => {
+                let mut fact = self.fact.clone();
+                if let Fact::Run(RunFact::Failed { agent_body, .. }) = &mut fact {
+                    *agent_body = None;
+                }
+                fact
+            }
+            Fact::Unknown(unknown) => Fact::Unknown(Box::new(UnknownFact { name: unknown.name.clone(), data: None })),
+            Fact::Session(_)
+            | Fact::Member(_)
+            | Fact::Handover(_)
+            | Fact::Action(_)
+            | Fact::Input(_)
+            | Fact::Run(_) => return Arc::clone(self),
+        };
+        Arc::new(Self { fact, ..Self::clone(self) })
     }
     /// Returns an estimate, in bytes, of the fact's size in a queue, a read or a frame; the same on every node.
     pub fn weight(&self) -> usize {

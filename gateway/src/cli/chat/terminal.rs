@@ -16,6 +16,7 @@ use rustyline::{
     ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers, Prompt, RepeatCount,
 };
 use std::io::{self, IsTerminal, Write};
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,8 +30,10 @@ pub(super) const PROMPT: &str = "> ";
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time that a pressed key waits for a print in progress to reach the editor's queue.
 const PRINT_HANDOVER_TIMEOUT: Duration = Duration::from_millis(20);
-/// Ends the update of the screen that the editor was stopped in, and turns off bracketed paste.
-const END_EDITING: &str = "\x1b[?2026l\x1b[?2004l";
+/// Ends the update of the screen that the editor was stopped in.
+const END_UPDATE: &str = "\x1b[?2026l";
+/// Turns off bracketed paste.
+const END_PASTE: &str = "\x1b[?2004l";
 /// Moves the cursor up a row and down again: shows nothing, and the editor takes it only after earlier prints.
 const NO_OP_OUTPUT: &str = "\x1b[A\n";
 
@@ -47,16 +50,11 @@ enum EditorPhase {
     Leaving,
     /// No further line is read: the editor is stopped at its next print, which erases the line.
     Stopping,
-    /// The editor has been stopped with its line erased, and draws nothing more.
-    Stopped,
 }
 
-impl EditorPhase {
-    /// Returns whether the editor draws nothing, so that text is written directly.
-    fn is_idle(self) -> bool {
-        matches!(self, Self::Inactive | Self::Stopped)
-    }
-}
+/// The payload of the unwinding that takes the editor's thread out of a line. The editor has no other way out that
+/// draws nothing, and its destructors give the terminal's mode and the signal handlers back.
+struct EditorStopped;
 
 /// State shared by the chat and the editor's two threads.
 #[derive(Debug)]
@@ -66,6 +64,8 @@ struct EditorState {
     is_input_over: bool,
     /// The chat has ended.
     is_over: bool,
+    /// The terminal has its original mode again.
+    is_closed: bool,
     /// A print is on its way to the editor.
     is_printing: bool,
     /// Text that has not been shown yet.
@@ -79,6 +79,8 @@ struct EditorState {
 struct SharedEditor {
     state: Mutex<EditorState>,
     changed: Condvar,
+    /// The mode of the terminal before the chat.
+    original_mode: Termios,
 }
 
 /// A terminal that a user types at. Dropping it restores the terminal's mode.
@@ -89,7 +91,6 @@ struct SharedEditor {
 /// pressed key finds the cursor where it expects it.
 pub(super) struct Terminal {
     shared: Arc<SharedEditor>,
-    original_mode: Termios,
     /// Words that the editor completes.
     words: Vec<String>,
 }
@@ -106,7 +107,7 @@ impl Terminal {
         }
         let before = tcgetattr(io::stdin()).ok()?;
         tcsetattr(io::stdin(), OptionalActions::Now, &mode_between_lines(before.clone())).ok()?;
-        Some(Self { shared: Arc::new(SharedEditor::new()), original_mode: before, words: completions })
+        Some(Self { shared: Arc::new(SharedEditor::new(before)), words: completions })
     }
 
     /// Starts reading lines. Fails if no editor can be made, and then no line is read.
@@ -117,7 +118,7 @@ impl Terminal {
         let shared = Arc::clone(&self.shared);
         let printing = Arc::clone(&self.shared);
         // Before the threads, because the printing thread ends with the editor's.
-        self.shared.enter(EditorPhase::Starting);
+        self.shared.begin_line();
         std::thread::spawn(move || run_printer(&printing, printer));
         std::thread::spawn(move || run_editor(&shared, editor, sender));
         Ok(typed)
@@ -127,11 +128,11 @@ impl Terminal {
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
         let mut state = self.shared.lock();
         let is_full = |state: &EditorState| state.pending_output.len() > CHAT_PENDING_BYTES_MAX && !state.is_over;
-        while !state.phase.is_idle() && is_full(&state) {
+        while state.phase != EditorPhase::Inactive && is_full(&state) {
             state = self.shared.wait(state);
         }
         state.pending_output.push_str(text);
-        if state.phase.is_idle() {
+        if state.phase == EditorPhase::Inactive {
             let unshown = std::mem::take(&mut state.pending_output);
             return write_stdout(&state.tail.render_append(&unshown, columns()));
         }
@@ -148,15 +149,16 @@ impl Terminal {
         state.is_input_over = true;
         self.shared.changed.notify_all();
         if state.phase != EditorPhase::Inactive {
-            let unsettled = |state: &mut EditorState| !state.phase.is_idle();
+            let unsettled = |state: &mut EditorState| state.phase != EditorPhase::Inactive;
             let waited = self.shared.changed.wait_timeout_while(state, CLOSE_TIMEOUT, unsettled);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let mut out = String::new();
-        if !state.phase.is_idle() {
+        if state.phase != EditorPhase::Inactive {
             // A key holds the editor: erases the row of the line that is not going to be entered.
             out.push_str("\r\x1b[J");
-            out.push_str(END_EDITING);
+            out.push_str(END_UPDATE);
+            out.push_str(END_PASTE);
         }
         let rest = std::mem::take(&mut state.pending_output);
         if !rest.is_empty() {
@@ -164,7 +166,8 @@ impl Terminal {
         }
         // Writing fails if the user has closed the terminal, which is no error here.
         let _ = write_stdout(&out);
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.original_mode);
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.shared.original_mode);
+        state.is_closed = true;
     }
 }
 
@@ -183,17 +186,18 @@ impl std::fmt::Debug for Terminal {
 // === impl SharedEditor ===
 
 impl SharedEditor {
-    fn new() -> Self {
+    fn new(original_mode: Termios) -> Self {
         let state = EditorState {
             phase: EditorPhase::Inactive,
             is_input_over: false,
             is_over: false,
+            is_closed: false,
             is_printing: false,
             pending_output: String::new(),
             tail: OutputTail::default(),
             left_line: String::new(),
         };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self { state: Mutex::new(state), changed: Condvar::new(), original_mode }
     }
 
     /// Ignores poisoning: every change of the state is one assignment, so a panic leaves nothing half done.
@@ -205,9 +209,35 @@ impl SharedEditor {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, phase: EditorPhase) {
-        self.lock().phase = phase;
+    /// Begins a line; false if the terminal is the user's again.
+    fn begin_line(&self) -> bool {
+        let mut state = self.lock();
+        state.phase = EditorPhase::Starting;
         self.changed.notify_all();
+        !state.is_closed
+    }
+
+    /// Ends the editing: shows the text that has not been shown. The editor may have given the terminal its mode
+    /// between two lines after the chat gave it the original one.
+    fn end_editing(&self) {
+        let mut state = self.lock();
+        state.phase = EditorPhase::Inactive;
+        if state.is_closed {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.original_mode);
+        } else {
+            let mut out = END_UPDATE.to_owned();
+            let unshown = std::mem::take(&mut state.pending_output);
+            if !unshown.is_empty() {
+                out.push_str(&state.tail.render_append(&unshown, columns()));
+            }
+            // Writing fails if the user has closed the terminal, which is no error here.
+            let _ = write_stdout(&out);
+        }
+        self.changed.notify_all();
+    }
+
+    fn is_input_over(&self) -> bool {
+        self.lock().is_input_over
     }
 
     /// Ends the input; returns whether it had ended before.
@@ -233,35 +263,23 @@ impl SharedEditor {
         true
     }
 
-    /// Marks a line as begun, or stops the editor's thread for ever. Called by the editor before it draws its line.
+    /// Marks a line as begun, or takes the editor's thread out of the line by unwinding. Called by the editor before it
+    /// draws its line.
     fn before_drawing(&self) {
         let mut state = self.lock();
         if state.phase == EditorPhase::Starting {
             state.phase = EditorPhase::Editing;
             self.changed.notify_all();
         } else if state.phase == EditorPhase::Stopping {
-            state.phase = EditorPhase::Stopped;
-            let mut out = END_EDITING.to_owned();
-            let unshown = std::mem::take(&mut state.pending_output);
-            if !unshown.is_empty() {
-                out.push_str(&state.tail.render_append(&unshown, columns()));
-            }
-            // Writing fails if the user has closed the terminal, which is no error here.
-            let _ = write_stdout(&out);
-            set_mode_between_lines();
             drop(state);
-            self.changed.notify_all();
-            loop {
-                std::thread::park();
-            }
+            std::panic::resume_unwind(Box::new(EditorStopped));
         }
     }
 }
 
 // --- the editor's thread ---
 
-/// Reads line after line. Ends when the terminal is gone; else the printing thread stops this thread in a line,
-/// with all text shown.
+/// Reads line after line, until the terminal is gone or the printing thread stops this thread in a line.
 fn run_editor(
     shared: &Arc<SharedEditor>,
     mut editor: Editor<WordCompleter, FileHistory>,
@@ -270,9 +288,8 @@ fn run_editor(
     let mut typed = Some(typed);
     let mut file = load_history(&mut editor, &mut typed);
     let prompt = ObservingPrompt(Arc::clone(shared));
-    loop {
-        shared.enter(EditorPhase::Starting);
-        let read = editor.readline(&prompt);
+    while shared.begin_line() {
+        let Some(read) = read_line(&mut editor, &prompt) else { break };
         let left_at = std::mem::take(&mut shared.lock().left_line);
         match read {
             Ok(line) => {
@@ -283,7 +300,7 @@ fn run_editor(
                 }
                 send(&mut typed, TerminalInput::Line(line));
             }
-            Err(ReadlineError::Interrupted) => {
+            Err(ReadlineError::Interrupted) if !shared.is_input_over() => {
                 erase_line(&left_at);
                 send(&mut typed, TerminalInput::Interrupt { had_text: !left_at.is_empty() });
             }
@@ -297,7 +314,20 @@ fn run_editor(
             }
         }
     }
-    shared.enter(EditorPhase::Inactive);
+    shared.end_editing();
+}
+
+/// Reads a line; `None` if the thread was stopped in it.
+fn read_line(
+    editor: &mut Editor<WordCompleter, FileHistory>,
+    prompt: &ObservingPrompt,
+) -> Option<Result<String, ReadlineError>> {
+    // The editor is dropped if it was stopped, so that nothing sees what the unwinding left half done.
+    match std::panic::catch_unwind(AssertUnwindSafe(|| editor.readline(prompt))) {
+        Ok(read) => Some(read),
+        Err(payload) if payload.is::<EditorStopped>() => None,
+        Err(payload) => std::panic::resume_unwind(payload),
+    }
 }
 
 /// Passes input to the chat, until the chat has ended.
@@ -417,7 +447,7 @@ fn stop_editor(shared: &SharedEditor, printer: &mut impl ExternalPrinter) {
     }
     state.phase = EditorPhase::Stopping;
     drop(state);
-    // The two prints may have been shown already. Fails or waits for ever if the editor has been stopped at one.
+    // The two prints may have been shown already. Fails if the editor has been stopped at one.
     let _ = printer.print(NO_OP_OUTPUT.to_owned());
 }
 
@@ -507,14 +537,6 @@ fn mode_between_lines(mut mode: Termios) -> Termios {
     mode.special_codes[SpecialCodeIndex::VMIN] = 1;
     mode.special_codes[SpecialCodeIndex::VTIME] = 0;
     mode
-}
-
-/// Leaves the editor's mode, which passes Ctrl-C on as a key.
-fn set_mode_between_lines() {
-    if let Ok(mode) = tcgetattr(io::stdin()) {
-        // Setting fails if the user has closed the terminal, which is no error here.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &mode_between_lines(mode));
-    }
 }
 
 fn columns() -> usize {
