@@ -32,17 +32,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let position = (*seq, *epoch);
             write_fact(&mut FactWriter { ts: entry.time, session, run_id, position, sink: to }, entry, *asked);
         }
-        Notification::Chunk { session: session_id, chunk } => {
-            let TextChunk { run_id, attempt, offset, kind, text } = chunk;
-            let text_kind = match kind {
-                TextKind::Text => None,
-                TextKind::Reasoning => Some(*kind),
-            };
-            let attempt = *attempt;
-            let offset = *offset;
-            let text = text.reveal();
-            to(DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text());
-        }
+        Notification::Chunk { session, chunk } => to(render_chunk(ts, session, chunk)),
         Notification::ProcessOutput { session, run_id, output: printed } => {
             to(process_output::render_process_output(ts, session, run_id, printed))
         }
@@ -95,6 +85,19 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             to(reply_frame(ts, "go_away", &None, GoAwayPayload { reason, reconnect_within_ms, jitter_ms }).text(128));
         }
     }
+}
+
+/// Renders a `delta` message.
+fn render_chunk(ts: Millis, session_id: &SessionId, chunk: &TextChunk) -> String {
+    let TextChunk { run_id, attempt, offset, kind, text } = chunk;
+    let text_kind = match kind {
+        TextKind::Text => None,
+        TextKind::Reasoning => Some(*kind),
+    };
+    let attempt = *attempt;
+    let offset = *offset;
+    let text = text.reveal();
+    DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text()
 }
 
 /// Renders an `error` about the connection or about one of its messages.
