@@ -90,6 +90,19 @@ pub struct Acceptance {
     pub offer_receivers: Option<u32>,
 }
 
+impl Acceptance {
+    /// Creates the acceptance of a new entry, without an offer of the store.
+    pub fn first(place: InboxPosition, prev: InboxPosition, owner: OwnershipSnapshot, tail: Cursor) -> Self {
+        Self { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None }
+    }
+
+    /// Returns the acceptance of an entry that was accepted before.
+    #[must_use]
+    pub fn again(self, ended: bool) -> Self {
+        Self { duplicate: true, ended, ..self }
+    }
+}
+
 /// The reason why nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreRefusal {

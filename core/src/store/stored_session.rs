@@ -113,9 +113,7 @@ impl StoredSession {
             let prev = accepted.prev;
             let tail = accepted.log_tail;
             let ended = accepted.ended.is_some();
-            let duplicate = true;
-            let rung = None;
-            return Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate, ended, offer_receivers: rung });
+            return Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended));
         }
         let bytes: usize = self.inbox.values().map(|input| input.weight()).sum();
         if self.closed {
@@ -139,7 +137,7 @@ impl StoredSession {
         let accepted = AcceptedMessage { place, prev, hash, log_tail: tail, accepted_at: now, ended: None };
         self.accepted_messages.insert(input.run_id.clone(), accepted);
         self.inbox.insert(place, input);
-        Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None })
+        Reply::Accepted(Acceptance::first(place, prev, owner, tail))
     }
 
     pub(super) fn control(
@@ -156,9 +154,7 @@ impl StoredSession {
         let tail = self.log_tail();
         if let Some(&(place, prev)) = self.accepted_controls.get(&control.id) {
             let ended = !self.control.contains_key(&place);
-            let duplicate = true;
-            let rung = None;
-            return Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate, ended, offer_receivers: rung });
+            return Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended));
         }
         if let ControlRequest::Cancel { run_id: Some(run_id) } = &control.what
             && !self.accepted_messages.contains_key(run_id)
@@ -174,7 +170,7 @@ impl StoredSession {
         self.assign_user(now, principal);
         self.accepted_controls.insert(control.id.clone(), (place, prev));
         self.control.insert(place, control);
-        Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None })
+        Reply::Accepted(Acceptance::first(place, prev, owner, tail))
     }
 
     pub(super) fn find(&self, principal: &Principal, run_id: &RunId) -> Reply {

@@ -96,17 +96,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             let prev = record.prev_place;
             let tail = record.log_tail;
             let ended = record.ended.is_some();
-            let duplicate = true;
-            let rung = None;
-            return Ok(Reply::Accepted(Acceptance {
-                place,
-                prev,
-                owner,
-                tail,
-                duplicate,
-                ended,
-                offer_receivers: rung,
-            }));
+            return Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended)));
         }
         let weight = input.weight() as u64;
         let refused = self.refusal_of(input, weight);
@@ -124,15 +114,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let waiting = PendingInput { weight, run_id: input.run_id.clone(), record: Some(record) };
         self.head.inbox.insert(place, waiting);
         self.changed = true;
-        Ok(Reply::Accepted(Acceptance {
-            place,
-            prev,
-            owner,
-            tail,
-            duplicate: false,
-            ended: false,
-            offer_receivers: None,
-        }))
+        Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail)))
     }
 
     fn refusal_of(&self, input: &Input, weight: u64) -> Option<StoreRefusal> {
@@ -164,17 +146,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let tail = self.head.log_end;
         if let Some((place, prev)) = self.control_record(&control.id)? {
             let ended = !self.head.control.contains(&place);
-            let duplicate = true;
-            let rung = None;
-            return Ok(Reply::Accepted(Acceptance {
-                place,
-                prev,
-                owner,
-                tail,
-                duplicate,
-                ended,
-                offer_receivers: rung,
-            }));
+            return Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended)));
         }
         if let ControlRequest::Cancel { run_id: Some(run_id) } = &control.what
             && self.input_record(run_id)?.is_none()
@@ -193,15 +165,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         self.head.user.get_or_insert_with(|| principal.user.clone());
         self.head.control.insert(place);
         self.changed = true;
-        Ok(Reply::Accepted(Acceptance {
-            place,
-            prev,
-            owner,
-            tail,
-            duplicate: false,
-            ended: false,
-            offer_receivers: None,
-        }))
+        Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail)))
     }
 
     // === ownership ===
