@@ -12,7 +12,6 @@ use turnway_core::id::{
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::action::ToolReport;
-use turnway_core::protocol::agent::Order;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionRuntime, State};
@@ -165,26 +164,8 @@ impl Switchboard {
         self.timers.clear(&Timer::Linger(key.clone()));
         self.timers.clear(&Timer::Reserve(key.clone()));
         if let Some(SessionOwnership::Owned(mut owned)) = self.owned_sessions.remove(key) {
-            let unsaid = owned.held_outputs.drain(..).filter_map(|output| match output {
-                RuntimeOutput::Order(order @ Order::Drop { .. }) => Some(order),
-                RuntimeOutput::Order(
-                    Order::Invoke(_)
-                    | Order::Cancel { .. }
-                    | Order::Steer(_)
-                    | Order::Stop { .. }
-                    | Order::News(_)
-                    | Order::Credit { .. },
-                )
-                | RuntimeOutput::Tool(_)
-                | RuntimeOutput::Record(_)
-                | RuntimeOutput::RemoveControl { .. }
-                | RuntimeOutput::Chunk(_)
-                | RuntimeOutput::ProcessOutput { .. }
-                | RuntimeOutput::ControlAnswered { .. }
-                | RuntimeOutput::SessionTask(_)
-                | RuntimeOutput::ReadInbox
-                | RuntimeOutput::ReadContent => None,
-            });
+            let held = std::mem::take(&mut owned.held_outputs);
+            let unsaid = held.iter().filter_map(RuntimeOutput::drop_order).cloned();
             for order in unsaid.chain(owned.runtime.abandon()) {
                 self.outbox.push_back(Output::Order(order));
             }

@@ -77,6 +77,34 @@ pub(super) struct Outbox {
     durable_upto: Seq,
 }
 
+impl Output {
+    /// Returns the order to close an agent's request, if the output is one: the only kind of output that outlives an
+    /// ownership.
+    pub fn drop_order(&self) -> Option<&Order> {
+        match self {
+            Self::Order(order @ Order::Drop { .. }) => Some(order),
+            // A stop whose fact is not durable: the next owner may resume the attempt.
+            Self::Order(
+                Order::Invoke(_)
+                | Order::Cancel { .. }
+                | Order::Steer(_)
+                | Order::Stop { .. }
+                | Order::News(_)
+                | Order::Credit { .. },
+            )
+            | Self::Tool(_)
+            | Self::Record(_)
+            | Self::RemoveControl { .. }
+            | Self::Chunk(_)
+            | Self::ProcessOutput { .. }
+            | Self::ControlAnswered { .. }
+            | Self::SessionTask(_)
+            | Self::ReadInbox
+            | Self::ReadContent => None,
+        }
+    }
+}
+
 impl Outbox {
     pub(super) fn new(durable_upto: Seq) -> Self {
         Self { durable_upto, ..Self::default() }
@@ -118,29 +146,9 @@ impl Outbox {
             })
         };
         let gated = self.gated.iter().map(|(_, output)| output);
-        let drops = self.ready.iter().chain(gated).filter_map(|output| match output {
-            Output::Order(Order::Drop { run_id, attempt }) if unsent(run_id, *attempt) => None,
-            Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
-            // A stop whose fact is not durable: the next owner may resume the attempt.
-            Output::Order(
-                Order::Invoke(_)
-                | Order::Cancel { .. }
-                | Order::Steer(_)
-                | Order::Stop { .. }
-                | Order::News(_)
-                | Order::Credit { .. },
-            )
-            | Output::Tool(_)
-            | Output::Record(_)
-            | Output::RemoveControl { .. }
-            | Output::Chunk(_)
-            | Output::ProcessOutput { .. }
-            | Output::ControlAnswered { .. }
-            | Output::SessionTask(_)
-            | Output::ReadInbox
-            | Output::ReadContent => None,
-        });
-        drops.collect()
+        let drops = self.ready.iter().chain(gated).filter_map(Output::drop_order);
+        let sent = drops.filter(|order| !matches!(order, Order::Drop { run_id, attempt } if unsent(run_id, *attempt)));
+        sent.cloned().collect()
     }
 
     /// Changes the epoch of orders that were not sent yet to that of another ownership.
