@@ -26,11 +26,11 @@ use turnway_core::time::Millis;
 /// Renders one notification; `to` is called with each message in order.
 pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn FnMut(String)) {
     match note {
-        Notification::Fact { session, seq, epoch, entry, requested: asked } => {
+        Notification::Fact { session, seq, epoch, entry, requested } => {
             // History keeps its times: a fact's `ts` is the time of the decision, not of the delivery.
             let run_id = entry.run_id.as_ref();
             let position = (*seq, *epoch);
-            write_fact(&mut FactWriter { ts: entry.time, session, run_id, position, sink: to }, entry, *asked);
+            write_fact(&mut FactWriter { ts: entry.time, session, run_id, position, sink: to }, entry, *requested);
         }
         Notification::Chunk { session, chunk } => to(render_chunk(ts, session, chunk)),
         Notification::ProcessOutput { session, run_id, output: printed } => {
@@ -230,16 +230,20 @@ impl<'a> FactWriter<'a, '_> {
     }
 }
 
-/// Writes the messages of a fact as its row in the table of its family lists them.
-fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) {
+/// Writes the messages of a fact as its row in the table of its family lists them. A fact without messages is written
+/// only if it is `requested`.
+fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bool) {
+    if entry.fact.is_on_request() && !requested {
+        return;
+    }
     match &entry.fact {
         Fact::Session(fact) => write_session_fact(tell, fact),
         Fact::Member(fact) => members::write_member_change(tell, fact),
         Fact::Handover(fact) => handover::write_handover(tell, fact),
-        Fact::Action(fact) => write_action_fact(tell, entry, asked, fact),
+        Fact::Action(fact) => write_action_fact(tell, entry, fact),
         Fact::Input(fact) => write_input_fact(tell, entry, fact),
-        Fact::Run(fact) => write_run_fact(tell, entry, asked, fact),
-        Fact::Unknown(fact) => write_raw_fact(tell, entry, asked, &fact.data),
+        Fact::Run(fact) => write_run_fact(tell, entry, fact),
+        Fact::Unknown(fact) => write_raw_fact(tell, entry, &fact.data),
     }
 }
 
@@ -260,20 +264,20 @@ fn write_session_fact<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a SessionFact) 
     }
 }
 
-fn write_action_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, fact: &'a ActionFact) {
+fn write_action_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, fact: &'a ActionFact) {
     match fact {
-        ActionFact::Requested(requested) => write_raw_fact(tell, entry, asked, requested),
+        ActionFact::Requested(requested) => write_raw_fact(tell, entry, requested),
         ActionFact::Invoked(invoked) => write_tool_event(tell, entry, invoked),
         ActionFact::Ended(ended) => write_tool_event(tell, entry, ended),
         ActionFact::ProcessSpawned(reported)
         | ActionFact::ProcessProgress(reported)
         | ActionFact::ProcessExited(reported)
-        | ActionFact::ProcessCanceled(reported) => write_raw_fact(tell, entry, asked, reported),
-        ActionFact::SystemEvent(reported) => write_raw_fact(tell, entry, asked, reported),
+        | ActionFact::ProcessCanceled(reported) => write_raw_fact(tell, entry, reported),
+        ActionFact::SystemEvent(reported) => write_raw_fact(tell, entry, reported),
     }
 }
 
-fn write_run_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, fact: &'a RunFact) {
+fn write_run_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, fact: &'a RunFact) {
     match fact {
         RunFact::Started { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.write_final_message("run_started", request_id, 320, AttemptPayload { agent_id, attempt: *attempt });
@@ -289,10 +293,10 @@ fn write_run_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bo
         }
         RunFact::TextDelta { attempt, offset, text, mark: _ } => {
             let data = StreamDeltaPayload { attempt: *attempt, offset: *offset, text: text.reveal() };
-            write_raw_fact(tell, entry, asked, data);
+            write_raw_fact(tell, entry, data);
         }
         RunFact::AgentDone { agent_id, attempt } => {
-            write_raw_fact(tell, entry, asked, AttemptPayload { agent_id, attempt: *attempt });
+            write_raw_fact(tell, entry, AttemptPayload { agent_id, attempt: *attempt });
         }
         RunFact::State { scope, state, detail, mark: _ } => {
             let body = StatePayload { scope: *scope, state, detail: detail.as_ref() };
@@ -399,10 +403,8 @@ fn write_tool_event<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a 
 }
 
 /// Writes a fact that is shown only on request.
-fn write_raw_fact<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, data: D) {
-    if asked {
-        tell.write_final_message("event", &None, entry.weight(), RawFactPayload { name: entry.fact.name(), data });
-    }
+fn write_raw_fact<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, data: D) {
+    tell.write_final_message("event", &None, entry.weight(), RawFactPayload { name: entry.fact.name(), data });
 }
 
 #[cfg(test)]
