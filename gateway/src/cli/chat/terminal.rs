@@ -75,6 +75,14 @@ struct EditorState {
     left_line: String,
 }
 
+impl EditorState {
+    /// Takes the text that has not been shown, with the moves of the cursor that append it to the text before.
+    fn take_output(&mut self) -> String {
+        let text = std::mem::take(&mut self.pending_output);
+        if text.is_empty() { text } else { self.tail.render_append(&text, columns()) }
+    }
+}
+
 #[derive(Debug)]
 struct SharedEditor {
     state: Mutex<EditorState>,
@@ -160,10 +168,7 @@ impl Terminal {
             out.push_str(END_UPDATE);
             out.push_str(END_PASTE);
         }
-        let rest = std::mem::take(&mut state.pending_output);
-        if !rest.is_empty() {
-            out.push_str(&state.tail.render_append(&rest, columns()));
-        }
+        out.push_str(&state.take_output());
         // Writing fails if the user has closed the terminal, which is no error here.
         let _ = write_stdout(&out);
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.shared.original_mode);
@@ -225,11 +230,7 @@ impl SharedEditor {
         if state.is_closed {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.original_mode);
         } else {
-            let mut out = END_UPDATE.to_owned();
-            let unshown = std::mem::take(&mut state.pending_output);
-            if !unshown.is_empty() {
-                out.push_str(&state.tail.render_append(&unshown, columns()));
-            }
+            let out = format!("{END_UPDATE}{}", state.take_output());
             // Writing fails if the user has closed the terminal, which is no error here.
             let _ = write_stdout(&out);
         }
@@ -418,8 +419,7 @@ fn run_printer(shared: &SharedEditor, mut printer: impl ExternalPrinter) {
         if state.pending_output.is_empty() {
             break;
         }
-        let text = std::mem::take(&mut state.pending_output);
-        let out = state.tail.render_append(&text, columns());
+        let out = state.take_output();
         state.is_printing = true;
         drop(state);
         shared.changed.notify_all();
