@@ -86,7 +86,7 @@ async fn session_with_facts_of_a_later_release_goes_on() {
     for turn in 3..8 {
         ann.turn("s1", "echo", &format!("m{turn}"), "more").await.expect("a turn");
     }
-    // Who does not ask for it does not get it, and has every other fact.
+    // A client that does not ask for the fact gets all others.
     let resume = json!({"session_id": "s1", "after_seq": 0});
     let mut bob = WebSocketClient::hello(node.http, "ann", vec![resume]).await.expect("welcome");
     let mut ends = 0;

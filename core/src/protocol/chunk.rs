@@ -40,7 +40,7 @@ mod tests {
     use crate::id::{MessageId, SessionId, SessionKey, TenantId, UserId};
 
     #[test]
-    fn rest_of_a_piece_begins_at_the_offset_or_before_its_code_point() {
+    fn rest_of_a_piece_never_splits_a_code_point() {
         let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
         let user = UserId::parse("ann").expect("a name");
         let run_id = RunId::derive(&key, &user, &MessageId::parse("m").expect("a name"));

@@ -10,7 +10,6 @@ use tokio::runtime::Handle;
 use turnway::config::Durability;
 use turnway::config::redis::RedisUrl;
 use turnway::redis::{RedisConnection, RedisConnectionOptions};
-use turnway::store::Store;
 use turnway_core::id::{EventId, FenceToken, Seq};
 use turnway_core::protocol::entry::{Entry, Fact, SessionFact};
 use turnway_core::store::{Append, Op, Reply};
@@ -165,7 +164,7 @@ async fn measure(
     let count = ops.len();
     let _: redis::Value = server.command(&["CONFIG", "RESETSTAT"]);
     let began = Instant::now();
-    let replies = pour(store, ops).await;
+    let replies = store.pour(ops, ABREAST).await;
     let rate = count as f64 / began.elapsed().as_secs_f64();
     let own = own_time(server);
     let name = format!("{level}: {what} per second, {ABREAST} abreast (µs of Redis for a call)");
@@ -185,26 +184,6 @@ fn own_time(server: &Redis) -> f64 {
     let sum = |name: &str| -> f64 { lines.iter().map(|line| of(line, name).expect("a number")).sum() };
     assert!(sum("calls=") > 0.0, "no function was called: {stats}");
     sum("usec=") / sum("calls=")
-}
-
-/// Performs operations, with at most [`ABREAST`] in flight, and returns the answers.
-async fn pour(store: &mut StoreClient, ops: Vec<Op>) -> Vec<Reply> {
-    let mut replies = Vec::with_capacity(ops.len());
-    let mut ops = ops.into_iter();
-    let mut under_way = 0;
-    loop {
-        while under_way < ABREAST
-            && let Some(op) = ops.next()
-        {
-            store.store.submit(op);
-            under_way += 1;
-        }
-        if under_way == 0 {
-            return replies;
-        }
-        replies.push(store.answer().await.expect("an answer"));
-        under_way -= 1;
-    }
 }
 
 /// Measures each operation at three levels of durability, and holds it to the limits above.

@@ -51,6 +51,26 @@ impl StoreClient {
         answer
     }
 
+    /// Performs operations, with at most `abreast` in flight, and returns the answers.
+    pub(crate) async fn pour(&mut self, ops: impl IntoIterator<Item = Op>, abreast: usize) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        let mut ops = ops.into_iter();
+        let mut under_way = 0;
+        loop {
+            while under_way < abreast
+                && let Some(op) = ops.next()
+            {
+                self.store.submit(op);
+                under_way += 1;
+            }
+            if under_way == 0 {
+                return replies;
+            }
+            replies.push(self.answer().await.expect("an answer"));
+            under_way -= 1;
+        }
+    }
+
     /// Repeats a request until it is answered; returns the number of tries as well.
     pub(crate) async fn ask_until(&mut self, op: &Op) -> (Reply, u32) {
         for tries in 1..1000 {

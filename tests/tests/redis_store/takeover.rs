@@ -25,25 +25,6 @@ fn claim(session: &str, holder: Holder, expect: OwnershipSnapshot) -> Op {
     Op::Claim { key: key(session), holder, nonce, expect, floor }
 }
 
-async fn pour(store: &mut StoreClient, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
-    let mut ops = ops;
-    let mut under_way = 0;
-    let mut replies = Vec::new();
-    loop {
-        while under_way < ABREAST
-            && let Some(op) = ops.next()
-        {
-            store.store.submit(op);
-            under_way += 1;
-        }
-        if under_way == 0 {
-            return replies;
-        }
-        replies.push(store.answer().await.expect("an answer"));
-        under_way -= 1;
-    }
-}
-
 /// All registrations are young, so that none may be removed: the worst case of a sweep.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
@@ -55,8 +36,8 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
     let mut first = StoreClient::open(&server.url(), Durability::Mem).await;
     first.era(dead, true).await;
     let claims = (0..count).map(|n| claim(&format!("s{n}"), dead, OwnershipSnapshot::default()));
-    pour(&mut first, claims).await;
-    pour(&mut first, (0..count).map(|n| accept(&format!("s{n}"), "m"))).await;
+    first.pour(claims, ABREAST).await;
+    first.pour((0..count).map(|n| accept(&format!("s{n}"), "m")), ABREAST).await;
     assert_eq!(first.ask(Op::Retire { holder: dead }).await, Ok(Reply::Done));
     drop(first);
 

@@ -33,7 +33,7 @@ pub struct PipelinedPublisher {
 // === impl PipelinedPublisher ===
 
 impl PipelinedPublisher {
-    /// Connects.
+    /// Connects by HTTP/1.1.
     pub async fn open(at: SocketAddr) -> Result<Self, ConnectionFailure> {
         let unreachable = |error: std::io::Error| ConnectionFailure::Unreachable(format!("{at}: {error}"));
         let refused = Rc::new(RefCell::new(None));
@@ -74,7 +74,7 @@ pub struct Http2Publisher {
 // === impl Http2Publisher ===
 
 impl Http2Publisher {
-    /// Connects.
+    /// Connects by HTTP/2 without TLS, as both sides know it (RFC 9113 §3.3).
     pub async fn open(at: SocketAddr) -> Result<Self, ConnectionFailure> {
         let unreachable = |error: std::io::Error| ConnectionFailure::Unreachable(format!("{at}: {error}"));
         let stream = TcpStream::connect(at).await.map_err(unreachable)?;

@@ -64,7 +64,6 @@ pub struct SubscriberEndpoint {
 /// The consequence of a frame, besides messages.
 #[derive(Debug)]
 pub enum FrameEffect {
-    /// No consequence.
     Nothing,
     /// An answer to send.
     Send(Message),
@@ -89,7 +88,6 @@ pub trait SubscriberProtocol {
 pub struct OutgoingMessage {
     /// Index of the channel in the list given to [`ComparedSystem::publisher`].
     pub channel: usize,
-    /// Message text.
     pub text: String,
 }
 

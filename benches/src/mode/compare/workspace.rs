@@ -91,7 +91,7 @@ impl Workspace {
     }
 }
 
-/// Waits.
+/// Waits for this duration.
 pub async fn pause(time: Duration) {
     sleep_until(Instant::now() + time).await;
 }
