@@ -136,13 +136,10 @@ impl QuicConnection {
         self.until(|answer| answer["request_id"] == request_id).await
     }
 
-    /// Accepts the next stream that the server opens.
+    /// Accepts the next stream that the server opens. Cancelled, it loses a stream whose head it was reading.
     pub async fn accept_text_stream(&self) -> Result<TextStream, ConnectionEnd> {
         let accepted = timeout(PATIENCE, self.connection.accept_uni()).await;
-        let mut from = accepted.expect("the node opens a stream in time").map_err(gone)?;
-        let head = read(&mut from).await?.expect("a stream begins with its head");
-        assert_eq!(head["type"], "stream", "{head}");
-        Ok(TextStream { head, from })
+        TextStream::begin(accepted.expect("the node opens a stream in time").map_err(gone)?).await
     }
 
     /// Runs one turn to its `done`; returns the text of its single stream, checked for gaps, and the `done`.
@@ -179,6 +176,13 @@ impl QuicConnection {
 }
 
 impl TextStream {
+    /// Reads the head of an accepted stream.
+    pub async fn begin(mut from: RecvStream) -> Result<Self, ConnectionEnd> {
+        let head = read(&mut from).await?.expect("a stream begins with its head");
+        assert_eq!(head["type"], "stream", "{head}");
+        Ok(Self { head, from })
+    }
+
     /// Returns the next message; `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<Value>, ConnectionEnd> {
         let message = read(&mut self.from).await?;

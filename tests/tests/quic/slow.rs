@@ -2,6 +2,7 @@
 use super::lanes::{narrow, piece};
 use super::node;
 use futures_util::FutureExt;
+use quinn::RecvStream;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -74,7 +75,8 @@ async fn all(over: &Semaphore) {
 }
 
 /// Reads a stream piece by piece, one piece for each permit.
-async fn read(mut lane: TextStream, pace: Arc<Semaphore>) {
+async fn read(from: RecvStream, pace: Arc<Semaphore>) {
+    let mut lane = TextStream::begin(from).await.expect("it stays");
     let mut text = String::new();
     while let Some(piece) = lane.next().await.expect("it stays") {
         take(&mut text, &piece);
@@ -95,7 +97,7 @@ async fn slow_reader_of_many_sessions_gets_all_text() {
     let mut readers = JoinSet::new();
     let mut rounds = 0;
     while over.available_permits() < SESSIONS as usize || readers.len() < SESSIONS as usize || rounds < ROUNDS {
-        while let Some(accepted) = line.accept_text_stream().now_or_never() {
+        while let Some(accepted) = line.connection.accept_uni().now_or_never() {
             readers.spawn(read(accepted.expect("it stays"), Arc::clone(&pace)));
         }
         pace.add_permits(A_ROUND);
