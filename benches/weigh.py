@@ -41,8 +41,8 @@ OWNERS = [
     (r"/tokio-[\d.]+/src/runtime/io/", "tokio: the socket"),
     (r"/tokio-[\d.]+/src/runtime/task/", "tasks"),
     (r"/redb-|/gateway/src/store/", "the store's caches and the session there"),
-    (r"/gateway/src/(listen|links)|/bindings/src/(link|channel)", "the link"),
-    (r"/bindings/src/switchboard|/core/src/|/gateway/src/driver", "the switchboard: link and session"),
+    (r"/gateway/src/(listen|links)|/node/src/link|/wire/src/channel", "the link"),
+    (r"/node/src/switchboard|/core/src/|/gateway/src/driver", "the switchboard: link and session"),
 ]
 
 

@@ -4,7 +4,8 @@ cargo-mutants lists every small change (a mutant) of the product's crates: anoth
 arm that is gone. N of them are drawn; each is made in a copy of the sources, built, and held against tests:
 
 - the tests of the changed crate itself: `cargo test -p CRATE`, without those in its documentation;
-- then the files of tests/tests that FILES names for the changed source file: for core/, bindings/, pipeline/ and sdk/
+- then the files of tests/tests that FILES names for the changed source file: for core/, wire/, node/, tool_executor/,
+  pipeline/ and sdk/
   built with the changed crate (the simulator, the model of the store, the clients), for gateway/ run against the changed
   node; those that LINKED names call its library, and are built with it.
 
@@ -37,7 +38,10 @@ SAMPLE, OUTCOMES = HOME / "sample.json", HOME / "outcomes.jsonl"
 CRATES = {
     "turnway-core": "core",
     "turnway-pipeline": "pipeline",
+    "turnway-wire": "wire",
     "turnway-bindings": "bindings",
+    "turnway-node": "node",
+    "turnway-tool-executor": "tool_executor",
     "turnway": "gateway",
     "turnway-client": "sdk/rust",
 }
@@ -51,13 +55,16 @@ NODE_TESTS = [
 FILES = [
     ("core/src/store", ["differential", "simulation"]),
     ("core", ["simulation", "messages", "codec", "handover", "members", "differential"]),
-    ("bindings/src/link", ["link", "messages", "simulation"]),
-    ("bindings/src/channel", ["frames", "messages", "openai"]),
-    ("bindings/src/dialin", ["dialin_machine", "dialin"]),
-    ("bindings/src/remote_attempts", ["trunk", "dialin"]),
-    ("bindings/src/runner", ["tool_runner"]),
-    ("bindings/src/tool_executor", ["toolbox_machine", "tool_runner"]),
-    ("bindings", ["simulation", "order", "link"]),
+    ("node/src/link", ["link", "messages", "simulation"]),
+    ("wire/src/channel", ["frames", "messages", "openai"]),
+    ("wire/src/agent", ["agents", "dialin_machine", "dialin"]),
+    ("wire/src/runner", ["tool_runner"]),
+    ("wire", ["frames", "messages", "trunk"]),
+    ("node/src/dialin", ["dialin_machine", "dialin"]),
+    ("node/src/remote_attempts", ["trunk", "dialin"]),
+    ("node/src/runner", ["tool_runner"]),
+    ("tool_executor", ["toolbox_machine", "tool_runner"]),
+    ("node", ["simulation", "order", "link"]),
     ("pipeline", ["plugins"]),
     ("sdk/rust", ["client", "commands", "chat"]),
     ("gateway/src/store/embedded", ["embedded_store", "store_damage", "store_copies", "differential", "restore"]),

@@ -4,11 +4,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use turnway::metrics::{Direction, InputSource, Metrics, PendingOps};
-use turnway_bindings::switchboard::DurationHistogram;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::Mono;
+use turnway_node::switchboard::DurationHistogram;
 
 const TURNS: u32 = 1_000_000;
 /// Store operations of one turn, each counted at its start and its end.

@@ -1,6 +1,9 @@
 //! Rate limits by the generic cell rate algorithm (GCRA, ITU-T I.371 annex A), which keeps one time per bucket and
-//! needs no timer. [`shared`] holds buckets that several nodes share.
+//! needs no timer. [`shared`] holds buckets that several nodes share, [`OutputRate`] the output of one process.
+mod output_rate;
 pub mod shared;
+
+pub use output_rate::OutputRate;
 
 use crate::limits;
 use crate::time::Mono;

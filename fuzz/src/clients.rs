@@ -3,13 +3,13 @@ use http::Uri;
 use serde_json::Value;
 use std::time::Duration;
 use turnway::http::query::HttpQuery;
-use turnway_bindings::channel::json::parse::{parse, parse_turn};
-use turnway_bindings::channel::openai::ChatCall;
-use turnway_bindings::channel::sse::{TurnCursor, log};
-use turnway_bindings::link::{Input, Link, LinkConfig, Output, RefreshOutcome};
 use turnway_core::id::{NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_node::link::{Input, Link, LinkConfig, Output, RefreshOutcome};
+use turnway_wire::channel::json::parse::{parse, parse_turn};
+use turnway_wire::channel::openai::ChatCall;
+use turnway_wire::channel::sse::{TurnCursor, log};
 
 /// Maximum length of a refusal, which must not repeat the input.
 const REFUSAL_BYTES_MAX: usize = 300;

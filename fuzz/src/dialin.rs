@@ -1,12 +1,13 @@
 //! Fuzz target for messages of a dial-in agent, one a line, about a run that was ordered.
-use turnway_bindings::dialin::agent_message::AgentMessage;
-use turnway_bindings::dialin::{AttemptEvent, DialIn, DialInConfig, Input, Output};
-use turnway_bindings::link::DialInCapabilities;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::time::Now;
+use turnway_node::dialin::{DialIn, DialInConfig, Input, Output};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::agent::message::AgentMessage;
+use turnway_wire::channel::hello::DialInCapabilities;
 
 /// Placeholder for the id of the run that was ordered.
 const RUN: &str = "$RUN";

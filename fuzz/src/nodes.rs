@@ -1,9 +1,9 @@
 //! Fuzz targets for input that nodes read from each other and from their store.
-use turnway_bindings::peer::frame::PeerFrame;
 use turnway_core::id::{SessionId, SessionKey, TenantId};
 use turnway_core::limits::FRAME_MESSAGES_MAX;
 use turnway_core::protocol::codec::{BlobKind, encode_head};
 use turnway_core::protocol::entry::Entry;
+use turnway_wire::peer::frame::PeerFrame;
 
 /// Parses a frame of another node, and the same bytes again as a body behind a valid header.
 pub fn frame(bytes: &[u8]) -> usize {

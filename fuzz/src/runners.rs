@@ -1,7 +1,4 @@
 //! Fuzz target for messages of a tool runner, one a line, about an action that it was given.
-use turnway_bindings::channel::service::ServerIdentity;
-use turnway_bindings::runner::connection::{Input, Output, RunnerConnection, RunnerConnectionConfig};
-use turnway_bindings::runner::pool::{self, RunnerPool};
 use turnway_core::id::{
     EventId, MessageId, NodeId, RunId, RunnerId, SessionId, SessionKey, TenantId, ToolName, UserId,
 };
@@ -11,6 +8,9 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::{ToolExecution, ToolOrder, ToolReport};
 use turnway_core::protocol::json::json_bytes;
 use turnway_core::time::{Millis, Now};
+use turnway_node::runner::connection::{Input, Output, RunnerConnection, RunnerConnectionConfig};
+use turnway_node::runner::pool::{self, RunnerPool};
+use turnway_wire::channel::service::ServerIdentity;
 
 /// Placeholder for the id of the action that was given.
 const ACTION: &str = "$ACTION";

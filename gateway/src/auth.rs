@@ -22,9 +22,9 @@ use keyring::{ApiKeyRejection, Bearer, Keyring};
 use service_scope::ServiceScope;
 use std::sync::Arc;
 use token_verifier::TokenVerifier;
-use turnway_bindings::link::{ConnectionRole, HelloRequest};
 use turnway_core::id::{Principal, TenantId, UserId};
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_wire::channel::hello::{ConnectionRole, HelloRequest};
 
 /// The header with the id of the user that a request acts for.
 const USER: HeaderName = HeaderName::from_static("x-user-id");

@@ -7,10 +7,10 @@ pub mod redis;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use turnway_bindings::peer::PeerMessage;
-use turnway_bindings::peer::frame::PeerFrame;
-use turnway_bindings::peer::remote::{ALL_NODES, RemoteMessage};
 use turnway_core::id::NodeId;
+use turnway_wire::peer::PeerMessage;
+use turnway_wire::peer::frame::PeerFrame;
+use turnway_wire::peer::remote::{ALL_NODES, RemoteMessage};
 
 /// Capacity of the queue to the driver: a frame is up to 1 MiB. Further frames wait as bytes in the inbox of the bus,
 /// which is limited by bytes.

@@ -18,12 +18,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
+use turnway_node::switchboard::{Input, Output, Switchboard};
 
 /// Panics of the switchboard within [`PANICS_WINDOW`] after which the driver gives up.
 const PANICS_MAX: usize = 3;

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::Notification;
-use turnway_bindings::switchboard::{Input, over_share_refusal};
 use turnway_core::id::{LinkId, Principal, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::share::{Account, Ledger, Shares};
+use turnway_node::switchboard::{Input, over_share_refusal};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::Notification;
 
 /// Maximum bytes in a mailbox. The switchboard stops much earlier, by the link's credit; this limit only catches a bug
 /// in it.

@@ -11,14 +11,14 @@ use dashmap::DashMap;
 use meter::RateMeter;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{CommandTarget, LinkCommand, RateClass};
-use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_core::id::TenantId;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::rate::Rate;
 use turnway_core::time::Mono;
+use turnway_wire::channel::command::{CommandTarget, LinkCommand, RateClass};
+use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// The buckets that connections of a credential or tenant share.
 #[derive(Debug)]
@@ -151,8 +151,8 @@ fn rate_class(command: &LinkCommand) -> RateClass {
 mod tests {
     use super::*;
     use prometheus::{Registry, TextEncoder};
-    use turnway_bindings::channel::command::CancelTarget;
     use turnway_core::id::SessionId;
+    use turnway_wire::channel::command::CancelTarget;
 
     const NOW: Mono = Mono(Duration::from_secs(1));
 

@@ -12,14 +12,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
-use turnway_bindings::channel::service::ServerIdentity;
-use turnway_bindings::link::RunnerHello;
-use turnway_bindings::runner::messages::{FromRunner, ToRunner};
-use turnway_bindings::runner::pool::{Input, Output, RunnerConnectionId, RunnerPool, RunnerRefusal};
 use turnway_core::id::{EventId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{ToolOrder, ToolReport};
+use turnway_node::runner::pool::{Input, Output, RunnerConnectionId, RunnerPool, RunnerRefusal};
+use turnway_wire::channel::hello::RunnerHello;
+use turnway_wire::channel::service::ServerIdentity;
+use turnway_wire::runner::{FromRunner, ToRunner};
 
 /// Length of a timer when no deadline is set.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);

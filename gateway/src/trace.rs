@@ -14,7 +14,15 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// The gateway's own crates. Other crates log only warnings and errors, because some of them would log the data they
 /// carry.
-const OWN_CRATES: [&str; 4] = ["turnway", "turnway_bindings", "turnway_core", "turnway_client"];
+const OWN_CRATES: [&str; 7] = [
+    "turnway",
+    "turnway_core",
+    "turnway_wire",
+    "turnway_node",
+    "turnway_tool_executor",
+    "turnway_bindings",
+    "turnway_client",
+];
 
 /// Starts logging. `level` is the text of `RUST_LOG`, if set: a single level, for the gateway's own crates.
 pub fn start(shape: LogShape, level: Option<&str>) {

@@ -71,7 +71,7 @@ mod tests {
     fn crate_of(suite: &str) -> PathBuf {
         match suite {
             "turnway" => root().join("gateway/src"),
-            "turnway_bindings" => root().join("bindings/src"),
+            "turnway_node" => root().join("node/src"),
             "turnway_client" => root().join("sdk/rust/src"),
             file => root().join("tests/tests").join(file),
         }

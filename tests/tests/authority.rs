@@ -2,11 +2,11 @@
 //!
 //! Covers: G7, S-06, S-07, RX-23.
 use serde_json::json;
-use turnway_bindings::channel::authority::ClientOperation;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::operations::{bare, requests};
 use turnway_tests::real::wire::{WebSocketClient, invoke};
+use turnway_wire::channel::authority::ClientOperation;
 
 /// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13, RX-11.
 #[tokio::test]

@@ -19,8 +19,6 @@ use turnway::clock::Clock;
 use turnway::config::redis::RedisUrl;
 use turnway::metrics::Metrics;
 use turnway::phase::{Lifecycle, NodePhase};
-use turnway_bindings::peer::PeerMessage;
-use turnway_bindings::peer::frame::{FramePacker, PeerFrame};
 use turnway_core::id::{Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
@@ -28,6 +26,8 @@ use turnway_core::protocol::chunk::TextChunk;
 use turnway_tests::real::bare::RedisBaseline;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
+use turnway_wire::peer::PeerMessage;
+use turnway_wire::peer::frame::{FramePacker, PeerFrame};
 
 const A: NodeId = NodeId(0xa);
 const B: NodeId = NodeId(0xb);

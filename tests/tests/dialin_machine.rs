@@ -2,9 +2,6 @@
 //! and the end of the connection.
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnway_bindings::dialin::agent_message::AgentMessage;
-use turnway_bindings::dialin::{AttemptEvent, DialIn, DialInConfig, Input, Output};
-use turnway_bindings::link::{DialInCapabilities, RefreshOutcome};
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RequestId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -12,7 +9,12 @@ use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, Resume};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_node::dialin::{DialIn, DialInConfig, Input, Output};
+use turnway_node::link::RefreshOutcome;
 use turnway_tests::laws::{Step, laws};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::agent::message::AgentMessage;
+use turnway_wire::channel::hello::DialInCapabilities;
 
 fn config(named: bool) -> DialInConfig {
     DialInConfig {

@@ -1,8 +1,8 @@
 //! The reference documents match the code wherever the two can be compared.
 use std::collections::BTreeMap;
-use turnway_bindings::channel::openai::ChatError;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::openai::ChatError;
 
 fn document(name: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);

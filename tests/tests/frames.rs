@@ -8,8 +8,6 @@ mod remote_attempts;
 
 use mirror::{MirrorMessage, mirror};
 use std::sync::Arc;
-use turnway_bindings::peer::frame::{FramePacker, PeerFrame, offer_prefix};
-use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_core::id::{
     AgentId, ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId, NodeId, Nonce,
     OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
@@ -26,6 +24,8 @@ use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input
 use turnway_core::rng::Rng;
 use turnway_core::time::Millis;
 use turnway_tests::real::size;
+use turnway_wire::peer::frame::{FramePacker, PeerFrame, offer_prefix};
+use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
 const FROM: NodeId = NodeId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 /// Bytes that the codec puts before a body.

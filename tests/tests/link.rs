@@ -10,9 +10,9 @@ mod script;
 
 use script::{Fixture, admitted, check, check_open, config, hello, text_note};
 use serde_json::json;
-use turnway_bindings::link::{Input, Link, LinkConfig};
 use turnway_core::machine::Machine;
 use turnway_core::time::Now;
+use turnway_node::link::{Input, Link, LinkConfig};
 
 /// Covers: S-04, MP-C2.
 #[test]

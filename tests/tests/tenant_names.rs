@@ -4,15 +4,6 @@
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use turnway_bindings::channel::service::ServerIdentity;
-use turnway_bindings::runner::messages::FromRunner;
-use turnway_bindings::runner::pool::{self, RunnerPool};
-use turnway_bindings::tool_executor::journal::JournalRecord;
-use turnway_bindings::tool_executor::messages::GatewayMessage;
-use turnway_bindings::tool_executor::process::{ExitStatus, Signal};
-use turnway_bindings::tool_executor::programs::{AllowedPrograms, CommandWord, Program};
-use turnway_bindings::tool_executor::tools::TOOLS;
-use turnway_bindings::tool_executor::{self, ToolExecutor};
 use turnway_core::id::{
     EventId, MessageId, QualifiedAction, QualifiedSession, RunId, RunnerId, SessionId, SessionKey, TenantId, ToolName,
     UserId,
@@ -22,6 +13,15 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::{ToolExecution, ToolOrder, ToolReport};
 use turnway_core::rng::Rng;
 use turnway_core::time::{Millis, Now};
+use turnway_node::runner::pool::{self, RunnerPool};
+use turnway_tool_executor::journal::JournalRecord;
+use turnway_tool_executor::messages::GatewayMessage;
+use turnway_tool_executor::process::{ExitStatus, Signal};
+use turnway_tool_executor::programs::{AllowedPrograms, CommandWord, Program};
+use turnway_tool_executor::tools::TOOLS;
+use turnway_tool_executor::{self, ToolExecutor};
+use turnway_wire::channel::service::ServerIdentity;
+use turnway_wire::runner::FromRunner;
 
 const TENANTS: [&str; 3] = ["default", "acme", "evil"];
 const SEEDS: u64 = 64;
@@ -82,7 +82,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.toolbox.handle_input(self.now, tool_executor::Input::Opened(0));
+        self.toolbox.handle_input(self.now, turnway_tool_executor::Input::Opened(0));
         let tools = TOOLS.iter().map(|tool| ToolName::parse(tool).expect("a tool")).collect();
         let runner = RunnerId::parse("box").expect("a name");
         self.shop.handle_input(
@@ -215,7 +215,7 @@ impl World {
                         assert!(owner.tenant.is_default() || name.starts_with(&format!("{}.", asked.session)));
                     }
                 }
-                self.toolbox.handle_input(self.now, tool_executor::Input::Received(0, told));
+                self.toolbox.handle_input(self.now, turnway_tool_executor::Input::Received(0, told));
             }
             pool::Output::Report { key, action_id, report } => {
                 let (owner, tool) = &self.actions[&action_id];
@@ -230,33 +230,33 @@ impl World {
         }
     }
 
-    fn perform(&mut self, output: tool_executor::Output) {
+    fn perform(&mut self, output: turnway_tool_executor::Output) {
         match output {
-            tool_executor::Output::Record(record) => self.journal.push(record),
-            tool_executor::Output::Spawn { action_id, .. } => {
+            turnway_tool_executor::Output::Record(record) => self.journal.push(record),
+            turnway_tool_executor::Output::Spawn { action_id, .. } => {
                 assert!(self.processes.insert(action_id), "nothing is begun twice");
-                let spawned = tool_executor::Input::Spawned { action_id, pid: Some(7) };
+                let spawned = turnway_tool_executor::Input::Spawned { action_id, pid: Some(7) };
                 self.toolbox.handle_input(self.now, spawned);
             }
-            tool_executor::Output::Signal { action_id, signal } => {
+            turnway_tool_executor::Output::Signal { action_id, signal } => {
                 assert_eq!(signal, Signal::Term);
-                let exited = tool_executor::Input::Exited { action_id, how: ExitStatus::Signal(15) };
+                let exited = turnway_tool_executor::Input::Exited { action_id, how: ExitStatus::Signal(15) };
                 self.toolbox.handle_input(self.now, exited);
             }
-            tool_executor::Output::Send(_, text) => {
+            turnway_tool_executor::Output::Send(_, text) => {
                 let body: Value = serde_json::from_str(&text).expect("JSON");
                 let kind = body["type"].as_str().expect("a type");
                 if kind == "ping" {
                     return self
                         .toolbox
-                        .handle_input(self.now, tool_executor::Input::Received(0, GatewayMessage::Pong));
+                        .handle_input(self.now, turnway_tool_executor::Input::Received(0, GatewayMessage::Pong));
                 }
                 let word = FromRunner::parse(kind, &text).expect("a runner's").expect("well said");
                 self.shop.handle_input(self.now, pool::Input::Message { connection: 1, message: word });
             }
-            tool_executor::Output::SendIfRoom(..)
-            | tool_executor::Output::KillLeftovers(_)
-            | tool_executor::Output::Finished => {}
+            turnway_tool_executor::Output::SendIfRoom(..)
+            | turnway_tool_executor::Output::KillLeftovers(_)
+            | turnway_tool_executor::Output::Finished => {}
         }
     }
 }

@@ -3,13 +3,6 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use turnway_bindings::tool_executor::journal::JournalRecord;
-use turnway_bindings::tool_executor::messages::{ExecuteMessage, GatewayMessage};
-use turnway_bindings::tool_executor::process::ExitStatus;
-use turnway_bindings::tool_executor::programs::{
-    AllowedPrograms, ArgPattern, ArgRule, CommandWord, Program, ProgramArg,
-};
-use turnway_bindings::tool_executor::{Input, Output, ToolExecutor};
 use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -17,6 +10,11 @@ use turnway_core::protocol::action::OutputStream;
 use turnway_core::protocol::json::Json;
 use turnway_core::time::{Millis, Now};
 use turnway_tests::laws::{Step, laws};
+use turnway_tool_executor::journal::JournalRecord;
+use turnway_tool_executor::messages::{ExecuteMessage, GatewayMessage};
+use turnway_tool_executor::process::ExitStatus;
+use turnway_tool_executor::programs::{AllowedPrograms, ArgPattern, ArgRule, CommandWord, Program, ProgramArg};
+use turnway_tool_executor::{Input, Output, ToolExecutor};
 
 /// Time of all requests, by the gateway's clock, which differs from the runner's.
 const TS: u64 = 50_000_000;

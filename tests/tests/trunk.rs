@@ -2,12 +2,6 @@
 //! delays messages: every message arrives once and in order, or both nodes notice that the call is lost.
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use turnway_bindings::dialin::AttemptEvent;
-use turnway_bindings::dialin::agent_message::AgentMessage;
-use turnway_bindings::link::DialInCapabilities;
-use turnway_bindings::peer::PeerMessage;
-use turnway_bindings::peer::remote::{ALL_NODES, AgentCapacity, RemoteMessage};
-use turnway_bindings::remote_attempts::{Input, Output, RemoteAttempts, RemoteCallId};
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -16,7 +10,13 @@ use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, StopReason, Tex
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::rng::Rng;
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_node::remote_attempts::{Input, Output, RemoteAttempts, RemoteCallId};
 use turnway_tests::laws::{Step, laws};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::agent::message::AgentMessage;
+use turnway_wire::channel::hello::DialInCapabilities;
+use turnway_wire::peer::PeerMessage;
+use turnway_wire::peer::remote::{ALL_NODES, AgentCapacity, RemoteMessage};
 
 const OWNER: NodeId = NodeId(1);
 const HOME: NodeId = NodeId(2);
@@ -475,7 +475,7 @@ fn order_too_large_for_a_frame_ends_its_call() {
     let mut fits = invoke(2);
     fits.message.content = Content::Text("x".repeat(limits::FRAME_BYTES_MAX - 2000));
     trunk.handle_input(now, Input::Begin { call: 2, to: HOME, invoke: fits });
-    let mut packer = turnway_bindings::peer::frame::FramePacker::new(OWNER);
+    let mut packer = turnway_wire::peer::frame::FramePacker::new(OWNER);
     while let Some(output) = trunk.poll_output() {
         let Output::Publish { message: words, .. } = output else { panic!("{output:?}") };
         packer.add(words);
@@ -491,7 +491,7 @@ fn debug_output_contains_no_message_text() {
     let said = RemoteMessage::Event {
         call: 1,
         n: 0,
-        event: turnway_bindings::peer::remote::RemoteEvent::Text {
+        event: turnway_wire::peer::remote::RemoteEvent::Text {
             kind: TextKind::Text,
             text: Private("canary".into()),
             id: None,

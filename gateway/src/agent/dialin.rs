@@ -13,10 +13,10 @@ use crate::agent::dialin::pool::AgentConnection;
 use crate::config::ServedBy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_bindings::channel::service::TenantScope;
-use turnway_bindings::link::DialInCapabilities;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
+use turnway_wire::channel::hello::DialInCapabilities;
+use turnway_wire::channel::service::TenantScope;
 
 /// The registry of all agents that are configured to dial in. Clones share one registry.
 #[derive(Clone, Debug)]

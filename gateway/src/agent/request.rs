@@ -6,7 +6,6 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_bindings::dialin::context::{EventEnvelope, InputContext};
 use turnway_core::id::{
     AgentId, Epoch, MessageId, QualifiedAction, QualifiedRun, QualifiedSession, RunId, Seq, SessionKey, TenantId,
 };
@@ -17,6 +16,7 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
 use turnway_core::protocol::trace::is_traceparent;
+use turnway_wire::agent::context::{EventEnvelope, InputContext};
 
 /// A request with its complete body.
 pub(super) type FullRequest = Request<Full<Bytes>>;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-use turnway_bindings::dialin::surrogates::SurrogateJoiner;
 use turnway_core::id::QualifiedRun;
 use turnway_core::protocol::agent::AgentFailure;
+use turnway_wire::agent::surrogates::SurrogateJoiner;
 
-pub use turnway_bindings::dialin::agent_message::AgentMessage;
+pub use turnway_wire::agent::message::AgentMessage;
 
 /// Events accepted after the last one before the connection is dropped instead of reused.
 const REST_EVENTS_MAX: usize = 16;

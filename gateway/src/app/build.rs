@@ -46,9 +46,9 @@ use store::{DurabilityPromise, OpenedStore};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
-use turnway_bindings::switchboard::{self, Switchboard};
 use turnway_core::id::NodeId;
 use turnway_core::limits;
+use turnway_node::switchboard::{self, Switchboard};
 
 /// Maximum queued reports of agents; while the queue is full, agents are not read.
 const REPORTS_MAX: usize = limits::DRIVER_QUEUE_MAX;

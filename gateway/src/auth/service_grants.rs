@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use turnway_bindings::link::RunnerHello;
 use turnway_core::id::{AgentId, ToolName};
 use turnway_core::limits;
+use turnway_wire::channel::hello::RunnerHello;
 
 /// Everything that a key may serve; written as a list of words such as `agent:helper`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

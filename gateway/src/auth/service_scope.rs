@@ -3,7 +3,7 @@
 use super::AuthenticatedClient;
 use super::service_grants::{ServiceGrants, ServiceRole};
 use crate::config::ServedBy;
-use turnway_bindings::channel::service::{ServerIdentity, TenantScope};
+use turnway_wire::channel::service::{ServerIdentity, TenantScope};
 
 /// The extent of what a credential may serve.
 #[derive(Clone, Debug, PartialEq, Eq)]

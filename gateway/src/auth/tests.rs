@@ -6,9 +6,9 @@ use super::*;
 use crate::config::RateSettings;
 use crate::config::ServedBy;
 use prometheus::Registry;
-use turnway_bindings::channel::service::TenantScope;
-use turnway_bindings::link::{Credential, DialInCapabilities};
 use turnway_core::id::AgentId;
+use turnway_wire::channel::hello::{Credential, DialInCapabilities};
+use turnway_wire::channel::service::TenantScope;
 
 const NOW: Millis = Millis(1_000_000);
 

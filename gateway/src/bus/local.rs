@@ -28,8 +28,8 @@ impl Bus for LocalBus {
 mod tests {
     use super::*;
     use crate::bus;
-    use turnway_bindings::peer::PeerMessage;
     use turnway_core::id::NodeId;
+    use turnway_wire::peer::PeerMessage;
 
     #[test]
     fn message_to_another_node_is_reported_undeliverable() {

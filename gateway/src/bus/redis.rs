@@ -28,8 +28,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use turnway_bindings::peer::remote::ALL_NODES;
 use turnway_core::id::NodeId;
+use turnway_wire::peer::remote::ALL_NODES;
 
 /// Timeout of a publish: after it the messages may have been lost, or sent.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(4);

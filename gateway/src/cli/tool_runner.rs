@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
-use turnway_bindings::tool_executor::programs::AllowedPrograms;
 use turnway_client::Options;
 use turnway_core::id::RunnerId;
+use turnway_tool_executor::programs::AllowedPrograms;
 
 /// Arguments of `turnway tool-runner`.
 #[derive(Clone, Debug, Args)]

@@ -9,10 +9,10 @@ use crate::store::Store;
 use crate::tools::ToolRunners;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::switchboard::{Input, Output};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::Mono;
+use turnway_node::switchboard::{Input, Output};
 
 /// Time for which an operation without an answer keeps the node unready, so that a store of which only a part answers
 /// does not make readiness flap with each operation.

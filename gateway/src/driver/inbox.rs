@@ -9,10 +9,10 @@ use crate::tools;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, mpsc};
-use turnway_bindings::peer::frame::PeerFrame;
-use turnway_bindings::switchboard::Input;
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_node::switchboard::Input;
+use turnway_wire::peer::frame::PeerFrame;
 
 /// Maximum inputs of each source in one batch, so that no source can starve another.
 const QUOTA: usize = limits::DRIVER_BATCH_MAX / 4;
@@ -184,9 +184,9 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::{bus, links};
     use prometheus::Registry;
-    use turnway_bindings::peer::PeerMessage;
     use turnway_core::id::{LinkId, NodeId};
     use turnway_core::time::Mono;
+    use turnway_wire::peer::PeerMessage;
 
     #[tokio::test]
     async fn event_sources_are_served_fairly() {

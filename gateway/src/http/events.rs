@@ -12,11 +12,11 @@ use http::{HeaderMap, Response, StatusCode, Uri, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-use turnway_bindings::channel::json::envelope::envelope;
-use turnway_bindings::channel::sse::{self, LogStream};
 use turnway_core::id::{Epoch, RunId, Seq, SessionId};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::pattern::Pattern;
+use turnway_wire::channel::json::envelope::envelope;
+use turnway_wire::channel::sse::{self, LogStream};
 use utoipa::ToSchema;
 
 /// Maximum facts that one request scans; above it the answer says where to continue.

@@ -11,9 +11,9 @@ use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_bindings::channel::transcript::{Transcript, TranscriptMessage, TranscriptPage};
 use turnway_core::id::{RunId, Seq, SessionId};
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
+use turnway_wire::channel::transcript::{Transcript, TranscriptMessage, TranscriptPage};
 use utoipa::ToSchema;
 
 /// Facts read first; each further step backwards reads twice as many as the one before.

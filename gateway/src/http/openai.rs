@@ -1,5 +1,5 @@
 //! Serves the OpenAI-compatible API: chat completions by agents ([`completions`]), the list of models, and errors in
-//! OpenAI's format ([`error`]). The message formats are in `turnway_bindings::channel::openai`.
+//! OpenAI's format ([`error`]). The message formats are in `turnway_wire::channel::openai`.
 mod completions;
 mod error;
 
@@ -13,8 +13,8 @@ use error::OpenAiError;
 use http::{HeaderMap, Response, StatusCode};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use turnway_bindings::channel::openai::ChatError;
-use turnway_bindings::channel::openai::model::{self, OpenAiModel, OpenAiModelList};
+use turnway_wire::channel::openai::ChatError;
+use turnway_wire::channel::openai::model::{self, OpenAiModel, OpenAiModelList};
 
 /// Maximum requests read at a time that are larger than a channel message: together about 100 MB.
 const LONG_REQUESTS_MAX: usize = 256;

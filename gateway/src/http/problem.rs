@@ -5,9 +5,9 @@ use crate::response::{self, Body};
 use axum::response::IntoResponse;
 use http::{HeaderValue, Response, StatusCode, header};
 use std::borrow::Cow;
-use turnway_bindings::channel::json::malformed::{Malformed, MalformedReason};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_wire::channel::json::malformed::{Malformed, MalformedReason};
 
 /// Text for a role that this release does not serve: the roles that it serves, and how to get the right to them.
 const UNSUPPORTED_ROLE: &str = "role: expected user (the default), agent or tool_runner; adapter is not supported by \
@@ -200,8 +200,8 @@ mod tests {
     use crate::metrics::Metrics;
     use prometheus::Registry;
     use std::sync::Arc;
-    use turnway_bindings::link::{ConnectionRole, DialInCapabilities, HelloRequest};
     use turnway_core::time::Millis;
+    use turnway_wire::channel::hello::{ConnectionRole, DialInCapabilities, HelloRequest};
 
     /// Checks every code against the table of statuses in `docs/http.md`.
     #[test]

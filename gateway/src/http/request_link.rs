@@ -10,13 +10,13 @@ use crate::socket::ClientWatch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{InvokeCommand, LinkCommand};
-use turnway_bindings::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_core::id::Principal;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::Millis;
+use turnway_wire::channel::command::{InvokeCommand, LinkCommand};
+use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 
 /// Longest wait of a request for its first answer. The store answers in milliseconds or not at all, and repeating the
 /// request is safe: an accepted message stays accepted.

@@ -6,10 +6,10 @@ use axum::extract::rejection::PathRejection;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use std::time::Duration;
-use turnway_bindings::channel::json::malformed::MalformedReason;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::json::malformed::MalformedReason;
 
 /// Longest time from a request's headers to the end of its body: bodies are small, and a slow body occupies a
 /// connection.

@@ -12,11 +12,11 @@ use axum::extract::{Path, State};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
-use turnway_bindings::channel::notification::{CommandReply, Notification};
-use turnway_bindings::channel::run::RunView;
-use turnway_bindings::channel::sse;
 use turnway_core::id::{RunId, Seq};
+use turnway_wire::channel::command::{CancelTarget, LinkCommand};
+use turnway_wire::channel::notification::{CommandReply, Notification};
+use turnway_wire::channel::run::RunView;
+use turnway_wire::channel::sse;
 use utoipa::ToSchema;
 
 /// Suffix of the path that cancels a run.

@@ -3,12 +3,12 @@ use crate::http::problem::HttpProblem;
 use crate::http::request_link::{ANSWER_WAIT, RequestFailure, RequestLink};
 use crate::links::PoolPermit;
 use std::sync::Arc;
-use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Cursor, Epoch, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
+use turnway_wire::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 
 /// Approximate maximum of a JSON answer, as the sum of its facts: the answer is built in memory before it is sent.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;

@@ -13,14 +13,14 @@ use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::json::render;
-use turnway_bindings::channel::notification::{CommandReply, Notification, SessionListEntry};
 use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::store::CreationKey;
 use turnway_core::time::Millis;
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::json::render;
+use turnway_wire::channel::notification::{CommandReply, Notification, SessionListEntry};
 use utoipa::ToSchema;
 
 /// A page of sessions, newest first.

@@ -7,9 +7,9 @@ use futures_util::{FutureExt, stream};
 use http::{HeaderName, HeaderValue, Response, header};
 use std::convert::Infallible;
 use std::time::Duration;
-use turnway_bindings::channel::notification::Notification;
-use turnway_bindings::channel::sse::{HEARTBEAT, LogStream, TurnStream};
 use turnway_core::time::Millis;
+use turnway_wire::channel::notification::Notification;
+use turnway_wire::channel::sse::{HEARTBEAT, LogStream, TurnStream};
 
 /// Interval of comments on a silent stream, so that proxies do not consider it dead.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);

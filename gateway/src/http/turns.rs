@@ -15,11 +15,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::HeaderMap;
 use std::sync::Arc;
-use turnway_bindings::channel::command::InvokeCommand;
-use turnway_bindings::channel::json::parse::parse_turn;
-use turnway_bindings::channel::sse::{TurnCursor, TurnStream};
 use turnway_core::id::{MessageId, SessionId};
 use turnway_core::planted::{Planted, planted};
+use turnway_wire::channel::command::InvokeCommand;
+use turnway_wire::channel::json::parse::parse_turn;
+use turnway_wire::channel::sse::{TurnCursor, TurnStream};
 
 /// Header with a message id, for requests that may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -22,12 +22,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::Notification;
-use turnway_bindings::link::{Input, Link, LinkConfig, Output};
 use turnway_core::id::{LinkId, SessionId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
+use turnway_node::link::{Input, Link, LinkConfig, Output};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::Notification;
 
 /// The timer's delay where the link has no deadline.
 const IDLE_TIMER: Duration = Duration::from_secs(3600);

@@ -3,8 +3,8 @@ use super::close_reason::LinkCloseReason;
 use crate::metrics::Transport;
 use std::future::Future;
 use std::task::{Context, Poll};
-use turnway_bindings::link::{SideStreamProgress, SideStreamText};
 use turnway_core::id::{RunId, SessionId};
+use turnway_node::link::{SideStreamProgress, SideStreamText};
 
 /// A connection of one client. A `poll_…` method is called again until it is ready.
 pub(super) trait LinkTransport: Send {

@@ -4,7 +4,7 @@ use super::links::Direction;
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter};
 use std::time::Duration;
-use turnway_bindings::peer::PeerMessage;
+use turnway_wire::peer::PeerMessage;
 
 /// The metrics of the bus.
 #[derive(Debug)]

@@ -6,11 +6,9 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 use std::collections::HashMap;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
-use turnway_bindings::switchboard::{
-    DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult,
-};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
+use turnway_node::switchboard::{DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult};
 
 /// The switchboard's statistics, as metric families.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use turnway_bindings::channel::command::RateClass;
 use turnway_core::rate::Rate;
 use turnway_core::rate::shared::SharedRate;
 use turnway_core::time::Mono;
+use turnway_wire::channel::command::RateClass;
 
 /// The sending end of usage reports; the store's task receives them.
 pub type UsageSender = mpsc::Sender<UsageReport>;

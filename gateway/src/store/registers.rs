@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use turnway_bindings::switchboard::MEMBER_PREFIX;
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_node::switchboard::MEMBER_PREFIX;
 
 /// Timeout of one op; a caller that still needs the value repeats the op.
 const OP_TIMEOUT: Duration = Duration::from_secs(5);

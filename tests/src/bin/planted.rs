@@ -257,7 +257,7 @@ fn root(suite: &Path) -> PathBuf {
     match name.rsplit_once('-').map_or(name, |(name, _)| name) {
         "turnway" => tests.with_file_name("gateway"),
         "turnway_core" => tests.with_file_name("core"),
-        "turnway_bindings" => tests.with_file_name("bindings"),
+        "turnway_node" => tests.with_file_name("node"),
         "turnway_client" => tests.with_file_name("sdk/rust"),
         _ => tests,
     }

@@ -1,7 +1,7 @@
 //! Requests for every operation of the channel protocol, and their answers in a comparable form.
 use super::wire::invoke;
 use serde_json::{Value, json};
-use turnway_bindings::channel::authority::ClientOperation;
+use turnway_wire::channel::authority::ClientOperation;
 
 /// Id of a handover that does not exist.
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";

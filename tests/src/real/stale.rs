@@ -3,7 +3,16 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// All source folders of a node.
-const SOURCES: [&str; 5] = ["core/src", "bindings/src", "pipeline/src", "gateway/src", "sdk/rust/src"];
+const SOURCES: [&str; 8] = [
+    "core/src",
+    "wire/src",
+    "bindings/src",
+    "node/src",
+    "tool_executor/src",
+    "pipeline/src",
+    "gateway/src",
+    "sdk/rust/src",
+];
 
 /// Returns a source that is newer than a binary of this tree; `None` for binaries from elsewhere.
 pub(super) fn newer_source(binary: &Path) -> Option<PathBuf> {

@@ -7,7 +7,6 @@ use super::tool_runner;
 use super::world::{ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use turnway_bindings::switchboard::Input;
 use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
@@ -16,6 +15,7 @@ use turnway_core::protocol::agent::{
 };
 use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::time::Mono;
+use turnway_node::switchboard::Input;
 
 /// One attempt as the agent sees it: a request of one node, answered to that node alone.
 #[derive(Debug)]

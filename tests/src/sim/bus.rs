@@ -2,9 +2,9 @@
 use super::clients::Act;
 use super::world::{ScheduledEvent, World};
 use std::time::Duration;
-use turnway_bindings::peer::PeerMessage;
-use turnway_bindings::switchboard::Input;
 use turnway_core::id::NodeId;
+use turnway_node::switchboard::Input;
+use turnway_wire::peer::PeerMessage;
 
 impl World {
     pub(crate) fn publish(&mut self, at: usize, to: NodeId, words: PeerMessage) {

@@ -3,14 +3,14 @@ use super::fixtures;
 use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_bindings::channel::command::{CancelTarget, LinkCommand, SubscribeCommand, TextCursor};
-use turnway_bindings::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::command::{CancelTarget, LinkCommand, SubscribeCommand, TextCursor};
+use turnway_wire::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 
 /// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

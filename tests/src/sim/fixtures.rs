@@ -3,12 +3,12 @@ use super::behaviour::AgentBehaviour;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::InvokeCommand;
 use turnway_core::id::{AgentId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentDirectory, AgentPolicy, OnOwnerLoss};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::pattern::Pattern;
+use turnway_wire::channel::command::InvokeCommand;
 
 /// Agents, by the policy for their turns when an owner is lost.
 pub(crate) const AGENTS: [(&str, OnOwnerLoss); 4] = [

@@ -2,12 +2,12 @@
 use super::clients::{Act, Kind};
 use super::fixtures;
 use super::world::{ScheduledEvent, World};
-use turnway_bindings::channel::command::LinkCommand;
 use turnway_core::id::EventId;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::protocol::entry::{Entry, Fact, HandoverFact};
 use turnway_core::protocol::handover::HandoverRequest;
+use turnway_wire::channel::command::LinkCommand;
 
 fn wish(n: u64) -> AgentEvent {
     let known = fixtures::AGENTS.iter().map(|(name, _)| *name).chain([fixtures::STRANGER, "nobody"]);

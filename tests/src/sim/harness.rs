@@ -2,8 +2,6 @@
 use super::fixtures;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use turnway_bindings::channel::command::{CancelTarget, LinkCommand, SubscribeCommand};
-use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{AgentEventId, Epoch, FenceToken, InboxPosition, LinkId, NodeId, Nonce, RunId, Seq};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -14,6 +12,8 @@ use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, Output as Wanted, SessionRuntime, State};
 use turnway_core::store::{ModelStore, Op, StoreError};
 use turnway_core::time::{Deadline, Mono, Now};
+use turnway_node::switchboard::{Capacity, Config, Input, Output, Switchboard};
+use turnway_wire::channel::command::{CancelTarget, LinkCommand, SubscribeCommand};
 
 /// A step of a script; numbers select among the existing links, sessions and requests.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@ use super::check::{LinkHistory, View, privacy};
 use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::{CommandReply, Notification};
-use turnway_bindings::switchboard::Input;
 use turnway_core::id::{LinkId, Principal, RequestId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::time::Mono;
+use turnway_node::switchboard::Input;
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// Bytes of answers that may be buffered besides the text and facts of a full link.
 const ANSWERS_BYTES: usize = 160 * 1024;

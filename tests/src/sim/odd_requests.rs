@@ -2,11 +2,11 @@
 use super::clients::Act;
 use super::fixtures;
 use super::world::World;
-use turnway_bindings::channel::command::{
-    CancelTarget, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand,
-};
 use turnway_core::id::{Epoch, EventId, Seq};
 use turnway_core::time::Millis;
+use turnway_wire::channel::command::{
+    CancelTarget, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand,
+};
 
 impl World {
     /// Subscribes again: from now on, from the beginning, with a stale offset, or with a cursor that never existed.

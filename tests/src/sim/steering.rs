@@ -1,10 +1,10 @@
 //! Behaviour of simulated agents for steering messages: accepted, refused, unanswered, or answered too late.
 use super::fixtures;
 use super::world::{ScheduledEvent, World};
-use turnway_bindings::switchboard::Input;
 use turnway_core::id::{NodeId, RunId};
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
+use turnway_node::switchboard::Input;
 
 /// Behaviour for one steering message; follows from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 use super::world::{ScheduledEvent, World};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_core::id::NodeId;
 use turnway_core::store::{Acceptance, Op, Reply, StoreError};
 use turnway_core::time::Millis;
+use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
 /// Maximum distance of a fact's time from the store's clock: writes wait for outages and pauses, and the store's
 /// clock jumps by seconds now and then.

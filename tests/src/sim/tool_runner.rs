@@ -3,10 +3,6 @@
 use super::world::{ScheduledEvent, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use turnway_bindings::channel::service::ServerIdentity;
-use turnway_bindings::runner::messages::{FromRunner, ToRunner, UNKNOWN_ACTION_CODE};
-use turnway_bindings::runner::pool;
-use turnway_bindings::switchboard::Input;
 use turnway_core::id::{AgentEventId, EventId, NodeId, RunnerId, SessionKey, ToolName};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{
@@ -14,6 +10,10 @@ use turnway_core::protocol::action::{
 };
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::protocol::json::Json;
+use turnway_node::runner::pool;
+use turnway_node::switchboard::Input;
+use turnway_wire::channel::service::ServerIdentity;
+use turnway_wire::runner::{FromRunner, ToRunner, UNKNOWN_ACTION_CODE};
 
 /// A tool of the runner other than `process.spawn`.
 const TOOL: &str = "t";

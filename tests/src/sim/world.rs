@@ -12,10 +12,6 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::peer::PeerMessage;
-use turnway_bindings::runner::pool::RunnerPool;
-use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::clock::{ClockReading, WallClock};
 use turnway_core::id::{LinkId, NodeId};
 use turnway_core::machine::Machine;
@@ -23,6 +19,10 @@ use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
 use turnway_core::store::{ModelStore, Op, Reply, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_node::runner::pool::RunnerPool;
+use turnway_node::switchboard::{Capacity, Config, Input, Output, Switchboard};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::peer::PeerMessage;
 
 /// Virtual time zero, by the store's clock; and more outputs than any one input may cause.
 const DAWN_MS: u64 = 1_760_000_000_000;

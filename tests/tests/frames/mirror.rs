@@ -1,9 +1,9 @@
 //! Peer messages declared independently, as another library encodes them.
-use turnway_bindings::peer::remote::{AgentCapacity, CallProgress, RemoteEvent, RemoteMessage};
-use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_core::id::{AgentId, Cursor, OwnershipSnapshot, SessionKey};
 use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
 use turnway_core::protocol::agent::TextKind;
+use turnway_wire::peer::remote::{AgentCapacity, CallProgress, RemoteEvent, RemoteMessage};
+use turnway_wire::peer::{OfferedEntry, PeerMessage};
 use wincode::SchemaWrite;
 
 /// Copy of the peer message type with plain field types.

@@ -1,14 +1,14 @@
 //! Peer messages about remote attempts at dial-in agents.
 use crate::run;
 use std::sync::Arc;
-use turnway_bindings::dialin::AttemptEvent;
-use turnway_bindings::dialin::agent_message::AgentMessage;
-use turnway_bindings::link::DialInCapabilities;
-use turnway_bindings::peer::PeerMessage;
-use turnway_bindings::peer::remote::{AgentCapacity, CallProgress, RemoteEvent, RemoteMessage};
 use turnway_core::id::{AgentEventId, AgentId, Epoch, TenantId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{Order, StopReason, TextKind};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::agent::message::AgentMessage;
+use turnway_wire::channel::hello::DialInCapabilities;
+use turnway_wire::peer::PeerMessage;
+use turnway_wire::peer::remote::{AgentCapacity, CallProgress, RemoteEvent, RemoteMessage};
 
 /// Returns one message of each kind about remote attempts.
 pub(crate) fn all() -> impl Iterator<Item = PeerMessage> {

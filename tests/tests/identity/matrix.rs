@@ -2,13 +2,13 @@
 //! that tenant's operator, is answered as for an unknown session.
 use serde_json::{Value, json};
 use tempfile::tempdir;
-use turnway_bindings::channel::authority::ClientOperation;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::operations::{bare, requests};
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::invoke;
+use turnway_wire::channel::authority::ClientOperation;
 
 /// The run of ann's session, in progress at its agent, and a well-formed run id that does not exist.
 struct Target {

@@ -3,17 +3,17 @@ use crate::script::{self, Fixture, check_open};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::{
-    AcceptedTurn, CommandReply, MembersReply, Notification, SessionStateSnapshot,
-};
-use turnway_bindings::link::{Input, Output};
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::entry::{Fact, SessionFact};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
+use turnway_node::link::{Input, Output};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::{
+    AcceptedTurn, CommandReply, MembersReply, Notification, SessionStateSnapshot,
+};
 
 const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
 

@@ -1,10 +1,10 @@
 //! Random scripts for the connection's state machine: the laws of every machine and the sums of this one.
 use crate::script::{Fixture, config, input, silent_note, text_note};
 use std::time::Duration;
-use turnway_bindings::link::{Input, Link, Output};
 use turnway_core::limits::LINK_REPORT_BYTES;
 use turnway_core::machine::Machine;
 use turnway_core::rng::Rng;
+use turnway_node::link::{Input, Link, Output};
 use turnway_tests::laws::{Step, laws};
 
 /// Maximum number of outputs of one input: `welcome`, a hello's 64 subscriptions, and twice the 16 messages

@@ -1,11 +1,6 @@
 //! The script language of the connection tests, and the fixture that plays scripts.
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::{CommandReply, Notification};
-use turnway_bindings::link::{
-    Input, Link, LinkConfig, Output, RefreshOutcome, ServiceRefusal, SideStreamPace, SideStreamProgress,
-};
 use turnway_core::id::{Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -14,6 +9,11 @@ use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_node::link::{
+    Input, Link, LinkConfig, Output, RefreshOutcome, ServiceRefusal, SideStreamPace, SideStreamProgress,
+};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::{CommandReply, Notification};
 
 pub(crate) fn config() -> LinkConfig {
     LinkConfig {

@@ -4,12 +4,12 @@ use redis::Value;
 use tempfile::tempdir;
 use turnway::bus::redis::inbox_channel;
 use turnway::config::Durability;
-use turnway_bindings::peer::frame::PeerFrame;
-use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_core::id::{ControlId, InboxPosition, NodeId, OwnershipSnapshot};
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
 use turnway_core::store::{Acceptance, Op, Reply};
 use turnway_tests::real::redis::Redis;
+use turnway_wire::peer::frame::PeerFrame;
+use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
 /// Subscription to the channel of a node.
 struct Inbox<'a>(redis::PubSub<'a>);

@@ -5,13 +5,13 @@ use super::remote_calls::{DialOutcome, RemoteCall};
 use crate::agent::attempt::AttemptTask;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use turnway_bindings::dialin::AttemptEvent;
-use turnway_bindings::dialin::agent_message::AgentMessage;
-use turnway_bindings::link::DialInCapabilities;
 use turnway_core::limits;
 use turnway_core::protocol::action::FactDelivery;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::agent::message::AgentMessage;
+use turnway_wire::channel::hello::DialInCapabilities;
 
 /// One attempt over one connection. Dropping it tells the agent to stop, unless the agent has ended the attempt.
 enum DialInCall {

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use turnway_bindings::channel::service::TenantScope;
-use turnway_bindings::dialin::AttemptEvent;
-use turnway_bindings::link::DialInCapabilities;
-use turnway_bindings::peer::remote::AgentCapacity;
 use turnway_core::id::{AgentId, NodeId, RunId, TenantId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::channel::hello::DialInCapabilities;
+use turnway_wire::channel::service::TenantScope;
+use turnway_wire::peer::remote::AgentCapacity;
 
 /// The connections of one agent that dials in.
 pub struct AgentConnectionPool {

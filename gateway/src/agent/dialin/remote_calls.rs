@@ -15,15 +15,15 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use turnway_bindings::dialin::AttemptEvent;
-use turnway_bindings::link::DialInCapabilities;
-use turnway_bindings::peer::remote::{AgentCapacity, RemoteMessage};
-use turnway_bindings::remote_attempts::{self, Input, Output, RemoteAttempts};
 use turnway_core::id::{AgentId, NodeId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::time::Now;
+use turnway_node::remote_attempts::{self, Input, Output, RemoteAttempts};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::channel::hello::DialInCapabilities;
+use turnway_wire::peer::remote::{AgentCapacity, RemoteMessage};
 
 /// Length of a timer when no deadline is set.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);

@@ -116,8 +116,8 @@ impl BusOutbox {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use turnway_bindings::peer::PeerMessage;
     use turnway_core::id::{Cursor, NodeId, SessionId, SessionKey, TenantId};
+    use turnway_wire::peer::PeerMessage;
 
     fn knocks(count: usize) -> Vec<AddressedMessage> {
         (0..count).map(|n| (NodeId(n as u128), PeerMessage::Probe)).collect()

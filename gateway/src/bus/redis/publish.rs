@@ -14,9 +14,9 @@ use futures_util::{FutureExt, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::time::{MissedTickBehavior, interval};
-use turnway_bindings::peer::frame::FramePacker;
 use turnway_core::id::NodeId;
 use turnway_core::protocol::codec::{self, BlobKind};
+use turnway_wire::peer::frame::FramePacker;
 
 /// Maximum pipelines without a response. At this number further messages wait, and are packed into the next batch.
 const UNDER_WAY_MAX: usize = 8;

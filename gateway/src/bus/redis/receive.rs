@@ -6,8 +6,8 @@ use crate::metrics::{Direction, GapCause, LossReason, Metrics};
 use crate::redis::{PushHandler, RedisConnection};
 use ::redis::{PushInfo, PushKind, Value};
 use std::sync::Arc;
-use turnway_bindings::peer::frame::PeerFrame;
 use turnway_core::protocol::codec::CodecError;
+use turnway_wire::peer::frame::PeerFrame;
 
 /// Returns the callback that takes messages from the socket.
 pub(super) fn push_handler(inbox: Arc<BusInbox>) -> PushHandler {

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use turnway_bindings::tool_executor::programs::{
-    AllowedPrograms, ArgPattern, ArgRule, CommandWord, Program, ProgramArg, is_arg_name,
-};
 use turnway_core::id::ToolName;
 use turnway_core::limits::{
     ACTION_TIMEOUT_MAX, PROCESS_TIMEOUT, PROGRAM_ARGS_MAX, PROGRAMS_MAX, TOOL_EXECUTOR_PROCESSES_MAX,
+};
+use turnway_tool_executor::programs::{
+    AllowedPrograms, ArgPattern, ArgRule, CommandWord, Program, ProgramArg, is_arg_name,
 };
 
 /// Default limit of simultaneous processes of one program.

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use turnway_bindings::tool_executor::GatewayIndex;
-use turnway_bindings::tool_executor::messages::GatewayMessage;
 use turnway_client::{Backoff, Lost, Options, RawConnection};
+use turnway_tool_executor::GatewayIndex;
+use turnway_tool_executor::messages::GatewayMessage;
 
 /// Capacity of the send queue: results and process output. A gateway that lets this many messages wait takes
 /// nothing.

@@ -12,16 +12,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
-use turnway_bindings::tool_executor::journal::JournalRecord;
-use turnway_bindings::tool_executor::messages::GatewayMessage;
-use turnway_bindings::tool_executor::process::Signal;
-use turnway_bindings::tool_executor::programs::AllowedPrograms;
-use turnway_bindings::tool_executor::tools::TOOLS;
-use turnway_bindings::tool_executor::{GatewayIndex, Input, Output, ToolExecutor};
 use turnway_client::Options;
 use turnway_core::id::{EventId, RunnerId};
 use turnway_core::limits::TOOL_EXECUTOR_KILL_GRACE;
 use turnway_core::machine::Machine;
+use turnway_tool_executor::journal::JournalRecord;
+use turnway_tool_executor::messages::GatewayMessage;
+use turnway_tool_executor::process::Signal;
+use turnway_tool_executor::programs::AllowedPrograms;
+use turnway_tool_executor::tools::TOOLS;
+use turnway_tool_executor::{GatewayIndex, Input, Output, ToolExecutor};
 
 /// Capacity of the channels for events of processes and of connections; a full channel blocks its sender.
 const EVENT_QUEUE_CAPACITY: usize = 64;
@@ -276,11 +276,7 @@ impl ToolRunnerDriver {
         Ok(true)
     }
 
-    fn spawn(
-        &mut self,
-        action_id: EventId,
-        command: &turnway_bindings::tool_executor::programs::ProcessCommand,
-    ) -> Input {
+    fn spawn(&mut self, action_id: EventId, command: &turnway_tool_executor::programs::ProcessCommand) -> Input {
         let run_as = self.plan.run_as.get(&command.program);
         match RunningProcess::start(action_id, command, run_as, self.process_events.0.clone()) {
             Ok(running) => {

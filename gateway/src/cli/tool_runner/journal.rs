@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use turnway_bindings::tool_executor::journal::JournalRecord;
+use turnway_tool_executor::journal::JournalRecord;
 
 const FILE_NAME: &str = "journal";
 /// The journal is rewritten when it has this many lines more than twice the live ones: rare, and the file stays
@@ -127,9 +127,9 @@ fn push_line(bytes: &mut Vec<u8>, record: &JournalRecord) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnway_bindings::tool_executor::journal::ToolOutcome;
     use turnway_core::id::{EventId, QualifiedSession};
     use turnway_core::time::Millis;
+    use turnway_tool_executor::journal::ToolOutcome;
 
     fn begun(n: u64) -> JournalRecord {
         let session = QualifiedSession::parse("s1").expect("a name");

@@ -13,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
-use turnway_bindings::tool_executor::process::{ExitStatus, Signal};
-use turnway_bindings::tool_executor::programs::ProcessCommand;
 use turnway_core::id::EventId;
 use turnway_core::protocol::action::OutputStream;
+use turnway_tool_executor::process::{ExitStatus, Signal};
+use turnway_tool_executor::programs::ProcessCommand;
 
 /// Size of the buffer for one read.
 const READ_BYTES: usize = 16 * 1024;

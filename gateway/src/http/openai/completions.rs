@@ -18,16 +18,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use hyper::body::Body as _;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
-use turnway_bindings::channel::notification::{AcceptedTurn, CommandReply, Notification};
-use turnway_bindings::channel::openai::{
-    CHAT_CALL_BYTES_MAX, ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream,
-};
 use turnway_core::id::{EventId, MessageId, RunId, SessionId};
 use turnway_core::limits::{MESSAGE_BYTES_MAX, STORE_RETRY_AFTER};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
+use turnway_wire::channel::command::{CancelTarget, LinkCommand};
+use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
+use turnway_wire::channel::openai::{
+    CHAT_CALL_BYTES_MAX, ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream,
+};
 
 /// Header of the session to continue; also sent with every answer.
 const SESSION: &str = "x-session-id";

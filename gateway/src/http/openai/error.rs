@@ -4,8 +4,8 @@ use crate::http::request_link::{LinkClosed, RequestFailure};
 use crate::response::{self, Body};
 use axum::response::IntoResponse;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use turnway_bindings::channel::openai::{ChatCall, ChatError};
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::openai::{ChatCall, ChatError};
 
 /// OpenAI clients read this header before the status. By the status alone they retry `409` and `5xx`, even where the
 /// retry would be another turn.

@@ -16,12 +16,14 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 use tokio::time::Instant;
-use turnway_bindings::dialin::agent_message::AgentMessage;
-use turnway_bindings::dialin::{AttemptEvent, DialIn, DialInConfig, Input, Output};
-use turnway_bindings::link::{self, Credential, HelloRequest, ServiceRefusal};
 use turnway_core::id::{RequestId, RunId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Order;
+use turnway_node::dialin::{DialIn, DialInConfig, Input, Output};
+use turnway_node::link::{self, ServiceRefusal};
+use turnway_wire::agent::AttemptEvent;
+use turnway_wire::agent::message::AgentMessage;
+use turnway_wire::channel::hello::{Credential, HelloRequest};
 
 /// An admitted agent with its registration.
 pub(super) struct AdmittedAgent {

@@ -5,9 +5,10 @@ use crate::links::Pool;
 use crate::listen::close_reason::LinkCloseReason;
 use crate::listen::link_transport::LinkTransport;
 use crate::metrics::{HandshakeOutcome, Transport};
-use turnway_bindings::link::{ConnectionRole, Credential, HelloRequest, Input, RefreshOutcome};
 use turnway_core::id::RequestId;
 use turnway_core::planted::{Planted, planted};
+use turnway_node::link::{Input, RefreshOutcome};
+use turnway_wire::channel::hello::{ConnectionRole, Credential, HelloRequest};
 
 impl<W: LinkTransport> ConnectionTask<'_, W> {
     pub(super) async fn handle_hello(&mut self, hello: HelloRequest) -> Result<(), LinkCloseReason> {

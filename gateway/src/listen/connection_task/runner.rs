@@ -13,12 +13,13 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
-use turnway_bindings::link::{self, Credential, HelloRequest, ServiceRefusal};
-use turnway_bindings::runner::connection::{Input, Output, RunnerConnection, RunnerConnectionConfig};
-use turnway_bindings::runner::messages::ToRunner;
-use turnway_bindings::runner::pool::RunnerRefusal;
 use turnway_core::id::RequestId;
 use turnway_core::machine::Machine;
+use turnway_node::link::{self, ServiceRefusal};
+use turnway_node::runner::connection::{Input, Output, RunnerConnection, RunnerConnectionConfig};
+use turnway_node::runner::pool::RunnerRefusal;
+use turnway_wire::channel::hello::{Credential, HelloRequest};
+use turnway_wire::runner::ToRunner;
 
 /// A peer that serves the gateway instead of being served by it.
 pub(super) enum AdmittedService {

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use turnway_bindings::link::{SideStreamPace, SideStreamProgress, SideStreamText};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
+use turnway_node::link::{SideStreamPace, SideStreamProgress, SideStreamText};
 
 /// Maximum streams of one connection. A session has one speaking run; further streams finish the text of earlier runs.
 const STREAMS_MAX: usize = 2 * limits::LINK_SUBSCRIPTIONS_MAX;

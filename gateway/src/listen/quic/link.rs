@@ -12,8 +12,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use turnway_bindings::link::{SideStreamProgress, SideStreamText};
 use turnway_core::id::{RunId, SessionId};
+use turnway_node::link::{SideStreamProgress, SideStreamText};
 
 /// Longest wait for the client to acknowledge the close: a client that has left must not be waited for.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

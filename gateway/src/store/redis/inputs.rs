@@ -7,11 +7,11 @@ use crate::store::redis::executor::{CallResult, OpExecutor, REGISTER_ATTEMPTS_MA
 use crate::store::redis::key;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use turnway_bindings::peer::frame;
 use turnway_core::id::{NodeId, Principal, RunId, Seq, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Strategy};
 use turnway_core::store::{Acceptance, Reply, RunLocation, StoreRefusal};
+use turnway_wire::peer::frame;
 
 /// Ids checked in one call, which takes about 5 ms.
 const EXPIRE_IDS: u64 = 1000;

@@ -4,12 +4,12 @@ use crate::sim::fixtures::PlannedMessage;
 use crate::sim::world::LineId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
-use turnway_bindings::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Epoch, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::{OnOwnerLoss, TextKind};
 use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
 use turnway_core::store::ModelStore;
+use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
+use turnway_wire::channel::notification::{CommandReply, Notification, ResetReason, SessionStateSnapshot};
 
 /// Context for checking a message to a link.
 pub(crate) struct View<'a> {

@@ -1,9 +1,9 @@
 //! Checks G7: a session's facts reach only principals that may read it, and others do not learn that it exists.
-use turnway_bindings::channel::command::{CommandTarget, LinkCommand};
-use turnway_bindings::channel::notification::{CommandReply, Notification};
 use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::ModelStore;
+use turnway_wire::channel::command::{CommandTarget, LinkCommand};
+use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// Checks that a principal may get a message about this session.
 pub(crate) fn privacy(principal: &Principal, key: &SessionKey, model: &ModelStore, rewinds: bool) {

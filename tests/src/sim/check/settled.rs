@@ -158,8 +158,8 @@ impl World {
 }
 
 /// Returns whether a request must get an answer of its own.
-fn must_be_answered(ask: &turnway_bindings::channel::command::LinkCommand) -> bool {
-    use turnway_bindings::channel::command::LinkCommand;
+fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
+    use turnway_wire::channel::command::LinkCommand;
     match ask {
         LinkCommand::Open { .. }
         | LinkCommand::Subscribe(_)

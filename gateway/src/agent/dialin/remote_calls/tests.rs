@@ -5,9 +5,9 @@ use crate::bus::RemoteCallHandler;
 use crate::config::ServedBy;
 use prometheus::{Encoder, Registry, TextEncoder};
 use tokio::time::timeout;
-use turnway_bindings::channel::service::TenantScope;
 use turnway_core::id::{Epoch, MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_wire::channel::service::TenantScope;
 
 const HERE: NodeId = NodeId(1);
 const PEER: NodeId = NodeId(2);

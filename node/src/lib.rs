@@ -1,0 +1,7 @@
+//! State machines of one node, driven by `gateway`: no IO, clock, randomness, locks or `async`.
+//! Modules depend downwards only: [`switchboard`], [`remote_attempts`]; [`dialin`], [`runner`]; [`link`].
+pub mod dialin;
+pub mod link;
+pub mod remote_attempts;
+pub mod runner;
+pub mod switchboard;

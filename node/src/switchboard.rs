@@ -1,0 +1,423 @@
+//! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Performs no
+//! IO; the gateway's driver performs its outputs.
+mod append;
+mod deliver;
+mod drain;
+mod feed;
+mod histogram;
+mod idle_expiry;
+mod io;
+mod join;
+mod lease;
+mod links;
+mod log_reads;
+mod offers;
+mod owned_session;
+mod ownership;
+mod queries;
+mod rebuild;
+mod reclaim;
+mod requests;
+mod resources;
+mod session_task;
+mod state_reads;
+mod stats;
+mod subscribers;
+mod subscription;
+mod takeover;
+mod text;
+mod transfer;
+
+pub use histogram::DurationHistogram;
+pub use io::{Input, Output};
+pub use resources::{Capacity, ResourceGauges, over_share_refusal};
+pub use session_task::MEMBER_PREFIX;
+pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
+
+use feed::Feed;
+use lease::{Lease, Suspect};
+use links::LinkTable;
+use owned_session::SessionOwnership;
+use requests::{PendingRequest, RequestKey, RequestPayload};
+use state_reads::StateRead;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{EventId, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, SessionKey};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::rng::Rng;
+use turnway_core::session::Input as RuntimeInput;
+use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
+use turnway_core::time::{Deadline, Mono, Now};
+use turnway_core::timers::Timers;
+use turnway_wire::channel::notification::Notification;
+use turnway_wire::peer::PeerMessage;
+
+/// The settings of a node.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The id of one start of one process.
+    pub node: NodeId,
+    /// The known agents.
+    pub directory: Arc<AgentDirectory>,
+    /// From the system, or from a simulation.
+    pub seed: [u8; 32],
+    /// No other node can share the store (the embedded store), so the lease of a lost owner need not expire first.
+    pub single_node: bool,
+    /// Minimum number of facts kept for each session; `None`: all facts, forever.
+    pub keep_facts: Option<u64>,
+    /// Time that a session is kept after its last fact; `None`: forever.
+    pub max_age: Option<Duration>,
+    /// Limits of what users may hold on this node.
+    pub capacity: Capacity,
+}
+
+/// The router, the edge, the host of session runtimes, and the delivery of one node.
+///
+/// - Client requests: modules `links`, `requests`, `offers`; reads of states and lists: `queries`.
+/// - Subscribed sessions and the position of each link: `feed`, `subscription`, `log_reads`, `deliver`, `text`.
+/// - Owned sessions: `ownership`, `owned_session`, `append`, `subscribers`.
+/// - The node's own lease, and suspicions of other nodes: `lease`; sessions of dead nodes: `takeover`; shutdown:
+///   `drain`, `transfer`.
+#[derive(Debug)]
+pub struct Switchboard {
+    me: NodeId,
+    single_node: bool,
+    keep_facts: Option<u64>,
+    aging: idle_expiry::IdleWalk,
+    directory: Arc<AgentDirectory>,
+    rng: Rng,
+    lease: Lease,
+    suspects: BTreeMap<NodeId, Suspect>,
+    /// Owner nodes without a lease at the last check, and the time of the first such check.
+    without_lease: BTreeMap<NodeId, Mono>,
+    takeover: takeover::TakeoverState,
+    /// Nodes that have sent a message to this node.
+    peers: BTreeSet<NodeId>,
+    owned_sessions: BTreeMap<SessionKey, SessionOwnership>,
+    /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
+    /// lapsed.
+    unclaimed_ownership: BTreeMap<SessionKey, OwnershipSnapshot>,
+    requests: BTreeMap<RequestKey, PendingRequest>,
+    requests_by_session: BTreeMap<SessionKey, BTreeSet<RequestKey>>,
+    feeds: BTreeMap<SessionKey, Box<Feed>>,
+    /// Links that wait for a session's present state.
+    snapshot_waiters: BTreeMap<SessionKey, Vec<SnapshotWaiter>>,
+    view_count: u64,
+    rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
+    view_reads: BTreeMap<SessionKey, StateRead>,
+    links: LinkTable,
+    holdings: resources::ResourceLedgers,
+    stamp: ListenStamp,
+    timers: Timers<Timer>,
+    repeats: BTreeMap<u64, Op>,
+    last_repeat: u64,
+    drain: Option<drain::Drain>,
+    /// Tasks of sessions, by the name of the stored object.
+    session_tasks: BTreeMap<String, session_task::RunningTask>,
+    stats: SwitchboardStats,
+    outbox: VecDeque<Output>,
+}
+
+/// A link that waits for a session's present state.
+#[derive(Debug)]
+struct SnapshotWaiter {
+    link: LinkId,
+    request_id: Option<RequestId>,
+    /// Number of the view, see [`Switchboard::view_number`].
+    view_number: u64,
+    purpose: SnapshotPurpose,
+}
+
+/// The reason for waiting for a session's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SnapshotPurpose {
+    /// The link has opened the session.
+    Open,
+    /// The link reads the state without side effects.
+    Get,
+    /// The link has changed the members.
+    Members,
+    Handover(EventId),
+}
+
+/// Every timer of the switchboard.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Renew,
+    Sweep,
+    Idle,
+    TailDigest,
+    Probe,
+    Drain,
+    Suspect(NodeId),
+    Offer(RequestKey),
+    Read(SessionKey),
+    FetchText(SessionKey),
+    Runtime(SessionKey),
+    Write(SessionKey),
+    Linger(SessionKey),
+    Reserve(SessionKey),
+    Repeat(u64),
+}
+
+impl Switchboard {
+    /// Creates a node that owns nothing yet. The node requests its lease at its first timeout.
+    pub fn new(config: Config) -> Self {
+        let mut rng = Rng::from_seed(config.seed);
+        let lease = Lease::new(config.node, &mut rng);
+        let mut timers = Timers::default();
+        timers.set(Timer::Renew, Mono::default());
+        timers.set(Timer::Sweep, Mono::default());
+        if config.max_age.is_some() {
+            timers.set(Timer::Idle, Mono::default());
+        }
+        Self {
+            me: config.node,
+            single_node: config.single_node,
+            keep_facts: config.keep_facts,
+            aging: idle_expiry::IdleWalk::new(config.max_age),
+            directory: config.directory,
+            rng,
+            lease,
+            suspects: BTreeMap::new(),
+            without_lease: BTreeMap::new(),
+            takeover: takeover::TakeoverState::default(),
+            peers: BTreeSet::new(),
+            owned_sessions: BTreeMap::new(),
+            unclaimed_ownership: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            requests_by_session: BTreeMap::new(),
+            feeds: BTreeMap::new(),
+            snapshot_waiters: BTreeMap::new(),
+            view_count: 0,
+            rebuilds: BTreeMap::new(),
+            view_reads: BTreeMap::new(),
+            links: LinkTable::new(config.capacity),
+            holdings: resources::ResourceLedgers::new(config.capacity),
+            stamp: ListenStamp(0),
+            timers,
+            repeats: BTreeMap::new(),
+            last_repeat: 0,
+            drain: None,
+            session_tasks: BTreeMap::new(),
+            stats: SwitchboardStats::default(),
+            outbox: VecDeque::new(),
+        }
+    }
+
+    fn push_store_op(&mut self, op: Op) {
+        self.outbox.push_back(Output::Store(op));
+    }
+
+    fn notify(&mut self, link: LinkId, note: Notification) {
+        self.links.notify(&mut self.outbox, link, note);
+    }
+
+    /// Sends a message to a node, which may be this one.
+    fn send_peer(&mut self, now: Now, to: NodeId, message: PeerMessage) {
+        if to == self.me {
+            self.handle_peer(now, to, message);
+        } else {
+            self.outbox.push_back(Output::Publish { to, message });
+        }
+    }
+
+    fn handle_peer(&mut self, now: Now, from: NodeId, message: PeerMessage) {
+        if from != self.me {
+            self.peers.insert(from);
+        }
+        match message {
+            PeerMessage::Offer { key, owner, item } => self.handle_offer(now, from, &key, owner, item),
+            PeerMessage::InputAccepted { run_id, .. } => self.handle_input_accepted(&run_id),
+            PeerMessage::ControlAnswered { control, shown, .. } => self.handle_control_answered(&control, shown),
+            PeerMessage::NotOwner { key, owner } => self.handle_not_owner(now, &key, owner),
+            PeerMessage::Subscribed { key, stamp } => self.handle_subscribed(now, &key, from, stamp),
+            PeerMessage::Facts { key, owner, after, facts } => {
+                self.handle_facts(now, &key, after, &facts);
+                self.watch_owner(now, &key, owner);
+            }
+            PeerMessage::Chunk { key, epoch, chunk } => self.handle_chunk(now, &key, epoch, &chunk),
+            PeerMessage::FetchText { key, run_id, attempt, offset } => {
+                self.handle_fetch_text(now, from, &key, &run_id, attempt, offset)
+            }
+            PeerMessage::TailDigest { logs } => self.handle_tail_digest(now, from, logs),
+            PeerMessage::Ack { logs } => self.handle_ack(now, from, &logs),
+            PeerMessage::HandOff { key, released: free } => self.handle_hand_off(now, from, &key, free),
+            PeerMessage::ProcessOutput { key, epoch, run_id, printed } => {
+                self.handle_process_output(&key, epoch, &run_id, &printed)
+            }
+            PeerMessage::Reserve { key, epoch } => self.handle_reserve(now, from, &key, epoch),
+            PeerMessage::Reserved { key, epoch, holder, nonce } => {
+                self.handle_reserved(from, &key, epoch, (holder, nonce))
+            }
+            PeerMessage::Probe | PeerMessage::RemoteAttempt(_) => {}
+        }
+    }
+
+    fn handle_stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
+        match (op, result) {
+            (Op::Renew { holder, fresh, sent, .. }, result) => self.handle_renewed(now, holder, fresh, sent, result),
+            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => self.handle_lease_check(now, node, sent, left),
+            (Op::Lease { node, .. }, _) => self.clear_suspect(node),
+            (Op::Sweep { .. }, result) => self.handle_sweep(now, result),
+            (Op::Retire { .. }, _) => {}
+            (Op::ScanIdle { before, .. }, result) => self.handle_idle(now, before, result),
+            (Op::DeleteIdle { .. }, result) => self.handle_forgotten(&result),
+            (Op::Accept { key, input, hash, .. }, result) => {
+                let ask_key = RequestKey::Input(input.run_id.clone(), hash);
+                self.handle_accepted(now, &ask_key, &key, RequestPayload::Input(input), result);
+            }
+            (Op::Control { key, principal, control, create }, result) => {
+                let ask_key = RequestKey::Control(control.id.clone(), principal);
+                self.handle_accepted(now, &ask_key, &key, RequestPayload::Control { control, create }, result);
+            }
+            (Op::ListSessions { link, .. }, result) => self.handle_listed(link, result),
+            (Op::Delete { key, link, .. }, result) => self.handle_deleted(link, &key, result),
+            (Op::Find { run_id, link, .. }, result) => self.handle_found(link, run_id, result),
+            (Op::Get { name }, result) => self.handle_fetched(now, name, result),
+            (Op::Put { name, .. }, result) => self.handle_put(now, name, result),
+            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.retry_op(now, op),
+            (op, Ok(reply)) => self.handle_reply(now, op, reply),
+        }
+    }
+
+    /// Handles replies of ops that are repeated until they succeed.
+    fn handle_reply(&mut self, now: Now, op: Op, reply: Reply) {
+        match (op, reply) {
+            (Op::Claim { key, holder, nonce, expect, .. }, reply) => {
+                self.handle_claimed(now, &key, (holder, nonce), expect, reply);
+            }
+            (Op::Append(append), reply) => self.handle_appended(now, &append.key, append.token, reply),
+            (Op::Release { key, token, drain, .. }, reply) => self.handle_released(now, &key, token, drain, &reply),
+            (Op::Transfer { key, token, to, .. }, reply) => self.handle_transferred(now, &key, token, to, &reply),
+            (Op::ReadView { key }, Reply::View(view)) => self.handle_state_read(now, &key, *view),
+            (Op::Read { key, after, .. }, Reply::Facts(heard)) => self.handle_page(now, &key, after, &heard),
+            (Op::WriteSnapshot(keep), Reply::Done) => {
+                self.handle_snapshot_stored(now, &keep.key, keep.token, keep.at.seq)
+            }
+            (Op::Inbox { key, token, after, control_after }, Reply::Inbox(inputs)) => {
+                self.handle_inbox(now, &key, token, (after, control_after), inputs);
+            }
+            (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
+                self.handle_registered(now, &key, stamp, owner);
+            }
+            (
+                Op::ReadView { key } | Op::Read { key, .. } | Op::Listen { key, .. },
+                Reply::Refused(StoreRefusal::Damaged),
+            ) => self.refuse_damaged(&key),
+            (Op::Listen { key, .. }, Reply::Refused(_)) => self.refuse_registration(&key),
+            // The owner's session was quarantined because of damaged records.
+            (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
+                self.reload_from_store(now, &key, token);
+            }
+            (
+                Op::Listen { .. }
+                | Op::Unlisten { .. }
+                | Op::ReadView { .. }
+                | Op::Read { .. }
+                | Op::Inbox { .. }
+                | Op::WriteSnapshot(_)
+                | Op::Trim { .. }
+                | Op::Expire { .. }
+                | Op::Get { .. }
+                | Op::Put { .. }
+                | Op::Renew { .. }
+                | Op::Retire { .. }
+                | Op::Lease { .. }
+                | Op::Accept { .. }
+                | Op::Control { .. }
+                | Op::Find { .. }
+                | Op::Delete { .. }
+                | Op::ScanIdle { .. }
+                | Op::DeleteIdle { .. }
+                | Op::ListSessions { .. }
+                | Op::Sweep { .. },
+                _,
+            ) => {}
+        }
+    }
+
+    /// Repeats an op later; every op is idempotent, so an unknown outcome is harmless.
+    fn retry_op(&mut self, now: Now, op: Op) {
+        self.stats.store_retries += 1;
+        self.last_repeat += 1;
+        let wait = self.jitter(turnway_core::limits::STORE_RETRY);
+        self.repeats.insert(self.last_repeat, op);
+        self.timers.set(Timer::Repeat(self.last_repeat), now.mono + wait);
+    }
+
+    fn handle_timer(&mut self, now: Now, timer: Timer) {
+        match timer {
+            Timer::Renew => self.renew_lease(now),
+            Timer::Sweep => self.start_sweep(now),
+            Timer::Idle => self.walk_idle(now),
+            Timer::TailDigest => self.send_tail_digests(now),
+            Timer::Probe => self.probe_owners(now),
+            Timer::Drain => self.handle_drain_timeout(now),
+            Timer::Suspect(node) => self.probe_suspect(now, node),
+            Timer::Offer(ask) => self.send_offer(now, &ask),
+            Timer::Read(key) => self.catch_up(&key),
+            Timer::FetchText(key) => self.fetch_text(now, &key),
+            Timer::Runtime(key) => self.handle_runtime_timeout(now, &key),
+            Timer::Write(key) | Timer::Linger(key) => self.drive_runtime(now, &key),
+            Timer::Reserve(key) => self.handle_reserve_timeout(&key),
+            Timer::Repeat(number) => {
+                if let Some(op) = self.repeats.remove(&number) {
+                    self.push_store_op(op);
+                }
+            }
+        }
+    }
+}
+
+impl Machine for Switchboard {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        if self.is_gone() {
+            return;
+        }
+        match input {
+            Input::Connect { link, principal } => self.handle_connect(link, principal),
+            Input::Disconnect { link } => self.handle_disconnect(link),
+            Input::Command { link, command } => self.handle_command(now, link, command),
+            Input::Written { link, weight } => self.handle_written(link, weight),
+            Input::PauseSession { link, session, is_paused: is_held } => self.pause_session(link, session, is_held),
+            Input::Peer { from, message } => self.handle_peer(now, from, message),
+            Input::PublishFailed { to } => self.handle_publish_failed(now, to),
+            Input::MessagesMissed => self.register_all_again(),
+            Input::Stored { op, result } => self.handle_stored(now, op, result),
+            Input::Agent { key, run_id, attempt, epoch, events } => {
+                let to_input = |event| RuntimeInput::Agent { run_id: run_id.clone(), attempt, epoch, event };
+                self.handle_reports(now, &key, events.into_iter().map(to_input));
+            }
+            Input::Tool { key, action_id, report } => self.handle_tool_report(now, &key, action_id, report),
+            Input::Drain => self.begin_drain(now),
+            Input::Successors(successors) => self.hand_over_to_successors(now, successors),
+        }
+        self.start_permitted_turns(now);
+        self.exit_if_drained();
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        while let Some(timer) = self.timers.pop_due(now.mono) {
+            if self.is_gone() {
+                return;
+            }
+            self.handle_timer(now, timer);
+        }
+        self.start_permitted_turns(now);
+        self.exit_if_drained();
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outbox.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        if self.is_gone() { None } else { self.timers.next_deadline("switchboard") }
+    }
+}

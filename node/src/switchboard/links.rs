@@ -1,0 +1,176 @@
+//! The links of this node, and the weight in flight to each.
+use super::{Capacity, Switchboard, io::Output, requests::RequestKey};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{self, Planted};
+use turnway_core::share::{Account, Ledger, ShareBound};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::Notification;
+
+/// All links of the node.
+#[derive(Debug)]
+pub(super) struct LinkTable {
+    links: BTreeMap<LinkId, AttachedLink>,
+    subscriptions: Ledger,
+}
+
+/// One admitted connection.
+#[derive(Debug)]
+pub(super) struct AttachedLink {
+    pub(super) principal: Principal,
+    /// The subscribed sessions, sorted; most links have one.
+    sessions: Vec<SessionKey>,
+    /// Requests in progress.
+    pub(super) requests: BTreeSet<RequestKey>,
+    unwritten: usize,
+    full: bool,
+    /// Sessions whose notifications are paused.
+    paused: Vec<SessionKey>,
+}
+
+impl AttachedLink {
+    /// Returns whether the link is subscribed to a session.
+    pub(super) fn is_subscribed(&self, key: &SessionKey) -> bool {
+        self.sessions.binary_search(key).is_ok()
+    }
+    /// Returns the number of subscribed sessions.
+    pub(super) fn subscription_count(&self) -> usize {
+        self.sessions.len()
+    }
+    /// Returns whether the limit of requests is reached. A link at its limit can still cancel what it has started
+    /// (S-17).
+    pub(super) fn is_busy(&self, command: &LinkCommand) -> bool {
+        let more = if matches!(command, LinkCommand::Cancel { .. }) { limits::LINK_CANCELS_MAX } else { 0 };
+        self.requests.len() >= limits::LINK_REQUESTS_MAX + more
+    }
+    fn subscribe(&mut self, key: &SessionKey) {
+        if let Err(place) = self.sessions.binary_search(key) {
+            self.sessions.reserve_exact(1);
+            self.sessions.insert(place, key.clone());
+        }
+    }
+    fn unsubscribe(&mut self, key: &SessionKey) -> bool {
+        let found = self.sessions.binary_search(key);
+        if let Ok(place) = self.sessions.binary_search(key) {
+            self.sessions.remove(place);
+            self.sessions.shrink_to_fit();
+            self.paused.retain(|held| held != key);
+        }
+        found.is_ok()
+    }
+}
+
+impl LinkTable {
+    pub(super) fn new(capacity: Capacity) -> Self {
+        let subscriptions = Ledger::new(capacity.subscriptions, capacity.shares);
+        Self { links: BTreeMap::new(), subscriptions }
+    }
+    /// Returns the ledger of all subscriptions.
+    pub(super) fn subscriptions(&self) -> &Ledger {
+        &self.subscriptions
+    }
+    /// Subscribes a link to a session, unless its user has too many subscriptions.
+    pub(super) fn subscribe(&mut self, link: LinkId, key: &SessionKey) -> Result<(), ShareBound> {
+        let Some(there) = self.links.get_mut(&link).filter(|there| !there.is_subscribed(key)) else {
+            return Ok(());
+        };
+        self.subscriptions.take(&Account::from(&there.principal), 1)?;
+        there.subscribe(key);
+        Ok(())
+    }
+    /// Returns the bound that a further subscription of the link would exceed, if any.
+    pub(super) fn exceeded_bound(&self, link: LinkId, key: &SessionKey) -> Option<ShareBound> {
+        let there = self.links.get(&link).filter(|there| !there.is_subscribed(key))?;
+        self.subscriptions.exceeded_bound(&Account::from(&there.principal), 1)
+    }
+    /// Unsubscribes a link from a session.
+    pub(super) fn unsubscribe(&mut self, link: LinkId, key: &SessionKey) {
+        let Some(there) = self.links.get_mut(&link) else { return };
+        if there.unsubscribe(key) {
+            self.subscriptions.release(&Account::from(&there.principal), 1);
+        }
+    }
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+    pub(super) fn get(&self, link: LinkId) -> Option<&AttachedLink> {
+        self.links.get(&link)
+    }
+    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut AttachedLink> {
+        self.links.get_mut(&link)
+    }
+    pub(super) fn ids(&self) -> Vec<LinkId> {
+        self.links.keys().copied().collect()
+    }
+    /// Returns whether the link's cursor in this session is paused, because too much is in flight or the client
+    /// paused it.
+    pub(super) fn is_full(&self, link: LinkId, key: &SessionKey) -> bool {
+        let full = |link: &AttachedLink| link.full || link.paused.contains(key);
+        self.links.get(&link).is_none_or(full) && !planted(Mutant::CreditIgnored)
+    }
+    /// Sends a notification, if the link still exists.
+    pub(super) fn notify(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Notification) {
+        let Some(there) = self.links.get_mut(&link) else { return };
+        there.unwritten += note.weight();
+        there.full |= there.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
+        outbox.push_back(Output::Notify { link, notification: note });
+    }
+}
+
+impl Switchboard {
+    pub(super) fn handle_connect(&mut self, link: LinkId, principal: Principal) {
+        let fresh = AttachedLink {
+            principal,
+            sessions: Vec::new(),
+            requests: BTreeSet::new(),
+            unwritten: 0,
+            full: false,
+            paused: Vec::new(),
+        };
+        self.links.links.insert(link, fresh);
+        if self.drain.is_some() {
+            self.notify(link, super::drain::go_away());
+        }
+    }
+
+    pub(super) fn handle_disconnect(&mut self, link: LinkId) {
+        let Some(gone) = self.links.links.remove(&link) else { return };
+        self.forget_waiters(link, gone.requests);
+        let account = Account::from(&gone.principal);
+        if !planted::planted(Planted::SubscriptionsKept) {
+            self.links.subscriptions.release(&account, gone.sessions.len() as u64);
+        }
+        for key in gone.sessions {
+            self.unsubscribe(&key, link);
+        }
+    }
+
+    /// Pauses or resumes a session's cursor.
+    pub(super) fn pause_session(&mut self, link: LinkId, session: SessionId, is_held: bool) {
+        let Some(there) = self.links.links.get_mut(&link) else { return };
+        let key = SessionKey { tenant: there.principal.tenant.clone(), session };
+        there.paused.retain(|held| *held != key);
+        if is_held && there.is_subscribed(&key) {
+            return there.paused.push(key);
+        }
+        there.paused.shrink_to_fit();
+        if !there.full {
+            self.resume_link(&key, link);
+        }
+    }
+
+    /// Handles written weight: the cursors of a full link continue once enough was written.
+    pub(super) fn handle_written(&mut self, link: LinkId, weight: usize) {
+        let Some(there) = self.links.links.get_mut(&link) else { return };
+        there.unwritten = there.unwritten.saturating_sub(weight);
+        if !there.full || there.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2 {
+            return;
+        }
+        there.full = false;
+        for key in there.sessions.clone() {
+            self.resume_link(&key, link);
+        }
+    }
+}

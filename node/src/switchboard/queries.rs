@@ -1,0 +1,90 @@
+//! Reads without side effects: a session's state, a list of sessions, the position of a run.
+use super::requests::refusal_of;
+use super::{SnapshotPurpose, SnapshotWaiter, Switchboard};
+use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
+use turnway_core::limits;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::{CreationKey, Op, Reply, RunLocation, SessionSummary, StoreError, StoreRefusal};
+use turnway_wire::channel::notification::{CommandReply, Notification, SessionListEntry};
+
+impl Switchboard {
+    /// Reads a session's present state for a link that does not subscribe.
+    pub(super) fn read_snapshot(&mut self, link: LinkId, key: &SessionKey, request_id: Option<RequestId>) {
+        let view_number = self.view_number(key);
+        let waiting = SnapshotWaiter { link, request_id, view_number, purpose: SnapshotPurpose::Get };
+        self.snapshot_waiters.entry(key.clone()).or_default().push(waiting);
+        self.read_state(key);
+    }
+
+    /// Lists the user's own sessions; an operator sees all sessions of the tenant.
+    pub(super) fn list_sessions(
+        &mut self,
+        link: LinkId,
+        principal: Principal,
+        before: Option<CreationKey>,
+        limit: u32,
+    ) {
+        let user = (!principal.operator).then_some(principal.user);
+        let limit = limit.min(limits::LIST_SESSIONS_MAX);
+        self.push_store_op(Op::ListSessions { tenant: principal.tenant, user, before, limit, link });
+    }
+
+    pub(super) fn handle_listed(&mut self, link: LinkId, result: Result<Reply, StoreError>) {
+        match result {
+            Ok(Reply::Sessions { sessions, more }) => {
+                let sessions = sessions.into_iter().map(list_entry).collect();
+                self.notify(link, Notification::Reply(CommandReply::SessionList { sessions, more }));
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, None),
+        }
+    }
+
+    /// Requests a run's position in the log. The store checks the session's owner.
+    pub(super) fn find_run(&mut self, link: LinkId, principal: Principal, run_id: RunId) {
+        let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
+        self.push_store_op(Op::Find { key, principal, run_id, link });
+    }
+
+    pub(super) fn handle_found(&mut self, link: LinkId, run_id: RunId, result: Result<Reply, StoreError>) {
+        match result {
+            Ok(Reply::Found(RunLocation { after, ended })) => {
+                self.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
+            }
+            Ok(Reply::Refused(refused @ (StoreRefusal::NotFound | StoreRefusal::Damaged))) => {
+                self.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, Some(run_id)),
+        }
+    }
+
+    /// Deletes a closed session.
+    pub(super) fn delete_session(&mut self, link: LinkId, key: SessionKey, principal: Principal) {
+        self.push_store_op(Op::Delete { key, principal, link });
+    }
+
+    /// Answers a deletion request; repeating the request is safe.
+    pub(super) fn handle_deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
+        let session = key.session.clone();
+        match result {
+            Ok(Reply::Done) => self.notify(link, Notification::Reply(CommandReply::Deleted { session })),
+            Ok(Reply::Refused(StoreRefusal::Busy)) => {
+                let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
+                self.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
+            }
+            Ok(Reply::Refused(refused)) => self.refuse(link, None, Some(session), None, refusal_of(refused)),
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, None),
+        }
+    }
+
+    /// Reports an unavailable store. The read had no effect, so the client may repeat it.
+    fn refuse_unavailable(&mut self, link: LinkId, run_id: Option<RunId>) {
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
+        let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
+        self.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
+    }
+}
+
+fn list_entry(summary: SessionSummary) -> SessionListEntry {
+    let SessionSummary { birth, user, closed, tail, pending } = summary;
+    SessionListEntry { birth, user, closed, seq: tail, pending }
+}

@@ -1,0 +1,221 @@
+//! Fixture: a switchboard, its store and an agent in one call stack, and short descriptions of what clients
+//! receive.
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Order, StopReason, TextKind};
+use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::store::{ModelStore, StoreError};
+use turnway_core::time::{Millis, Mono, Now};
+use turnway_node::switchboard::{Capacity, Config, Input, Output, Switchboard};
+use turnway_wire::channel::command::{InvokeCommand, LinkCommand, SubscribeCommand};
+use turnway_wire::channel::notification::{CommandReply, Notification};
+
+/// One node with simulated time.
+pub(crate) struct Fixture {
+    pub(crate) board: Switchboard,
+    pub(crate) shelf: ModelStore,
+    pub(crate) now: Now,
+    pub(crate) shown: Vec<(LinkId, String)>,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) inputs: VecDeque<Input>,
+    pub(crate) gone: bool,
+    /// Error that the store returns instead of performing an operation.
+    pub(crate) trouble: Option<StoreError>,
+    /// The store does not answer.
+    pub(crate) waits: bool,
+}
+
+pub(crate) fn user(name: &str) -> Principal {
+    let user = UserId::parse(name).expect("a name");
+    Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
+}
+
+pub(crate) fn session() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+pub(crate) fn say(message: &str, text: &str) -> LinkCommand {
+    LinkCommand::Invoke(Box::new(InvokeCommand {
+        request_id: None,
+        session: Some(session()),
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+        history: None,
+        replaces: None,
+        message_id: Some(MessageId::parse(message).expect("a name")),
+        strategy: None,
+        metadata: None,
+        traceparent: None,
+    }))
+}
+
+pub(crate) fn subscribe(after: Option<u64>) -> LinkCommand {
+    let after_seq = after.map(Seq);
+    let runs = Vec::new();
+    let types = Vec::new();
+    LinkCommand::Subscribe(SubscribeCommand {
+        request_id: None,
+        session: session(),
+        after_seq,
+        after_epoch: None,
+        runs,
+        types,
+    })
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let mut bench = Self::with(7, ModelStore::new(false), now);
+        bench.run(Duration::from_millis(1));
+        bench
+    }
+
+    /// Creates a node without agents.
+    pub(crate) fn without_agents() -> Self {
+        let nobody = AgentDirectory { agents: BTreeMap::new(), default: None };
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let mut bench = Self::knowing(nobody, 7, ModelStore::new(false), now);
+        bench.run(Duration::from_millis(1));
+        bench
+    }
+
+    /// Creates a node on a store that others may have used before.
+    pub(crate) fn with(node: u128, shelf: ModelStore, now: Now) -> Self {
+        let echo = AgentId::parse("echo").expect("a name");
+        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+        Self::knowing(AgentDirectory { agents, default: Some(echo) }, node, shelf, now)
+    }
+
+    fn knowing(directory: AgentDirectory, node: u128, shelf: ModelStore, now: Now) -> Self {
+        let directory = Arc::new(directory);
+        let board = Switchboard::new(Config {
+            node: NodeId(node),
+            directory,
+            seed: [3; 32],
+            single_node: true,
+            keep_facts: None,
+            max_age: None,
+            capacity: Capacity::default(),
+        });
+        let shown = Vec::new();
+        let orders = Vec::new();
+        let inputs = VecDeque::new();
+        Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None, waits: false }
+    }
+
+    pub(crate) fn give(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            self.board.handle_input(self.now, input);
+            self.drain();
+        }
+    }
+
+    pub(crate) fn drain(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            match output {
+                Output::Store(_) if self.waits => {}
+                Output::Store(op) => {
+                    let result = match self.trouble {
+                        Some(trouble) => Err(trouble),
+                        None => Ok(self.shelf.apply(self.now, &op)),
+                    };
+                    self.inputs.push_back(Input::Stored { op, result });
+                }
+                Output::Publish { to, .. } => self.inputs.push_back(Input::PublishFailed { to }),
+                Output::Order(order) => self.orders.push(order),
+                Output::Tool(_) => {}
+                Output::Notify { link, notification: note } => self.shown.push((link, describe(&note))),
+                Output::Exit => self.gone = true,
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, wait: Duration) {
+        let until = self.now.mono + wait;
+        while let Some(next) = self.board.poll_timeout().map(|d| d.at).filter(|at| *at <= until) {
+            let passed = next - self.now.mono;
+            self.now = Now { mono: self.now.mono + passed, store: self.now.store.after(passed) };
+            self.board.handle_timeout(self.now);
+            self.drain();
+            while let Some(input) = self.inputs.pop_front() {
+                self.board.handle_input(self.now, input);
+                self.drain();
+            }
+        }
+        let passed = until - self.now.mono;
+        self.now = Now { mono: until, store: self.now.store.after(passed) };
+    }
+
+    pub(crate) fn report(&mut self, event: AgentEvent) {
+        let invoke = self.orders.iter().rev().find_map(|order| match order {
+            Order::Invoke(invoke) => Some(invoke.clone()),
+            Order::Cancel { .. }
+            | Order::Steer(_)
+            | Order::Drop { .. }
+            | Order::Stop { .. }
+            | Order::News(_)
+            | Order::Credit { .. } => None,
+        });
+        let invoke = invoke.expect("an order");
+        let key = invoke.key;
+        let run_id = invoke.run_id;
+        let attempt = invoke.attempt;
+        let epoch = invoke.epoch;
+        self.give(Input::Agent { key, run_id, attempt, epoch, events: vec![event] });
+    }
+
+    pub(crate) fn answer(&mut self, pieces: &[&str]) {
+        self.report(AgentEvent::Acked);
+        for piece in pieces {
+            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()), id: None });
+        }
+        self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
+    }
+
+    pub(crate) fn take_shown(&mut self, link: u64) -> Vec<String> {
+        let (mine, others) = std::mem::take(&mut self.shown).into_iter().partition(|(to, _)| *to == LinkId(link));
+        self.shown = others;
+        let mine: Vec<(LinkId, String)> = mine;
+        mine.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+pub(crate) fn describe(note: &Notification) -> String {
+    match note {
+        Notification::Fact { seq, entry, .. } => format!("{} {}", seq.0, entry.fact.name()),
+        Notification::Chunk { chunk, .. } => format!("delta {} {}", chunk.offset, chunk.text.reveal()),
+        Notification::Reply(CommandReply::TurnAccepted(accepted)) => format!("accepted {}", accepted.duplicate),
+        Notification::Reply(CommandReply::Subscribed { snapshot, reset, .. }) => {
+            format!("subscribed {} {reset:?}", snapshot.seq.0)
+        }
+        Notification::Reply(CommandReply::Opened { snapshot, .. }) => format!("opened {}", snapshot.seq.0),
+        Notification::Reply(CommandReply::Closed { .. }) => "closed".to_owned(),
+        Notification::Reply(CommandReply::Members(members)) => {
+            let agents: Vec<&str> = members.agents.iter().map(AgentId::as_str).collect();
+            format!("members {}", agents.join(" "))
+        }
+        Notification::Reply(CommandReply::Handover(decided)) => format!("handover {:?}", decided.standing),
+        Notification::Reply(CommandReply::CancelAccepted { .. }) => "cancel taken".to_owned(),
+        Notification::ProcessOutput { output: printed, .. } => format!("printed {}", printed.data.reveal()),
+        Notification::Reply(CommandReply::SessionList { sessions, more }) => {
+            let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
+            format!("listed {} {more}", names.join(" "))
+        }
+        Notification::Reply(CommandReply::Deleted { .. }) => "deleted".to_owned(),
+        Notification::Reply(CommandReply::RunLocation { after, ended, .. }) => {
+            format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0))
+        }
+        Notification::Reply(CommandReply::Refused { refusal, .. }) => format!("refused {}", refusal.code.as_str()),
+        Notification::GoAway { .. } => "go_away".to_owned(),
+    }
+}
+
+pub(crate) fn connected(bench: &mut Fixture, link: u64, name: &str) {
+    bench.give(Input::Connect { link: LinkId(link), principal: user(name) });
+}

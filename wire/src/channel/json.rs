@@ -1,0 +1,11 @@
+//! JSON encoding of `turnway.v1`, one object for each message. Errors name a field and never quote content (S-38).
+//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; `mention`, `frame`; `fields`, [`strict`];
+//! [`malformed`].
+pub mod envelope;
+pub mod fields;
+mod frame;
+pub mod malformed;
+pub(in crate::channel) mod mention;
+pub mod parse;
+pub mod render;
+pub mod strict;

@@ -1,0 +1,81 @@
+//! Typed access to the fields of a JSON object. A `null` field counts as absent, because many clients send `null`.
+use crate::channel::json::malformed::MalformedReason;
+use serde_json::{Map, Value};
+use turnway_core::id::BadName;
+use turnway_core::protocol::json::number_literal;
+
+/// Fields of one object; each is taken at most once.
+pub type Fields = Map<String, Value>;
+
+/// Exclusive upper bound of integers on the wire, so that a client whose numbers are doubles reads them exactly.
+pub const INTEGER_END: u64 = 1 << 53;
+
+/// Removes a field. `label` is the field's path in error messages; its last segment is the key.
+fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
+    let key = label.rsplit('.').next().unwrap_or(label);
+    fields.remove(key).filter(|value| !value.is_null())
+}
+
+/// Takes a string.
+pub fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, MalformedReason> {
+    match take(fields, label) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
+    }
+}
+
+/// Takes an identifier and parses it.
+pub fn name<T>(
+    fields: &mut Fields,
+    label: &'static str,
+    parse: fn(&str) -> Result<T, BadName>,
+) -> Result<Option<T>, MalformedReason> {
+    let text = text(fields, label)?;
+    text.map(|text| parse(&text).map_err(|_| MalformedReason::InvalidField(label))).transpose()
+}
+
+/// Takes an integer from 0, below [`INTEGER_END`].
+pub fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, MalformedReason> {
+    let Some(value) = take(fields, label) else { return Ok(None) };
+    value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(MalformedReason::InvalidField(label))
+}
+
+/// Takes a boolean.
+pub fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, MalformedReason> {
+    match take(fields, label) {
+        None => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(flag)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
+    }
+}
+
+/// Takes an object.
+pub fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, MalformedReason> {
+    match take(fields, label) {
+        None => Ok(None),
+        Some(number) if number_literal(&number).is_some() => Err(MalformedReason::InvalidField(label)),
+        Some(Value::Object(inner)) => Ok(Some(inner)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
+    }
+}
+
+/// Takes a list of at most `max` items; an absent list is empty.
+pub fn list(fields: &mut Fields, label: &'static str, max: usize) -> Result<Vec<Value>, MalformedReason> {
+    match take(fields, label) {
+        None => Ok(Vec::new()),
+        Some(Value::Array(items)) if items.len() > max => Err(MalformedReason::TooManyItems(label)),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
+    }
+}
+
+/// Takes a value of any type.
+pub fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
+    take(fields, label)
+}
+
+/// Rejects an absent field.
+pub fn required<T>(field: Option<T>, label: &'static str) -> Result<T, MalformedReason> {
+    field.ok_or(MalformedReason::MissingField(label))
+}
