@@ -317,3 +317,24 @@ fn facts_of_an_action_name_their_cause_and_source() {
     }
     assert!(!format!("{:?}", world.runtime).contains("\"x\""), "what it is given is not printed");
 }
+
+/// A draining node leaves a session to another owner when nothing but an open action is pending.
+///
+/// Covers: EV-C6.
+#[test]
+fn draining_session_only_awaits_its_action_after_the_attempt() {
+    let mut script = Script::new(OnOwnerLoss::Retry);
+    let awaits_only = |script: &mut Script, step: &str| {
+        script.step(step);
+        script.runtime.only_awaits_others()
+    };
+    for step in ["say m1", "ack", "act t", "tool begun", "drain"] {
+        assert!(!awaits_only(&mut script, step), "{step}: the attempt is running");
+    }
+    assert!(awaits_only(&mut script, "done"), "the action is left");
+    assert!(!awaits_only(&mut script, "tool ok"), "nothing is left");
+    let mut script = Script::new(OnOwnerLoss::Retry);
+    for step in ["say m1", "ack", "act t", "tool begun", "done"] {
+        assert!(!awaits_only(&mut script, step), "{step}: the node stays");
+    }
+}

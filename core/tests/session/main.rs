@@ -101,6 +101,20 @@ fn agent_failures_have_their_codes() {
     check("say m1; ack; done; done; fail", &format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)"));
 }
 
+/// Covers: SR-S9.
+#[test]
+fn too_large_response_head_is_refused_with_its_limits() {
+    let mut script = Script::new(OnOwnerLoss::Retry);
+    script.step("say m1");
+    script.step("head");
+    let failures = script.log.iter().filter_map(|(_, entry)| {
+        let Fact::Run(RunFact::Failed { message, .. }) = &entry.fact else { return None };
+        Some(message.as_str())
+    });
+    let limits = "the agent's response has more than 256 header fields, or more than 64 KiB of them";
+    assert_eq!(failures.collect::<Vec<_>>(), [limits]);
+}
+
 /// Covers: G3, G8.
 #[test]
 fn busy_agent_is_retried_after_its_retry_after() {
