@@ -15,6 +15,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::store::CreationKey;
 use turnway_core::time::Millis;
@@ -132,7 +133,8 @@ pub(super) async fn delete(
             Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
             Err(why) => return Err(why.into()),
         }
-        link.send(LinkCommand::Close { request_id: None, session: session.clone() }).await?;
+        link.send(LinkCommand::Control { request_id: None, session: session.clone(), request: ControlRequest::Close })
+            .await?;
         link.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Closed { .. })).then_some(())).await?;
     }
     Err(refusal.map_or_else(HttpProblem::internal, HttpProblem::from))

@@ -99,10 +99,6 @@ impl Switchboard {
         let principal = there.principal.clone();
         let busy = there.is_busy(&command);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
-        let plain = |switchboard: &mut Self, request_id, session, what| {
-            let waiter = RequestWaiter::new(now, link, request_id);
-            switchboard.put_control(now, within(session), principal.clone(), waiter, what);
-        };
         if let Err(refusal) = authority::check_access(&principal, command.kind().operation) {
             return self.refuse(link, command.request_id().cloned(), None, None, refusal);
         }
@@ -126,12 +122,9 @@ impl Switchboard {
                 let session = session.unwrap_or_else(|| self.make_session(now));
                 self.put_control(now, within(session), principal, waiter, ControlRequest::Open { agents, active });
             }
-            LinkCommand::Close { request_id, session } => plain(self, request_id, session, ControlRequest::Close),
-            LinkCommand::ChangeMembers { request_id, session, request } => {
-                plain(self, request_id, session, request.into())
-            }
-            LinkCommand::DecideHandover { request_id, session, handover_id, confirm } => {
-                plain(self, request_id, session, ControlRequest::Handover { handover_id, confirm });
+            LinkCommand::Control { request_id, session, request } => {
+                let waiter = RequestWaiter::new(now, link, request_id);
+                self.put_control(now, within(session), principal, waiter, request);
             }
             LinkCommand::Cancel { request_id, target, wants_receipt: receipt } => {
                 let (session, run_id) = match target {

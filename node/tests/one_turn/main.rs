@@ -9,6 +9,7 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::json::Json;
 use turnway_core::store::StoreError;
 use turnway_node::switchboard::{Input, Output};
@@ -122,8 +123,10 @@ fn close_cancels_the_running_turn_first() {
     bench.report(AgentEvent::Acked);
     bench.run(limits::FACT_WAIT);
     bench.take_shown(1);
-    bench
-        .give(Input::Command { link: LinkId(1), command: LinkCommand::Close { request_id: None, session: session() } });
+    bench.give(Input::Command {
+        link: LinkId(1),
+        command: LinkCommand::Control { request_id: None, session: session(), request: ControlRequest::Close },
+    });
     assert_eq!(bench.take_shown(1), ["8 session.closing", "9 run.failed", "10 run.cancelling"]);
     bench.run(Duration::from_secs(3));
     assert_eq!(bench.take_shown(1), ["11 run.cancelled", "12 session.closed"]);
@@ -293,7 +296,7 @@ fn repeated_close_is_answered() {
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     bench.answer(&["ho"]);
     bench.take_shown(1);
-    let close = LinkCommand::Close { request_id: None, session: session() };
+    let close = LinkCommand::Control { request_id: None, session: session(), request: ControlRequest::Close };
     bench.give(Input::Command { link: LinkId(1), command: close.clone() });
     assert_eq!(bench.take_shown(1), ["9 session.closing", "10 session.closed"]);
     bench.give(Input::Command { link: LinkId(1), command: close });

@@ -7,7 +7,7 @@ use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, SessionId,
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Invoke as Asked, Order, StopReason};
-use turnway_core::protocol::input::{Content, Message, Role, Strategy};
+use turnway_core::protocol::input::{Content, ControlRequest, Message, Role, Strategy};
 use turnway_core::protocol::refusal::Code;
 use turnway_core::rng::Rng;
 use turnway_core::share::Shares;
@@ -327,7 +327,10 @@ fn random_loads_release_all_shares() {
                     bench.give(Input::Command { link, command });
                 }
                 10 if rng.below(4) == 0 => {
-                    bench.give(Input::Command { link, command: LinkCommand::Close { request_id: None, session: id } });
+                    bench.give(Input::Command {
+                        link,
+                        command: LinkCommand::Control { request_id: None, session: id, request: ControlRequest::Close },
+                    });
                 }
                 _ => bench.run(Duration::from_millis(rng.below(3_000))),
             }

@@ -7,6 +7,7 @@ use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq,
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::Code;
 use turnway_wire::channel::command::{CancelTarget, LinkCommand, SubscribeCommand, TextCursor};
@@ -226,7 +227,7 @@ impl World {
                 let close = act == Act::Close;
                 self.clients[id].looked &= close;
                 let command = if close {
-                    LinkCommand::Close { request_id, session }
+                    LinkCommand::Control { request_id, session, request: ControlRequest::Close }
                 } else {
                     LinkCommand::Unsubscribe { request_id, session }
                 };

@@ -7,6 +7,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::protocol::entry::{Entry, Fact, HandoverFact};
 use turnway_core::protocol::handover::HandoverRequest;
+use turnway_core::protocol::input::ControlRequest;
 use turnway_wire::channel::command::LinkCommand;
 
 fn wish(n: u64) -> AgentEvent {
@@ -58,6 +59,7 @@ impl World {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Decide(handover_id, confirm));
         let session = self.clients[id].key.session.clone();
-        self.say_on(line, LinkCommand::DecideHandover { request_id, session, handover_id, confirm });
+        let request = ControlRequest::Handover { handover_id, confirm };
+        self.say_on(line, LinkCommand::Control { request_id, session, request });
     }
 }

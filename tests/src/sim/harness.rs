@@ -110,9 +110,9 @@ impl SwitchboardHarness {
         let n = 1 + pick % 5;
         let run_id = RunId::derive(&key, &user.user, &fixtures::message_id(n));
         match pick % 10 {
-            9 => LinkCommand::ChangeMembers { request_id, session, request: super::odd_requests::wish(pick / 10) },
+            9 => LinkCommand::Control { request_id, session, request: super::odd_requests::wish(pick / 10) },
             0 => LinkCommand::Open { request_id, session: Some(session), agents: Vec::new(), active: None },
-            1 => LinkCommand::Close { request_id, session },
+            1 => LinkCommand::Control { request_id, session, request: ControlRequest::Close },
             2 => LinkCommand::Cancel { request_id, target: CancelTarget::Run(run_id), wants_receipt: false },
             3 => LinkCommand::Cancel { request_id, target: CancelTarget::Session(session), wants_receipt: false },
             4 | 5 => {

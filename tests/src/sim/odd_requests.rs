@@ -3,10 +3,9 @@ use super::clients::Act;
 use super::fixtures;
 use super::world::World;
 use turnway_core::id::{Epoch, EventId, Seq};
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::time::Millis;
-use turnway_wire::channel::command::{
-    CancelTarget, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand,
-};
+use turnway_wire::channel::command::{CancelTarget, LinkCommand, SubscribeCommand};
 
 impl World {
     /// Subscribes again: from now on, from the beginning, with a stale offset, or with a cursor that never existed.
@@ -40,7 +39,7 @@ impl World {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Members(way));
         let session = self.clients[id].key.session.clone();
-        self.say_on(line, LinkCommand::ChangeMembers { request_id, session, request: wish(way) });
+        self.say_on(line, LinkCommand::Control { request_id, session, request: wish(way) });
     }
 
     /// Sends a request for another user's session, or for one that does not exist.
@@ -65,14 +64,13 @@ impl World {
             (3, Some(run_id)) => {
                 LinkCommand::Cancel { request_id, target: CancelTarget::Run(run_id), wants_receipt: false }
             }
-            (4, _) if way.is_multiple_of(3) => {
-                LinkCommand::ChangeMembers { request_id, session, request: wish(way / 16) }
-            }
+            (4, _) if way.is_multiple_of(3) => LinkCommand::Control { request_id, session, request: wish(way / 16) },
             (4, _) if way % 3 == 1 => {
                 let handover_id = EventId::new(Millis(way % 97), u128::from(way));
-                LinkCommand::DecideHandover { request_id, session, handover_id, confirm: way.is_multiple_of(2) }
+                let request = ControlRequest::Handover { handover_id, confirm: way.is_multiple_of(2) };
+                LinkCommand::Control { request_id, session, request }
             }
-            (4, _) => LinkCommand::Close { request_id, session },
+            (4, _) => LinkCommand::Control { request_id, session, request: ControlRequest::Close },
             (5, _) if taken => {
                 LinkCommand::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }
             }
@@ -90,13 +88,14 @@ impl World {
 }
 
 /// Returns a member change, by number.
-pub(crate) fn wish(way: u64) -> MemberChangeRequest {
-    let what = match way % 7 {
-        0 | 1 => MemberChangeKind::Switch,
-        2 | 3 => MemberChangeKind::Invite { activate: way.is_multiple_of(2) },
-        _ => MemberChangeKind::Remove,
-    };
+pub(crate) fn wish(way: u64) -> ControlRequest {
     let known = fixtures::AGENTS.iter().map(|(name, _)| *name).chain([fixtures::STRANGER, "nobody"]);
     let name = known.into_iter().nth((way / 7 % 6) as usize).unwrap_or("nobody");
-    MemberChangeRequest { agent_id: fixtures::agent(name), kind: what, reason: None }
+    let agent_id = fixtures::agent(name);
+    let reason = None;
+    match way % 7 {
+        0 | 1 => ControlRequest::Switch { agent_id, reason },
+        2 | 3 => ControlRequest::Invite { agent_id, reason, activate: way.is_multiple_of(2) },
+        _ => ControlRequest::Remove { agent_id, reason },
+    }
 }

@@ -7,6 +7,7 @@ use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::entry::{Fact, SessionFact};
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
 use turnway_node::link::{Input, Output};
@@ -59,10 +60,10 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
             snapshot: snapshot(&subscribe.session),
             reset: None,
         }),
-        LinkCommand::Close { session, .. } => {
+        LinkCommand::Control { session, request: ControlRequest::Close, .. } => {
             Notification::Reply(CommandReply::Closed { request_id, session: session.clone() })
         }
-        LinkCommand::ChangeMembers { session, .. } => {
+        LinkCommand::Control { session, request: ControlRequest::Switch { .. }, .. } => {
             Notification::Reply(CommandReply::Members(Box::new(MembersReply {
                 request_id,
                 session: session.clone(),
@@ -83,7 +84,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::List { .. }
         | LinkCommand::FindRun { .. }
         | LinkCommand::Delete { .. }
-        | LinkCommand::DecideHandover { .. }
+        | LinkCommand::Control { .. }
         | LinkCommand::Cancel { .. } => return None,
     })
 }

@@ -7,6 +7,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::link::{
@@ -151,13 +152,13 @@ pub(crate) fn describe(output: &Output) -> String {
         Output::Refresh { .. } => "asks again".to_owned(),
         Output::Command(command) => match command {
             LinkCommand::Open { .. } => "open".to_owned(),
-            LinkCommand::Close { .. } => "close".to_owned(),
+            LinkCommand::Control { request: ControlRequest::Close, .. } => "close".to_owned(),
             LinkCommand::Subscribe(_) => "subscribe".to_owned(),
             LinkCommand::Unsubscribe { .. } => "unsubscribe".to_owned(),
             LinkCommand::Invoke(_) => "invoke".to_owned(),
             LinkCommand::Cancel { .. } => "cancel".to_owned(),
-            LinkCommand::ChangeMembers { .. } => "members".to_owned(),
-            LinkCommand::DecideHandover { .. } => "decide".to_owned(),
+            LinkCommand::Control { request: ControlRequest::Handover { .. }, .. } => "decide".to_owned(),
+            LinkCommand::Control { .. } => "members".to_owned(),
             LinkCommand::GetSnapshot { .. } => "look".to_owned(),
             LinkCommand::Delete { .. } => "delete".to_owned(),
             LinkCommand::List { .. } => "list".to_owned(),

@@ -2,7 +2,7 @@
 mod kind;
 
 pub use kind::{CommandKind, CommandTarget, OrderedKind, RateClass};
-use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlRequest, Message, Strategy};
 use turnway_core::protocol::json::Json;
@@ -22,24 +22,16 @@ pub enum LinkCommand {
         /// The active member; absent: the first of `agents`.
         active: Option<AgentId>,
     },
-    Close {
-        request_id: Option<RequestId>,
-        session: SessionId,
-    },
+    /// A request for the session's owner, stored in the session's control lane.
+    Control { request_id: Option<RequestId>, session: SessionId, request: ControlRequest },
     /// Attaches to a session's output, or moves the link's cursor.
     Subscribe(SubscribeCommand),
     /// Detaches from a session's output.
-    Unsubscribe {
-        request_id: Option<RequestId>,
-        session: SessionId,
-    },
+    Unsubscribe { request_id: Option<RequestId>, session: SessionId },
     /// Sends a user message.
     Invoke(Box<InvokeCommand>),
     /// Reads a session's present state without side effects.
-    GetSnapshot {
-        request_id: Option<RequestId>,
-        session: SessionId,
-    },
+    GetSnapshot { request_id: Option<RequestId>, session: SessionId },
     /// Lists the user's own sessions, newest first; an operator sees all sessions of the tenant. Answered by
     /// [`CommandReply::SessionList`](super::notification::CommandReply::SessionList).
     List {
@@ -50,28 +42,10 @@ pub enum LinkCommand {
     },
     /// Locates a run's facts in the log. Answered by
     /// [`CommandReply::RunLocation`](super::notification::CommandReply::RunLocation).
-    FindRun {
-        run_id: RunId,
-    },
+    FindRun { run_id: RunId },
     /// Deletes a closed session permanently. Answered by
     /// [`CommandReply::Deleted`](super::notification::CommandReply::Deleted).
-    Delete {
-        session: SessionId,
-    },
-    /// Adds or removes a member of a session, or switches the active agent.
-    ChangeMembers {
-        request_id: Option<RequestId>,
-        session: SessionId,
-        request: MemberChangeRequest,
-    },
-    /// Confirms or rejects a handover that an agent has requested. Answered by
-    /// [`CommandReply::Handover`](super::notification::CommandReply::Handover).
-    DecideHandover {
-        request_id: Option<RequestId>,
-        session: SessionId,
-        handover_id: EventId,
-        confirm: bool,
-    },
+    Delete { session: SessionId },
     /// Cancels a run, or every open run of a session.
     Cancel {
         request_id: Option<RequestId>,
@@ -80,40 +54,6 @@ pub enum LinkCommand {
         /// session.
         wants_receipt: bool,
     },
-}
-
-/// A request to change a session's members (protocol.md §1.2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberChangeRequest {
-    pub agent_id: AgentId,
-    pub kind: MemberChangeKind,
-    /// Text for a person.
-    pub reason: Option<String>,
-}
-
-/// The kind of change that a member request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemberChangeKind {
-    /// Makes the agent the one that answers messages without an addressee.
-    Switch,
-    /// Adds the agent to the session.
-    Invite {
-        /// Also makes the agent the active one.
-        activate: bool,
-    },
-    /// Removes the agent from the session.
-    Remove,
-}
-
-impl From<MemberChangeRequest> for ControlRequest {
-    fn from(request: MemberChangeRequest) -> Self {
-        let MemberChangeRequest { agent_id, kind: what, reason } = request;
-        match what {
-            MemberChangeKind::Switch => Self::Switch { agent_id, reason },
-            MemberChangeKind::Invite { activate } => Self::Invite { agent_id, reason, activate },
-            MemberChangeKind::Remove => Self::Remove { agent_id, reason },
-        }
-    }
 }
 
 /// The run or session that a cancel names.

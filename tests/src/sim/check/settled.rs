@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{RunId, Seq, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
+use turnway_core::protocol::input::ControlRequest;
 use turnway_core::store::StoredSession;
 
 /// Limit of store operations in one scenario: about four times the number of the busiest.
@@ -164,14 +165,10 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         LinkCommand::Open { .. }
         | LinkCommand::Subscribe(_)
         | LinkCommand::Invoke(_)
-        | LinkCommand::ChangeMembers { .. }
-        | LinkCommand::DecideHandover { .. }
         | LinkCommand::GetSnapshot { .. }
         | LinkCommand::List { .. }
         | LinkCommand::FindRun { .. } => true,
-        LinkCommand::Close { .. }
-        | LinkCommand::Delete { .. }
-        | LinkCommand::Unsubscribe { .. }
-        | LinkCommand::Cancel { .. } => false,
+        LinkCommand::Control { request, .. } => *request != ControlRequest::Close,
+        LinkCommand::Delete { .. } | LinkCommand::Unsubscribe { .. } | LinkCommand::Cancel { .. } => false,
     }
 }

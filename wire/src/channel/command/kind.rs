@@ -3,6 +3,7 @@
 use super::{CancelTarget, LinkCommand};
 use crate::channel::authority::ClientOperation;
 use turnway_core::id::{RequestId, RunId, SessionId};
+use turnway_core::protocol::input::ControlRequest;
 
 /// The bucket that a message is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +76,11 @@ impl LinkCommand {
     pub fn kind(&self) -> CommandKind {
         match self {
             Self::Open { .. } => CommandKind::request(ClientOperation::Open).ordered(OrderedKind::Open),
-            Self::Close { .. } => {
-                CommandKind::request(ClientOperation::Close).ordered(OrderedKind::Close).rated(RateClass::Stopping)
-            }
+            Self::Control { request, .. } => control_kind(request),
             Self::Delete { .. } => CommandKind { operation: ClientOperation::Close, ..CommandKind::read() },
             Self::Subscribe(_) => CommandKind::read().ordered(OrderedKind::Subscribe).rated(RateClass::Reading),
             Self::Unsubscribe { .. } => CommandKind::read().ordered(OrderedKind::Unsubscribe).rated(RateClass::Reading),
             Self::Invoke(_) => CommandKind::request(ClientOperation::Invoke).ordered(OrderedKind::Invoke),
-            Self::ChangeMembers { .. } => CommandKind::request(ClientOperation::Members).ordered(OrderedKind::Members),
-            Self::DecideHandover { .. } => CommandKind::request(ClientOperation::Decide),
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
             Self::GetSnapshot { .. } | Self::List { .. } | Self::FindRun { .. } => CommandKind::read(),
         }
@@ -93,11 +90,9 @@ impl LinkCommand {
     pub fn request_id(&self) -> Option<&RequestId> {
         match self {
             Self::Open { request_id, .. }
-            | Self::Close { request_id, .. }
+            | Self::Control { request_id, .. }
             | Self::Unsubscribe { request_id, .. }
             | Self::GetSnapshot { request_id, .. }
-            | Self::ChangeMembers { request_id, .. }
-            | Self::DecideHandover { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
@@ -111,10 +106,8 @@ impl LinkCommand {
             Self::Open { session, .. } => session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
             Self::Invoke(invoke) => invoke.session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
             Self::Subscribe(subscribe) => CommandTarget::Session(&subscribe.session),
-            Self::Close { session, .. }
+            Self::Control { session, .. }
             | Self::Delete { session }
-            | Self::ChangeMembers { session, .. }
-            | Self::DecideHandover { session, .. }
             | Self::Unsubscribe { session, .. }
             | Self::GetSnapshot { session, .. }
             | Self::Cancel { target: CancelTarget::Session(session), .. } => CommandTarget::Session(session),
@@ -123,5 +116,20 @@ impl LinkCommand {
             }
             Self::List { .. } => CommandTarget::None,
         }
+    }
+}
+
+/// Returns the row of a request for the session's owner.
+const fn control_kind(request: &ControlRequest) -> CommandKind {
+    match request {
+        ControlRequest::Open { .. } => CommandKind::request(ClientOperation::Open).ordered(OrderedKind::Open),
+        ControlRequest::Close => {
+            CommandKind::request(ClientOperation::Close).ordered(OrderedKind::Close).rated(RateClass::Stopping)
+        }
+        ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
+            CommandKind::request(ClientOperation::Members).ordered(OrderedKind::Members)
+        }
+        ControlRequest::Handover { .. } => CommandKind::request(ClientOperation::Decide),
+        ControlRequest::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
     }
 }

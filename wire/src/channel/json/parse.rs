@@ -1,8 +1,6 @@
 //! Parses one JSON object from a client into one [`ClientMessage`], and validates every id.
 //! Clients of the protocol's first form work unchanged: unknown fields are ignored, and `null` counts as absent.
-use crate::channel::command::{
-    CancelTarget, InvokeCommand, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand, TextCursor,
-};
+use crate::channel::command::{CancelTarget, InvokeCommand, LinkCommand, SubscribeCommand, TextCursor};
 use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
@@ -14,7 +12,7 @@ use turnway_core::id::{
 use turnway_core::limits::{
     LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
 };
-use turnway_core::protocol::input::{self, Message, Strategy};
+use turnway_core::protocol::input::{self, ControlRequest, Message, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::trace::is_traceparent;
@@ -112,7 +110,9 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
             return Ok(ClientMessage::Refresh { request_id, token });
         }
         "session_open" => open(request_id, fields)?,
-        "session_close" => LinkCommand::Close { request_id, session: session(fields)? },
+        "session_close" => {
+            LinkCommand::Control { request_id, session: session(fields)?, request: ControlRequest::Close }
+        }
         "subscribe" => LinkCommand::Subscribe(subscribe(request_id, fields)?),
         "unsubscribe" => LinkCommand::Unsubscribe { request_id, session: session(fields)? },
         "agent_invoke" => LinkCommand::Invoke(Box::new(invoke(request_id, fields)?)),
@@ -209,16 +209,12 @@ fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Re
         return Err(MalformedReason::InvalidField("reason"));
     }
     let activate = fields::flag(fields, "active")?.unwrap_or(false);
-    let what = match kind {
-        "switch_agent" => MemberChangeKind::Switch,
-        "invite_agent" => MemberChangeKind::Invite { activate },
-        _ => MemberChangeKind::Remove,
+    let request = match kind {
+        "switch_agent" => ControlRequest::Switch { agent_id, reason },
+        "invite_agent" => ControlRequest::Invite { agent_id, reason, activate },
+        _ => ControlRequest::Remove { agent_id, reason },
     };
-    Ok(LinkCommand::ChangeMembers {
-        request_id,
-        session,
-        request: MemberChangeRequest { agent_id, kind: what, reason },
-    })
+    Ok(LinkCommand::Control { request_id, session, request })
 }
 
 fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
@@ -229,7 +225,7 @@ fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCo
         "reject" => false,
         _ => return Err(MalformedReason::InvalidField("decision")),
     };
-    Ok(LinkCommand::DecideHandover { request_id, session, handover_id, confirm })
+    Ok(LinkCommand::Control { request_id, session, request: ControlRequest::Handover { handover_id, confirm } })
 }
 
 fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<SubscribeCommand, MalformedReason> {

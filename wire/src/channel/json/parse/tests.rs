@@ -3,7 +3,7 @@ use super::*;
 use std::sync::Arc;
 use turnway_core::id::{EventId, SessionKey, TenantId};
 use turnway_core::protocol::entry::{Entry, Fact, InputFact};
-use turnway_core::protocol::input::Content;
+use turnway_core::protocol::input::{Content, ControlRequest};
 use turnway_core::rng::Rng;
 use turnway_core::time::Millis;
 
@@ -93,7 +93,7 @@ fn session_open_close_and_unsubscribe_are_parsed() {
     );
     assert_eq!(
         command(r#"{"type":"session_close","session_id":"s1","request_id":"r1"}"#),
-        LinkCommand::Close { request_id: request_id(), session: session_id() }
+        LinkCommand::Control { request_id: request_id(), session: session_id(), request: ControlRequest::Close }
     );
     assert_eq!(
         command(r#"{"type":"unsubscribe","session_id":"s1"}"#),
@@ -105,25 +105,34 @@ fn session_open_close_and_unsubscribe_are_parsed() {
 #[test]
 fn member_changes_are_parsed() {
     let request = |text: &str| {
-        let LinkCommand::ChangeMembers { session, request, request_id: None } = command(text) else { panic!("{text}") };
+        let LinkCommand::Control { session, request, request_id: None } = command(text) else { panic!("{text}") };
         assert_eq!(session, session_id());
         request
     };
     let agent_id = AgentId::parse("a").expect("a name");
-    let expected = |what| MemberChangeRequest { agent_id: agent_id.clone(), kind: what, reason: None };
     let body = r#""session_id":"s1","agent_id":"a""#;
-    assert_eq!(request(&format!(r#"{{"type":"switch_agent",{body}}}"#)), expected(MemberChangeKind::Switch));
-    assert_eq!(request(&format!(r#"{{"type":"remove_agent",{body}}}"#)), expected(MemberChangeKind::Remove));
+    assert_eq!(
+        request(&format!(r#"{{"type":"switch_agent",{body}}}"#)),
+        ControlRequest::Switch { agent_id: agent_id.clone(), reason: None }
+    );
+    assert_eq!(
+        request(&format!(r#"{{"type":"remove_agent",{body}}}"#)),
+        ControlRequest::Remove { agent_id: agent_id.clone(), reason: None }
+    );
     for (spec, activate) in [
         (r#""agent_id":"a""#, false),
         (r#""agent_spec":"a","active":true"#, true),
         (r#""agent_spec":{"agent_id":"a","x":1},"active":false"#, false),
     ] {
         let text = format!(r#"{{"type":"invite_agent","session_id":"s1",{spec}}}"#);
-        assert_eq!(request(&text), expected(MemberChangeKind::Invite { activate }), "{spec}");
+        assert_eq!(
+            request(&text),
+            ControlRequest::Invite { agent_id: agent_id.clone(), reason: None, activate },
+            "{spec}"
+        );
     }
     let with_reason = request(&format!(r#"{{"type":"remove_agent",{body},"reason":"it is late"}}"#));
-    assert_eq!(with_reason.reason.as_deref(), Some("it is late"));
+    assert_eq!(with_reason, ControlRequest::Remove { agent_id, reason: Some("it is late".to_owned()) });
     let long = format!(r#"{{"type":"remove_agent",{body},"reason":"{}"}}"#, "x".repeat(1025));
     for wrong in [
         &*long,
@@ -141,10 +150,9 @@ fn handover_decision_requires_its_id() {
     for (word, agrees) in [("confirm", true), ("reject", false)] {
         let text =
             format!(r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"{word}"}}"#);
-        let LinkCommand::DecideHandover { request_id: None, session, handover_id, confirm } = command(&text) else {
-            panic!("{text}")
-        };
-        assert_eq!((session, handover_id.to_string(), confirm), (session_id(), id.to_owned(), agrees));
+        let handover_id = id.parse().expect("a UUID");
+        let request = ControlRequest::Handover { handover_id: EventId(handover_id), confirm: agrees };
+        assert_eq!(command(&text), LinkCommand::Control { request_id: None, session: session_id(), request });
     }
     for wrong in [
         r#"{"type":"handover_decision","session_id":"s1","handover_id":"h1","decision":"confirm"}"#.to_owned(),
