@@ -234,6 +234,13 @@ pub enum ControlRequest {
     Handover { handover_id: EventId, confirm: bool },
 }
 
+impl ControlRequest {
+    /// Returns the run that a cancel names.
+    pub fn cancelled_run(&self) -> Option<&RunId> {
+        if let Self::Cancel { run_id } = self { run_id.as_ref() } else { None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use crate::id::{
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::Entry;
-use crate::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Strategy};
+use crate::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use crate::shrink::Shrink;
 use crate::store::meter::RecordSizes;
 use crate::store::{
@@ -156,7 +156,7 @@ impl StoredSession {
             let ended = !self.control.contains_key(&place);
             return Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended));
         }
-        if let ControlRequest::Cancel { run_id: Some(run_id) } = &control.what
+        if let Some(run_id) = control.what.cancelled_run()
             && !self.accepted_messages.contains_key(run_id)
         {
             return Reply::Refused(StoreRefusal::NotFound);

@@ -17,7 +17,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Strategy};
+use turnway_core::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use turnway_core::shrink::Shrink;
 use turnway_core::store::{Acceptance, Append, Claimed, Reply, SnapshotWrite, StoreRefusal};
 use turnway_core::time::Millis;
@@ -148,7 +148,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             let ended = !self.head.control.contains(&place);
             return Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended)));
         }
-        if let ControlRequest::Cancel { run_id: Some(run_id) } = &control.what
+        if let Some(run_id) = control.what.cancelled_run()
             && self.input_record(run_id)?.is_none()
         {
             return Ok(Reply::Refused(StoreRefusal::NotFound));

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use turnway_core::id::{NodeId, Principal, RunId, Seq, SessionKey, UserId};
 use turnway_core::limits;
-use turnway_core::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Strategy};
+use turnway_core::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use turnway_core::store::{Acceptance, Reply, RunLocation, StoreRefusal};
 use turnway_wire::peer::frame;
 
@@ -61,16 +61,7 @@ impl OpExecutor {
         control: &ControlEntry,
         create: bool,
     ) -> CallResult<Reply> {
-        let cancelled = match &control.what {
-            ControlRequest::Cancel { run_id: Some(run_id) } => run_id.as_str(),
-            ControlRequest::Cancel { run_id: None }
-            | ControlRequest::Open { .. }
-            | ControlRequest::Close
-            | ControlRequest::Switch { .. }
-            | ControlRequest::Invite { .. }
-            | ControlRequest::Remove { .. }
-            | ControlRequest::Handover { .. } => "",
-        };
+        let cancelled = control.what.cancelled_run().map_or("", RunId::as_str);
         let json = serde_json::to_vec(control).unwrap_or_default();
         let offer = self.offer_frame(session, json.len());
         let keys =
