@@ -63,7 +63,7 @@ FILES = [
     ("node/src/dialin", ["dialin_machine", "dialin"]),
     ("node/src/remote_attempts", ["trunk", "dialin"]),
     ("node/src/runner", ["tool_runner"]),
-    ("tool_executor", ["toolbox_machine", "tool_runner"]),
+    ("tool_executor", ["toolbox_machine", "tenant_names", "tool_runner"]),
     ("node", ["simulation", "order", "link"]),
     ("pipeline", ["plugins"]),
     ("sdk/rust", ["client", "commands", "chat"]),

@@ -5,7 +5,7 @@ mod scene;
 use scene::{accept, ann, board, input};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{ControlId, InboxPosition, NodeId, OwnershipSnapshot, RunId, SessionKey};
+use turnway_core::id::{ControlId, InboxPosition, ListenStamp, NodeId, OwnershipSnapshot, RunId, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentPolicy;
 use turnway_core::protocol::entry::{Fact, RunFact};
@@ -26,6 +26,8 @@ struct Pair {
     /// Messages that the node sent to peers.
     sent: Vec<PeerMessage>,
     claims: usize,
+    /// Sessions whose state the node has read.
+    reads: Vec<SessionKey>,
 }
 
 fn key() -> SessionKey {
@@ -43,7 +45,7 @@ impl Pair {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let board = board(ME, 7, AgentPolicy::default());
         let shelf = ModelStore::new(true);
-        let mut pair = Self { board, shelf, now, sent: Vec::new(), claims: 0 };
+        let mut pair = Self { board, shelf, now, sent: Vec::new(), claims: 0, reads: Vec::new() };
         pair.board.handle_timeout(now);
         pair.settle();
         pair
@@ -55,6 +57,9 @@ impl Pair {
             match output {
                 Output::Store(op) => {
                     self.claims += usize::from(matches!(op, Op::Claim { .. }));
+                    if let Op::ReadView { key } = &op {
+                        self.reads.push(key.clone());
+                    }
                     let result = Ok(self.shelf.apply(self.now, &op));
                     self.board.handle_input(self.now, Input::Stored { op, result });
                 }
@@ -120,4 +125,14 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
         pair.facts().into_iter().filter(|fact| matches!(fact, Fact::Run(RunFact::Cancelled { .. }))).count();
     assert_eq!(cancelled, 1, "{:?}", pair.facts());
     assert!(pair.sent.iter().any(answered));
+}
+
+/// A node that takes another one for the owner follows what the store says or said: that other node looks there.
+///
+/// Covers: G9.
+#[test]
+fn subscription_at_a_node_without_the_session_reads_the_store() {
+    let mut pair = Pair::new();
+    pair.handle_peer(PeerMessage::Subscribed { key: key(), stamp: ListenStamp(1) });
+    assert_eq!(pair.reads, [key()]);
 }
