@@ -1,32 +1,32 @@
 //! One session: its state as a projection of its log, and the state machine that its owner runs.
-mod action_apply;
 mod action_decide;
+mod action_state;
 mod attempt;
-mod control;
 mod ending;
-mod handover_apply;
 mod handover_decide;
-mod intake;
-mod member_apply;
+mod handover_state;
+mod input_decide;
+mod input_steer;
 mod member_decide;
+mod member_state;
 mod older_snapshot;
 mod outbox;
-mod permit;
+mod run_decide;
+mod run_permit;
 mod runtime;
+mod session_decide;
 mod state;
-mod steer;
-mod takeover;
 mod text;
 mod text_hash;
 
-pub use action_apply::{Action, Actions, FinishedAction};
-pub use handover_apply::{
+pub use action_state::{Action, Actions, FinishedAction};
+pub use handover_state::{
     AnswerTail, ConfirmedHandover, Handover, HandoverEnded, HandoverStatus, Handovers, PendingJoin,
 };
-pub use member_apply::{MemberStep, PendingMemberChange};
+pub use input_steer::{Rank, SteeredInput};
+pub use member_state::{MemberStep, PendingMemberChange};
 pub use outbox::{EndedInput, FactRecord, Output};
-pub use permit::{AttemptPermit, PermitRequest};
+pub use run_permit::{AttemptPermit, PermitRequest};
 pub use runtime::{Input, SessionCounts, SessionRuntime};
 pub use state::{ResumeState, Run, RunPhase, SessionPhase, State};
-pub use steer::{Rank, SteeredInput};
 pub use text_hash::TextHash;

@@ -12,7 +12,7 @@ use crate::protocol::action::{
 use crate::protocol::agent::Order;
 use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact};
 use crate::protocol::json::Json;
-use crate::session::action_apply::{Action, Actions};
+use crate::session::action_state::{Action, Actions};
 use crate::session::attempt::Attempt;
 use crate::session::outbox::Output;
 use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};

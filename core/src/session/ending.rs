@@ -10,7 +10,7 @@ use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
 use crate::session::outbox::{EndedInput, Output};
-use crate::session::permit::AttemptPermit;
+use crate::session::run_permit::AttemptPermit;
 use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
 use crate::session::text_hash::TextHash;
 use crate::time::Now;

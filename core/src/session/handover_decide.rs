@@ -10,7 +10,7 @@ use crate::protocol::handover::{
 use crate::protocol::input::ControlEntry;
 use crate::protocol::member::MemberChangeRequested;
 use crate::session::attempt::Attempt;
-use crate::session::handover_apply::Handover;
+use crate::session::handover_state::Handover;
 use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
 use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::protocol::member::{
 };
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
-use crate::session::member_apply::{MemberStep, PendingMemberChange, REMOVAL_TRIGGER};
+use crate::session::member_state::{MemberStep, PendingMemberChange, REMOVAL_TRIGGER};
 use crate::session::outbox::Output;
 use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
 use crate::session::state::State;

@@ -2,9 +2,9 @@
 use crate::id::{AgentId, Cursor, EventId, RunId, UserId};
 use crate::private::Private;
 use crate::protocol::member::Member;
-use crate::session::action_apply::Actions;
-use crate::session::handover_apply::{AnswerTail, ConfirmedHandover, Handover, HandoverEnded, Handovers, PendingJoin};
-use crate::session::member_apply::PendingMemberChange;
+use crate::session::action_state::Actions;
+use crate::session::handover_state::{AnswerTail, ConfirmedHandover, Handover, HandoverEnded, Handovers, PendingJoin};
+use crate::session::member_state::PendingMemberChange;
 use crate::session::state::{Run, SessionPhase, State};
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};

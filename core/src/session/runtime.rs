@@ -13,7 +13,7 @@ use crate::session::attempt::Attempt;
 use crate::session::handover_decide::HandoverProgress;
 use crate::session::member_decide::MemberChangeProgress;
 use crate::session::outbox::{EndedInput, FactRecord, Outbox, Output};
-use crate::session::permit::AttemptPermit;
+use crate::session::run_permit::AttemptPermit;
 use crate::session::state::{SessionPhase, State};
 use crate::time::{Deadline, Mono, Now};
 use std::collections::{BTreeMap, VecDeque};

@@ -6,9 +6,9 @@ use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
+use crate::session::input_steer::Rank;
 use crate::session::runtime::{FactSource, OpenInput, RecordContext, SessionRuntime};
 use crate::session::state::{RunPhase, SessionPhase};
-use crate::session::steer::Rank;
 use crate::time::Now;
 use std::sync::Arc;
 
