@@ -1,19 +1,27 @@
 //! One session: its state as a projection of its log, and the state machine that its owner runs.
+mod action_apply;
 mod action_decide;
 mod action_state;
+mod apply;
 mod attempt;
 mod ending;
+mod handover_apply;
 mod handover_decide;
 mod handover_state;
+mod input_apply;
 mod input_decide;
+mod input_state;
 mod input_steer;
+mod member_apply;
 mod member_decide;
 mod member_state;
 mod older_snapshot;
 mod outbox;
+mod run_apply;
 mod run_decide;
 mod run_permit;
 mod runtime;
+mod session_apply;
 mod session_decide;
 mod state;
 mod text;
@@ -23,7 +31,7 @@ pub use action_state::{Action, Actions, FinishedAction};
 pub use handover_state::{
     AnswerTail, ConfirmedHandover, Handover, HandoverEnded, HandoverStatus, Handovers, PendingJoin,
 };
-pub use input_steer::{Rank, SteeredInput};
+pub use input_state::{Rank, SteeredInput};
 pub use member_state::{MemberStep, PendingMemberChange};
 pub use outbox::{EndedInput, FactRecord, Output};
 pub use run_permit::{AttemptPermit, PermitRequest};

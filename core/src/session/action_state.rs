@@ -1,13 +1,11 @@
-//! State of the actions of a session's agents: applies facts. The list of open actions is derived from the log alone
-//! (EV-C6, EV-R6).
+//! State of the actions of a session's agents, derived from the log alone (EV-C6, EV-R6). `action_apply` and `run_apply`
+//! change it.
 use crate::id::{AgentEventId, AgentId, EventId, RunId, RunnerId, ToolName};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::action::{
     ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
-use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact, SessionFact};
-use crate::session::state::State;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -106,7 +104,8 @@ impl Actions {
         self.open.contains_key(&id).then_some(id)
     }
 
-    fn apply_requested(&mut self, run_id: &RunId, requested: &ActionRequested) {
+    /// Adds a requested action; a request for the end of a process marks that process.
+    pub(super) fn add(&mut self, run_id: &RunId, requested: &ActionRequested) {
         self.asked = Some((run_id.clone(), self.request_count(run_id) + 1));
         let ActionSpec::ToolCall { tool, args } = &requested.what else { return };
         if KILL_TOOLS.contains(&tool.as_str())
@@ -131,7 +130,8 @@ impl Actions {
         self.open.insert(requested.action_id, action);
     }
 
-    fn apply_ended(&mut self, ended: &ToolResult, is_open: impl Fn(&RunId) -> bool) {
+    /// Ends an action and keeps its result; results of runs that are not open are dropped first.
+    pub(super) fn end(&mut self, ended: &ToolResult, is_open: impl Fn(&RunId) -> bool) {
         let Some(action) = self.open.remove(&ended.action_id) else { return };
         // Only a limited number of results is kept, since a run may have any number of them.
         if let Some(old) = self.ended.len().checked_sub(limits::ACTION_RESULTS_KEPT_MAX) {
@@ -153,10 +153,15 @@ impl Actions {
         });
     }
 
+    /// Tells an agent's turn of the results that the agent does not know.
+    pub(super) fn tell_with(&mut self, agent: &AgentId, run_id: &RunId) {
+        let untold = self.ended.iter_mut().filter(|over| over.agent == *agent && over.with.is_none());
+        untold.for_each(|over| over.with = Some(run_id.clone()));
+    }
+
     /// Handles the end of a turn: results that it told of are known if the turn was completed, and its own open
     /// actions are orphaned if not.
-    fn apply_run_ended(&mut self, run_id: &RunId, fact: &Fact) {
-        let done = matches!(fact, Fact::Run(RunFact::Done { .. }));
+    pub(super) fn finish_run(&mut self, run_id: &RunId, done: bool) {
         let forgotten = |over: &FinishedAction| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
         self.ended.retain(|over| !forgotten(over));
         self.ended.iter_mut().for_each(|over| over.with = over.with.take().filter(|with| with != run_id));
@@ -195,51 +200,5 @@ impl FinishedAction {
         let name = self.name.clone();
         let tool = self.tool.clone();
         EndedAction { action_id, name, tool, ok: self.ok, result, error }
-    }
-}
-
-// === impl State ===
-
-impl State {
-    /// Applies a fact to the session's actions.
-    pub(super) fn apply_to_actions(&mut self, entry: &Entry) {
-        let actions = &mut self.actions;
-        let runs = &self.runs;
-        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches an action")]
-        match &entry.fact {
-            Fact::Action(ActionFact::Requested(asked)) => {
-                let Some(run_id) = &entry.run_id else { return };
-                actions.apply_requested(run_id, asked);
-                if let Some(resume) = self.runs.get_mut(run_id).and_then(|run| run.resume.as_mut()) {
-                    resume.advance_mark(asked.mark.as_ref());
-                }
-            }
-            Fact::Action(ActionFact::Invoked(invoked)) => {
-                if let Some(action) = actions.open.get_mut(&invoked.action_id) {
-                    (action.runner, action.cause) = (Some(invoked.runner_id.clone()), entry.id);
-                }
-            }
-            Fact::Action(ActionFact::ProcessSpawned(report)) => {
-                actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.spawned = true);
-            }
-            Fact::Action(ActionFact::ProcessProgress(report)) => {
-                actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.told += 1);
-            }
-            Fact::Action(ActionFact::SystemEvent(report)) => {
-                actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.told += 1);
-            }
-            Fact::Action(ActionFact::Ended(ended)) => actions.apply_ended(ended, |run_id| runs.contains_key(run_id)),
-            Fact::Run(RunFact::Started { agent_id, .. }) => {
-                let mut untold = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
-                untold.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
-            }
-            Fact::Session(SessionFact::Closed { .. }) => *actions = Actions::default(),
-            fact if fact.is_terminal() => {
-                if let Some(run_id) = &entry.run_id {
-                    actions.apply_run_ended(run_id, fact);
-                }
-            }
-            _ => {}
-        }
     }
 }

@@ -1,13 +1,10 @@
-//! State of handovers from agent to agent (scenario F): applies facts, and builds the context for the agent that has
-//! taken over. Decisions are made in `handover_decide`.
+//! State of handovers from agent to agent (scenario F), and the context for the agent that has taken over.
+//! `handover_apply`, `member_apply` and `run_apply` change it.
 use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
-use crate::protocol::entry::{Entry, Fact, HandoverFact, MemberFact, RunFact, SessionFact};
 use crate::protocol::handover::{HandoverContext, HandoverRejection, HandoverRequested};
-use crate::protocol::member::MemberChangeRequested;
-use crate::session::state::State;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +120,45 @@ impl Handovers {
         Some(ended.why.map_or(HandoverStatus::Confirmed, HandoverStatus::Rejected))
     }
 
+    /// Opens a requested handover.
+    pub(super) fn add(&mut self, run_id: &RunId, requested: &HandoverRequested) {
+        self.asked = Some((run_id.clone(), self.request_count(run_id) + 1));
+        self.open = Some(Box::new(Handover::new(run_id.clone(), requested)));
+    }
+
+    /// Ends the open handover by a confirmation; `switched` tells whether its agent is active already.
+    pub(super) fn confirm(&mut self, id: EventId, switched: bool) {
+        self.given = self.end(id, None).map(|open| Box::new(ConfirmedHandover::new(*open, switched)));
+    }
+
+    /// Ends the open handover by a rejection.
+    pub(super) fn reject(&mut self, id: EventId, why: HandoverRejection) {
+        drop(self.end(id, Some(why)));
+    }
+
+    /// Lets a handover wait until its agent is a member.
+    pub(super) fn wait_for_member(&mut self, id: EventId, joining: PendingJoin) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.id == id) {
+            open.joining = Some(joining);
+        }
+    }
+
+    /// Records that an agent was chosen as active.
+    pub(super) fn mark_switched(&mut self) {
+        self.given.iter_mut().for_each(|given| given.switched = true);
+    }
+
+    /// Drops the confirmed handover of an agent that has left.
+    pub(super) fn forget_member(&mut self, agent: &AgentId) {
+        drop(self.given.take_if(|given| given.to == *agent));
+    }
+
+    /// Tells an agent's turn of the handover to the agent.
+    pub(super) fn tell_with(&mut self, agent: &AgentId, run_id: &RunId) {
+        let given = self.given.as_mut().filter(|given| given.to == *agent);
+        given.into_iter().for_each(|given| given.told = given.told.take().or_else(|| Some(run_id.clone())));
+    }
+
     fn end(&mut self, id: EventId, why: Option<HandoverRejection>) -> Option<Box<Handover>> {
         let open = self.open.take_if(|open| open.id == id)?;
         if self.ended.len() >= limits::HANDOVERS_KEPT_MAX {
@@ -152,22 +188,36 @@ impl Handovers {
     }
 
     /// Starts collecting the answer of an attempt.
-    fn start_answer(&mut self, run_id: Option<&RunId>) {
-        self.said = run_id.map(|run_id| Box::new((run_id.clone(), AnswerTail::default())));
+    pub(super) fn start_answer(&mut self, run_id: &RunId) {
+        self.said = Some(Box::new((run_id.clone(), AnswerTail::default())));
     }
 
-    fn append_answer(&mut self, run_id: Option<&RunId>, text: &str) {
-        let answer = self.said.as_mut().filter(|answer| Some(&answer.0) == run_id);
+    /// Appends recorded text to the answer of its run.
+    pub(super) fn append_answer(&mut self, run_id: &RunId, text: &str) {
+        let answer = self.said.as_mut().filter(|answer| answer.0 == *run_id);
         answer.into_iter().for_each(|answer| answer.1.push(text));
     }
 
     /// Stores the end of an ended turn's answer with the handover that was requested in that turn.
-    fn store_answer_tail(&mut self, run_id: &RunId) {
+    pub(super) fn store_answer_tail(&mut self, run_id: &RunId) {
         let Some(answer) = self.said.take_if(|answer| answer.0 == *run_id) else { return };
         let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.said));
         let given = self.given.iter_mut().map(|given| (&given.run_id, &mut given.said));
         if let Some((_, kept)) = open.chain(given).find(|(of, _)| *of == run_id) {
             *kept = answer.1;
+        }
+    }
+
+    /// Handles the end of a turn: an agent that has completed the turn knows of the handover; otherwise the agent is
+    /// told again.
+    pub(super) fn finish_delivery(&mut self, run_id: &RunId, done: bool) {
+        let Some(given) = self.given.as_mut().filter(|given| given.told.is_some()) else { return };
+        if given.told.as_ref() != Some(run_id) {
+            return;
+        }
+        given.told = None;
+        if done && !planted(Mutant::HandoverToldAgain) {
+            self.given = None;
         }
     }
 }
@@ -182,75 +232,6 @@ impl AnswerTail {
         if over > 0 {
             kept.drain(..kept.ceil_char_boundary(over));
             self.is_cut = true;
-        }
-    }
-}
-
-// === impl State ===
-
-impl State {
-    /// Applies a fact to the session's handovers.
-    pub(super) fn apply_to_handovers(&mut self, entry: &Entry) {
-        let handovers = &mut self.handovers;
-        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches a handover")]
-        match &entry.fact {
-            Fact::Handover(HandoverFact::Requested(asked)) => {
-                let Some(run_id) = entry.run_id.clone() else { return };
-                handovers.asked = Some((run_id.clone(), handovers.request_count(&run_id) + 1));
-                handovers.open = Some(Box::new(Handover::new(run_id.clone(), asked)));
-                if let Some(resume) = self.runs.get_mut(&run_id).and_then(|run| run.resume.as_mut()) {
-                    resume.advance_mark(asked.mark.as_ref());
-                }
-            }
-            Fact::Handover(HandoverFact::Confirmed(done)) => {
-                let switched = self.active.as_ref() == Some(&done.to);
-                let open = handovers.end(done.handover_id, None);
-                handovers.given = open.map(|open| Box::new(ConfirmedHandover::new(*open, switched)));
-            }
-            Fact::Handover(HandoverFact::Rejected(ended)) => drop(handovers.end(ended.handover_id, Some(ended.why))),
-            Fact::Member(MemberFact::Adding(MemberChangeRequested {
-                handover_id: Some(id),
-                tx_id,
-                request_id,
-                ..
-            })) => {
-                if let Some(open) = handovers.open.as_mut().filter(|open| open.id == *id) {
-                    open.joining = Some(PendingJoin { tx_id: *tx_id, request_id: request_id.clone() });
-                }
-            }
-            Fact::Member(MemberFact::Switched { .. }) => {
-                handovers.given.iter_mut().for_each(|given| given.switched = true);
-            }
-            Fact::Member(MemberFact::Removed(done)) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
-            Fact::Session(SessionFact::Closed { .. }) => handovers.given = None,
-            Fact::Run(RunFact::TextDelta { text, .. }) => handovers.append_answer(entry.run_id.as_ref(), text.reveal()),
-            // A further attempt starts its answer from the beginning.
-            Fact::Run(RunFact::Restarted { .. }) => handovers.start_answer(entry.run_id.as_ref()),
-            Fact::Run(RunFact::Started { agent_id, .. }) => {
-                handovers.start_answer(entry.run_id.as_ref());
-                let given = handovers.given.as_mut().filter(|given| given.to == *agent_id);
-                given.into_iter().for_each(|given| given.told = given.told.take().or(entry.run_id.clone()));
-            }
-            fact if fact.is_terminal() => {
-                handovers.finish_delivery(entry.run_id.as_ref(), fact);
-                entry.run_id.iter().for_each(|run_id| handovers.store_answer_tail(run_id));
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Handovers {
-    /// Handles the end of a turn: an agent that has completed the turn knows of the handover; otherwise the agent is
-    /// told again.
-    fn finish_delivery(&mut self, run_id: Option<&RunId>, fact: &Fact) {
-        let Some(given) = self.given.as_mut().filter(|given| given.told.is_some()) else { return };
-        if given.told.as_ref() != run_id {
-            return;
-        }
-        given.told = None;
-        if matches!(fact, Fact::Run(RunFact::Done { .. })) && !planted(Mutant::HandoverToldAgain) {
-            self.given = None;
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
-use crate::session::input_steer::Rank;
+use crate::session::input_state::Rank;
 use crate::session::runtime::{FactSource, OpenInput, RecordContext, SessionRuntime};
 use crate::session::state::{RunPhase, SessionPhase};
 use crate::time::Now;

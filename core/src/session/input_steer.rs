@@ -1,44 +1,23 @@
 //! Steering: inputs that are handed to an agent while it answers another one (ST-7 to ST-9). A steered input stays in
 //! the inbox until its host run has ended; accepted ones end with that run, all others become turns of their own.
 //! Both follow from the log alone, so the next owner can finish what a lost owner has started.
-use crate::id::{AgentId, MessageId, RunId, Seq};
+use crate::id::{AgentId, MessageId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{Order, StopReason};
-use crate::protocol::entry::{Admission, Fact, InputFact, RunFact};
+use crate::protocol::entry::{Admission, Fact, InputFact};
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::json::Json;
 use crate::protocol::steer::{Steer, SteerOutcome};
 use crate::session::attempt::Attempt;
 use crate::session::ending::Ending;
+use crate::session::input_state::{Rank, SteeredInput};
 use crate::session::outbox::Output;
 use crate::session::runtime::{RecordContext, SessionRuntime};
-use crate::session::state::{RunPhase, State};
+use crate::session::state::RunPhase;
 use crate::time::{Mono, Now};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// An input that was handed to a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SteeredInput {
-    /// The host run.
-    pub host: RunId,
-    /// The agent's answer in the latest attempt; `None`: no answer yet.
-    pub outcome: Option<SteerOutcome>,
-}
-
-/// The order of waiting turns, first to start first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Rank {
-    /// The input has cancelled the running turn.
-    Interrupts,
-    /// The input was handed to a run that did not take it: the next turn.
-    Returned,
-    /// The input waits in the order of the inbox.
-    #[default]
-    Queued,
-}
 
 /// This owner's part of the inputs that were handed to the current attempt, which is not in the log.
 #[derive(Debug, Default)]
@@ -66,98 +45,6 @@ impl PendingSteers {
     /// Returns the deadline of the last awaited answer, if any is awaited.
     pub(super) fn deadline(&self) -> Option<Mono> {
         self.outcome.as_ref().and_then(|_| self.sent.values().max().copied())
-    }
-}
-
-// === impl State ===
-
-impl State {
-    /// Applies a fact to an input's place among the others.
-    pub(super) fn apply_to_steered(&mut self, run_id: &RunId, fact: &Fact) {
-        if let Fact::Input(InputFact::Admitted { strategy, position, host_run_id, replaces, .. }) = fact {
-            match replaces {
-                Some(_) => self.apply_replacement(run_id, position.unwrap_or_default()),
-                None => self.apply_admitted(run_id, *strategy, host_run_id.as_ref()),
-            }
-        }
-        if let Fact::Run(RunFact::Restarted { .. }) = fact {
-            self.reset_steers(run_id);
-        }
-        if let Fact::Input(InputFact::SteerAcked { outcome, .. }) = fact {
-            self.apply_steer_ack(run_id, *outcome);
-        }
-    }
-
-    fn apply_admitted(&mut self, run_id: &RunId, strategy: Admission, host: Option<&RunId>) {
-        let Some(run) = self.runs.get_mut(run_id) else { return };
-        if let (Admission::Steered, Some(host)) = (strategy, host) {
-            run.steered = Some(SteeredInput { host: host.clone(), outcome: None });
-            return;
-        }
-        let returned = run.steered.take().is_some();
-        if self.waiting.contains(run_id) {
-            // Another agent is to answer, which changes nothing else.
-            return;
-        }
-        let interrupts = strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
-        run.rank = match (interrupts, returned) {
-            (true, _) => Rank::Interrupts,
-            (false, true) => Rank::Returned,
-            (false, false) => Rank::Queued,
-        };
-        let rank = run.rank;
-        let first = run.first;
-        let place = if interrupts { 0 } else { self.waiting_index(rank, first) };
-        self.waiting.insert(place, run_id.clone());
-    }
-
-    /// Gives an input the place of another, which has ended.
-    fn apply_replacement(&mut self, run_id: &RunId, ahead: u32) {
-        let place = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
-        if self.runs.contains_key(run_id) {
-            self.waiting.insert(place.min(self.waiting.len()), run_id.clone());
-        }
-    }
-
-    /// Returns the index at which to insert a waiting turn: a returned input goes before the first turn of a lower
-    /// rank or of a later input, any other input to the end.
-    fn waiting_index(&self, rank: Rank, first: Seq) -> usize {
-        let after = |run_id: &RunId| {
-            let other = self.runs.get(run_id);
-            rank == Rank::Returned && other.is_some_and(|other| (other.rank, other.first) > (rank, first))
-        };
-        self.waiting.iter().position(after).unwrap_or(self.waiting.len())
-    }
-
-    /// Applies an agent's answer.
-    fn apply_steer_ack(&mut self, run_id: &RunId, outcome: SteerOutcome) {
-        if let Some(steered) = self.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
-            steered.outcome = Some(outcome);
-        }
-    }
-
-    /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one.
-    fn reset_steers(&mut self, host: &RunId) {
-        if planted(Mutant::SteerStaysTaken) {
-            return;
-        }
-        let steered = self.runs.values_mut().filter_map(|run| run.steered.as_mut());
-        for steered in steered.filter(|steered| steered.host == *host) {
-            steered.outcome = None;
-        }
-    }
-
-    /// Returns the inputs that have a host run, open or ended, in their order.
-    fn steered_inputs(&self) -> Vec<(RunId, SteeredInput)> {
-        let steered = self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
-        let mut steered: Vec<_> = steered.collect();
-        steered.sort_by_key(|(first, ..)| *first);
-        steered.into_iter().map(|(_, id, steered)| (id, steered)).collect()
-    }
-
-    /// Returns whether a turn is handed to a run.
-    pub(super) fn is_steered(&self, run_id: &RunId) -> bool {
-        self.runs.get(run_id).is_some_and(|run| run.steered.is_some())
     }
 }
 

@@ -1,6 +1,5 @@
-//! State of a session's members: applies the facts of scenarios B, D and E.
+//! State of a session's members (scenarios B, D and E). `member_apply`, `session_apply` and `run_apply` change it.
 use crate::id::{AgentId, EventId, RequestId, RunId};
-use crate::protocol::entry::{Fact, MemberFact, RunFact};
 use crate::protocol::member::{Member, MemberChangeRequested};
 use crate::session::state::State;
 use crate::shrink::Shrink;
@@ -43,7 +42,7 @@ pub struct PendingMemberChange {
 }
 
 impl PendingMemberChange {
-    fn new(asked: &MemberChangeRequested, step: MemberStep) -> Self {
+    pub(super) fn new(asked: &MemberChangeRequested, step: MemberStep) -> Self {
         Self {
             tx_id: asked.tx_id,
             step,
@@ -70,7 +69,7 @@ impl State {
         self.agents.iter().position(|member| member == agent)
     }
 
-    fn insert_member(&mut self, place: usize, agent: &AgentId, member: Member) {
+    pub(super) fn insert_member(&mut self, place: usize, agent: &AgentId, member: Member) {
         match self.index_of(agent).and_then(|place| self.members.get_mut(place)) {
             Some(known) => *known = member,
             None => {
@@ -80,7 +79,7 @@ impl State {
         }
     }
 
-    fn remove_member(&mut self, agent: &AgentId) -> Option<(usize, Member)> {
+    pub(super) fn remove_member(&mut self, agent: &AgentId) -> Option<(usize, Member)> {
         let place = self.index_of(agent)?;
         self.agents.remove(place);
         (place < self.members.len()).then(|| (place, self.members.remove(place)))
@@ -92,57 +91,16 @@ impl State {
     }
 
     /// Counts a turn that its agent has completed.
-    pub(super) fn count_turn(&mut self, run_id: &RunId, fact: &Fact) {
-        let completed = matches!(fact, Fact::Run(RunFact::Done { host_run_id: None, .. }));
-        let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref()).filter(|_| completed);
+    pub(super) fn count_turn(&mut self, run_id: &RunId) {
+        let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref());
         let place = agent.and_then(|agent| self.index_of(agent));
         if let Some(member) = place.and_then(|place| self.members.get_mut(place)) {
             (member.turns, member.last_seq) = (member.turns + 1, self.tail.seq);
         }
     }
 
-    pub(super) fn apply_to_members(&mut self, fact: &MemberFact) {
-        match fact {
-            MemberFact::Switched { to, trigger, .. } => {
-                self.active = Some(to.clone());
-                if trigger != REMOVAL_TRIGGER {
-                    self.clear_removed_active();
-                }
-            }
-            MemberFact::Adding(asked) => {
-                let step = MemberStep::Adding { activate: asked.activate };
-                self.changes.insert(asked.agent_id.clone(), PendingMemberChange::new(asked, step));
-            }
-            MemberFact::Added(done) => {
-                self.end_change(&done.agent_id, done.tx_id);
-                self.insert_member(self.agents.len(), &done.agent_id, done.member);
-            }
-            MemberFact::Removing(asked) => {
-                let agent = &asked.agent_id;
-                let Some((place, member)) = self.remove_member(agent) else { return };
-                let active = self.active.as_ref() == Some(agent);
-                let step = MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
-                self.changes.insert(agent.clone(), PendingMemberChange::new(asked, step));
-            }
-            MemberFact::Removed(done) => {
-                self.end_change(&done.agent_id, done.tx_id);
-            }
-            MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed) => {
-                // The member stays, as if the removal was never requested (RX-9).
-                let step = self.end_change(&failed.agent_id, failed.tx_id);
-                if let Some(MemberStep::Removing { place, active, member }) = step {
-                    let place = usize::try_from(place).unwrap_or(usize::MAX);
-                    self.insert_member(place, &failed.agent_id, member);
-                    if active {
-                        self.active = Some(failed.agent_id.clone());
-                    }
-                }
-            }
-        }
-    }
-
     /// Records that an agent was chosen as active: a failed removal does not revert that.
-    fn clear_removed_active(&mut self) {
+    pub(super) fn clear_removed_active(&mut self) {
         for change in self.changes.values_mut() {
             if let MemberStep::Removing { active, .. } = &mut change.step {
                 *active = false;
@@ -150,7 +108,7 @@ impl State {
         }
     }
 
-    fn end_change(&mut self, agent: &AgentId, tx_id: EventId) -> Option<MemberStep> {
+    pub(super) fn end_change(&mut self, agent: &AgentId, tx_id: EventId) -> Option<MemberStep> {
         self.changes.get(agent).filter(|change| change.tx_id == tx_id)?;
         let step = self.changes.remove(agent).map(|change| change.step);
         self.changes.shrink_if_empty();

@@ -1,17 +1,15 @@
 //! A session's state, derived from the facts of its log and from nothing else.
-use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, UserId};
+use crate::id::{AgentId, Cursor, EventId, MessageId, RequestId, RunId, Seq, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::EventMark;
 use crate::protocol::codec::{self, BlobKind, CodecError};
-use crate::protocol::entry::{Entry, Fact, InputFact, RunFact, Scope, SessionFact};
 use crate::protocol::member::Member;
 use crate::session::action_state::Actions;
 use crate::session::handover_state::Handovers;
-use crate::session::input_steer::{Rank, SteeredInput};
+use crate::session::input_state::{Rank, SteeredInput};
 use crate::session::member_state::PendingMemberChange;
 use crate::session::older_snapshot::{OlderState, VERSION_WITHOUT_ANSWER_TAIL, VERSION_WITHOUT_TIME};
 use crate::session::text_hash::TextHash;
-use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -130,15 +128,6 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the state after these facts.
-    pub fn from_facts<'a>(facts: impl IntoIterator<Item = (Epoch, &'a Entry)>) -> Self {
-        let mut state = Self::default();
-        for (epoch, entry) in facts {
-            state.apply(epoch, entry);
-        }
-        state
-    }
-
     /// Decodes a snapshot.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
         match codec::decode::<(Self, Millis)>(BlobKind::Snapshot, blob) {
@@ -177,89 +166,6 @@ impl State {
         let run = self.runs.get(self.running.as_ref()?)?;
         matches!(run.phase, RunPhase::Running).then_some(run.agent.as_ref()).flatten()
     }
-
-    /// Applies the next fact.
-    pub fn apply(&mut self, epoch: Epoch, entry: &Entry) {
-        self.tail = Cursor { seq: Seq(self.tail.seq.0 + 1), epoch };
-        self.time = self.time.max(entry.time);
-        match &entry.fact {
-            Fact::Session(fact) => self.apply_to_session(entry.time, fact),
-            Fact::Member(fact) => self.apply_to_members(fact),
-            Fact::Input(_) | Fact::Run(_) => {
-                if let Some(run_id) = &entry.run_id {
-                    self.apply_to_run(run_id, entry);
-                }
-            }
-            Fact::Handover(_) | Fact::Action(_) => {}
-            Fact::Unknown(_) => self.has_unknown_facts = true,
-        }
-        self.apply_to_handovers(entry);
-        self.apply_to_actions(entry);
-    }
-
-    fn apply_to_session(&mut self, time: Millis, fact: &SessionFact) {
-        match fact {
-            SessionFact::Opened { user, agents, active_agent, .. } => {
-                self.phase = SessionPhase::Open;
-                self.user = Some(user.clone());
-                self.set_members(time, agents);
-                self.active = Some(active_agent.clone());
-            }
-            SessionFact::Closing { .. } => self.phase = SessionPhase::Closing,
-            SessionFact::Closed { .. } => self.phase = SessionPhase::Closed,
-            SessionFact::Notice { .. } => {}
-        }
-    }
-
-    fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
-        let seq = self.tail.seq;
-        if let Fact::Input(InputFact::UserMessage { message_id, request_id, user, .. }) = &entry.fact {
-            let origin = (user.clone(), message_id.clone(), request_id.clone());
-            self.runs.insert(run_id.clone(), Box::new(Run::new_waiting(seq, entry.id, origin)));
-            return;
-        }
-        if entry.fact.is_terminal() {
-            self.count_turn(run_id, &entry.fact);
-            self.runs.remove(run_id);
-            self.runs.shrink_if_empty();
-            self.waiting.retain(|waiting| waiting != run_id);
-            self.running = self.running.take().filter(|running| running != run_id);
-            return;
-        }
-        self.apply_to_steered(run_id, &entry.fact);
-        let Some(run) = self.runs.get_mut(run_id) else { return };
-        match &entry.fact {
-            Fact::Input(InputFact::Admitted { agent_id, .. }) => run.agent = Some(agent_id.clone()),
-            Fact::Run(RunFact::Started { attempt, deadline_ms, resumable, .. }) => {
-                (run.deadline, run.cause) = (*deadline_ms, entry.id);
-                run.begin_attempt(*attempt, seq, *resumable);
-                self.waiting.retain(|waiting| waiting != run_id);
-                self.running = Some(run_id.clone());
-            }
-            Fact::Run(RunFact::Restarted { attempt, resumable, .. }) => {
-                run.cause = entry.id;
-                run.begin_attempt(*attempt, seq, *resumable);
-            }
-            Fact::Run(RunFact::Resumed { .. }) => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
-            Fact::Run(RunFact::AgentStarted { .. } | RunFact::State { scope: Scope::Run, .. }) => run.mark_running(),
-            Fact::Run(RunFact::TextDelta { offset, text, mark, .. }) => {
-                run.apply_text(*offset, text.reveal(), mark.as_ref());
-            }
-            Fact::Run(RunFact::State { scope: Scope::Agent, mark, .. }) => run.apply_state(mark.as_ref()),
-            Fact::Run(RunFact::AgentDone { .. }) | Fact::Input(InputFact::SteerAcked { .. }) => {}
-            Fact::Run(RunFact::Suspended { .. }) => run.excused += 1,
-            Fact::Run(RunFact::Cancelling { reason, deadline_ms, .. }) => {
-                run.phase = RunPhase::Cancelling { reason: reason.clone(), deadline: *deadline_ms };
-            }
-            Fact::Session(_)
-            | Fact::Member(_)
-            | Fact::Handover(_)
-            | Fact::Action(_)
-            | Fact::Unknown(_)
-            | Fact::Input(InputFact::UserMessage { .. })
-            | Fact::Run(RunFact::Done { .. } | RunFact::Failed { .. } | RunFact::Cancelled { .. }) => {}
-        }
-    }
 }
 
 impl ResumeState {
@@ -272,7 +178,7 @@ impl ResumeState {
 
 impl Run {
     /// Creates a waiting run from the user, message id and request id of its message.
-    fn new_waiting(first: Seq, cause: EventId, origin: (UserId, MessageId, Option<RequestId>)) -> Self {
+    pub(super) fn new_waiting(first: Seq, cause: EventId, origin: (UserId, MessageId, Option<RequestId>)) -> Self {
         let (user, message_id, request_id) = origin;
         Self {
             agent: None,
@@ -295,14 +201,15 @@ impl Run {
         }
     }
 
-    fn begin_attempt(&mut self, attempt: u32, seq: Seq, resumable: bool) {
+    /// Starts the attempt that the fact at `seq` records.
+    pub(super) fn begin_attempt(&mut self, attempt: u32, seq: Seq, resumable: bool) {
         self.phase = RunPhase::Routing;
         (self.attempt, self.began, self.saved) = (attempt, seq, 0);
         self.resume = resumable.then(Box::default);
     }
 
     /// Applies the record of a part of the run's text.
-    fn apply_text(&mut self, offset: u64, text: &str, mark: Option<&EventMark>) {
+    pub(super) fn apply_text(&mut self, offset: u64, text: &str, mark: Option<&EventMark>) {
         (self.saved, self.spoke) = (offset + text.len() as u64, true);
         if let Some(resume) = &mut self.resume {
             resume.hash.update(text.as_bytes());
@@ -311,7 +218,7 @@ impl Run {
     }
 
     /// Applies the record of a state of the run's agent.
-    fn apply_state(&mut self, mark: Option<&EventMark>) {
+    pub(super) fn apply_state(&mut self, mark: Option<&EventMark>) {
         if let Some(resume) = &mut self.resume {
             resume.states += 1;
             resume.advance_mark(mark);
@@ -325,7 +232,8 @@ impl Run {
         (self.attempt + resumed).saturating_sub(self.excused)
     }
 
-    fn mark_running(&mut self) {
+    /// Records that the agent has the input.
+    pub(super) fn mark_running(&mut self) {
         if self.phase == RunPhase::Routing {
             self.phase = RunPhase::Running;
         }

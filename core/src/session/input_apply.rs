@@ -1,0 +1,29 @@
+//! Applies the facts of inputs to the state. Called by `apply`.
+use crate::id::RunId;
+use crate::protocol::entry::{Entry, InputFact};
+use crate::session::state::{Run, State};
+
+/// Applies a fact of an input.
+pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &InputFact) {
+    match fact {
+        InputFact::UserMessage { message_id, request_id, user, .. } => {
+            let origin = (user.clone(), message_id.clone(), request_id.clone());
+            let run = Run::new_waiting(state.tail.seq, entry.id, origin);
+            state.runs.insert(run_id.clone(), Box::new(run));
+        }
+        InputFact::Admitted { agent_id, strategy, position, host_run_id, replaces } => {
+            match replaces {
+                Some(_) => state.place_replacement(run_id, position.unwrap_or_default()),
+                None => state.place_admitted(run_id, *strategy, host_run_id.as_ref()),
+            }
+            if let Some(run) = state.runs.get_mut(run_id) {
+                run.agent = Some(agent_id.clone());
+            }
+        }
+        InputFact::SteerAcked { outcome, .. } => {
+            if let Some(steered) = state.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
+                steered.outcome = Some(*outcome);
+            }
+        }
+    }
+}

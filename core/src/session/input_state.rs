@@ -1,0 +1,98 @@
+//! State of inputs: their order, and the runs that they were handed to. `input_apply` and `run_apply` change it.
+use crate::id::{RunId, Seq};
+use crate::mutant::{Mutant, planted};
+use crate::protocol::entry::Admission;
+use crate::protocol::steer::SteerOutcome;
+use crate::session::state::State;
+use serde::{Deserialize, Serialize};
+
+/// An input that was handed to a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteeredInput {
+    /// The host run.
+    pub host: RunId,
+    /// The agent's answer in the latest attempt; `None`: no answer yet.
+    pub outcome: Option<SteerOutcome>,
+}
+
+/// The order of waiting turns, first to start first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Rank {
+    /// The input has cancelled the running turn.
+    Interrupts,
+    /// The input was handed to a run that did not take it: the next turn.
+    Returned,
+    /// The input waits in the order of the inbox.
+    #[default]
+    Queued,
+}
+
+// === impl State ===
+
+impl State {
+    /// Gives an admitted input its place among the waiting turns, or hands it to a run.
+    pub(super) fn place_admitted(&mut self, run_id: &RunId, strategy: Admission, host: Option<&RunId>) {
+        let Some(run) = self.runs.get_mut(run_id) else { return };
+        if let (Admission::Steered, Some(host)) = (strategy, host) {
+            run.steered = Some(SteeredInput { host: host.clone(), outcome: None });
+            return;
+        }
+        let returned = run.steered.take().is_some();
+        if self.waiting.contains(run_id) {
+            // Another agent is to answer, which changes nothing else.
+            return;
+        }
+        let interrupts = strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
+        run.rank = match (interrupts, returned) {
+            (true, _) => Rank::Interrupts,
+            (false, true) => Rank::Returned,
+            (false, false) => Rank::Queued,
+        };
+        let rank = run.rank;
+        let first = run.first;
+        let place = if interrupts { 0 } else { self.waiting_index(rank, first) };
+        self.waiting.insert(place, run_id.clone());
+    }
+
+    /// Gives an input the place of another, which has ended.
+    pub(super) fn place_replacement(&mut self, run_id: &RunId, ahead: u32) {
+        let place = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
+        if self.runs.contains_key(run_id) {
+            self.waiting.insert(place.min(self.waiting.len()), run_id.clone());
+        }
+    }
+
+    /// Returns the index at which to insert a waiting turn: a returned input goes before the first turn of a lower
+    /// rank or of a later input, any other input to the end.
+    pub(super) fn waiting_index(&self, rank: Rank, first: Seq) -> usize {
+        let after = |run_id: &RunId| {
+            let other = self.runs.get(run_id);
+            rank == Rank::Returned && other.is_some_and(|other| (other.rank, other.first) > (rank, first))
+        };
+        self.waiting.iter().position(after).unwrap_or(self.waiting.len())
+    }
+
+    /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one.
+    pub(super) fn reset_steers(&mut self, host: &RunId) {
+        if planted(Mutant::SteerStaysTaken) {
+            return;
+        }
+        let steered = self.runs.values_mut().filter_map(|run| run.steered.as_mut());
+        for steered in steered.filter(|steered| steered.host == *host) {
+            steered.outcome = None;
+        }
+    }
+
+    /// Returns the inputs that have a host run, open or ended, in their order.
+    pub(super) fn steered_inputs(&self) -> Vec<(RunId, SteeredInput)> {
+        let steered = self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
+        let mut steered: Vec<_> = steered.collect();
+        steered.sort_by_key(|(first, ..)| *first);
+        steered.into_iter().map(|(_, id, steered)| (id, steered)).collect()
+    }
+
+    /// Returns whether a turn is handed to a run.
+    pub(super) fn is_steered(&self, run_id: &RunId) -> bool {
+        self.runs.get(run_id).is_some_and(|run| run.steered.is_some())
+    }
+}
