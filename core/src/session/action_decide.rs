@@ -1,7 +1,7 @@
 //! Decisions on actions: the fact first, then the order to a tool runner, and the runner's reports become facts. An
 //! action ends exactly once: by its runner, its deadline, or the end of its run. An owner never repeats an open
 //! action of a previous owner: it asks the runner for its state (§2.6).
-use crate::id::{AgentEventId, AgentId, EventId, RunId};
+use crate::id::{AgentId, EventId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
@@ -9,14 +9,16 @@ use crate::protocol::action::{
     ActionRequest, ActionRequested, ActionSpec, FactDelivery, ProcessReported, SPAWN_TOOL, SystemReported, ToolError,
     ToolExecution, ToolInvoked, ToolOrder, ToolReport, ToolResult,
 };
-use crate::protocol::agent::Order;
+use crate::protocol::agent::{EventMark, Order};
 use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact};
 use crate::protocol::json::Json;
 use crate::session::action_state::{Action, Actions};
 use crate::session::attempt::Attempt;
+use crate::session::command::ActionCommand;
+use crate::session::context::SessionContext;
 use crate::session::outbox::Output;
-use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
-use crate::time::{Deadline, Mono, Now};
+use crate::session::plan::{FactSource, Plan, RecordContext};
+use crate::time::{Deadline, Millis, Mono};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -66,262 +68,265 @@ impl ActionEnd {
     }
 }
 
-// === impl SessionRuntime ===
-
-impl SessionRuntime {
-    /// Handles an agent's request for an action. A repeated request of the same run starts nothing (EV-N5): its
-    /// action is open, or the agent is told the result.
-    pub(super) fn handle_action_request(
-        &mut self,
-        now: Now,
-        run_id: &RunId,
-        request: ActionRequest,
-        event_id: Option<AgentEventId>,
-    ) {
-        if event_id.is_some() {
-            // As for a state: the log must have the agent's events in their order.
-            self.checkpoint_text(now, run_id);
+/// Decides on a command about actions.
+pub(super) fn decide(
+    context: &SessionContext,
+    deadlines: &mut ActionDeadlines,
+    command: ActionCommand,
+    plan: &mut Plan,
+) {
+    match command {
+        ActionCommand::Request { run_id, attempt, request, mark } => {
+            handle_request(context, deadlines, (&run_id, attempt, mark), *request, plan);
         }
-        let Attempt::Live(live) = &mut self.attempt else { return };
-        if live.repeat_bytes.is_some_and(|bytes| bytes > 0) {
-            return;
-        }
-        live.advance_mark(event_id);
-        let mark = live.mark.clone();
-        let attempt = live.attempt;
-        let again = request.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
-        let again = again && !planted(Mutant::ActionAskedAgain);
-        let many = self.state.actions.request_count(run_id) >= limits::RUN_ACTIONS_MAX;
-        let agent = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
-        let Some(agent_id) = agent.filter(|_| self.is_open() && !many && !again) else {
-            self.counts.late_reports += 1;
-            return;
-        };
-        let ActionRequest { name, what, timeout } = request;
-        let action_id = self.event_id(now);
-        let usual = match &what {
-            ActionSpec::ToolCall { tool, .. } if tool.as_str() == SPAWN_TOOL => limits::PROCESS_TIMEOUT,
-            ActionSpec::Say { .. } | ActionSpec::ToolCall { .. } => limits::TOOL_TIMEOUT,
-        };
-        let wait = timeout.unwrap_or(usual).min(limits::ACTION_TIMEOUT_MAX);
-        let deadline_ms = matches!(what, ActionSpec::ToolCall { .. }).then(|| now.store.after(wait));
-        let crowded = self.state.actions.open.len() >= limits::SESSION_ACTIONS_MAX;
-        let execute = self.tool_execution(run_id, action_id, &what, now.store.after(wait));
-        let requested = ActionRequested { action_id, name, agent_id, attempt, what, deadline_ms, mark };
-        let requester = requested.agent_id.clone();
-        let about = RecordContext { tx: Some(action_id), asker: Some(&requester), ..RecordContext::agent(run_id) };
-        let seq = self.record(now, Fact::Action(ActionFact::Requested(requested)), about);
-        let Some(execute) = execute else { return };
-        self.actions.deadlines.insert(action_id, now.mono + wait);
-        if crowded {
+        ActionCommand::Refuse(action_id) => {
             let why = "the session already has the maximum number of open actions";
-            return self.end_action(
-                now,
+            let end = ActionEnd::failed("too_many_actions", why, ProcessExit::Exited, false);
+            end_action(context, deadlines, action_id, end, plan);
+        }
+        ActionCommand::Report { action_id, report } => handle_report(context, deadlines, action_id, report, plan),
+        ActionCommand::Settle => {
+            let open = &context.state.actions.open;
+            deadlines.deadlines.retain(|id, _| open.contains_key(id));
+            open.keys().for_each(|id| plan.action(ActionCommand::SettleAction(*id)));
+        }
+        ActionCommand::SettleAction(action_id) => settle(context, deadlines, action_id, plan),
+    }
+}
+
+/// Handles an agent's request for an action. A repeated request of the same run starts nothing (EV-N5): its action is
+/// open, or the agent is told the result.
+fn handle_request(
+    context: &SessionContext,
+    deadlines: &mut ActionDeadlines,
+    (run_id, attempt, mark): (&RunId, u32, Option<EventMark>),
+    request: ActionRequest,
+    plan: &mut Plan,
+) {
+    let actions = &context.state.actions;
+    let again = request.name.as_ref().is_some_and(|name| actions.is_known(run_id, name));
+    let again = again && !planted(Mutant::ActionAskedAgain);
+    let many = actions.request_count(run_id) >= limits::RUN_ACTIONS_MAX;
+    let agent = context.run_agent(run_id).cloned();
+    let Some(agent_id) = agent.filter(|_| context.is_open() && !many && !again) else {
+        plan.counts.late_reports += 1;
+        return;
+    };
+    let ActionRequest { name, what, timeout } = request;
+    let action_id = plan.event_id(context);
+    let usual = match &what {
+        ActionSpec::ToolCall { tool, .. } if tool.as_str() == SPAWN_TOOL => limits::PROCESS_TIMEOUT,
+        ActionSpec::Say { .. } | ActionSpec::ToolCall { .. } => limits::TOOL_TIMEOUT,
+    };
+    let wait = timeout.unwrap_or(usual).min(limits::ACTION_TIMEOUT_MAX);
+    let deadline_ms = matches!(what, ActionSpec::ToolCall { .. }).then(|| context.now.store.after(wait));
+    let crowded = actions.open.len() >= limits::SESSION_ACTIONS_MAX;
+    let execute = tool_execution(context, run_id, action_id, &what, context.now.store.after(wait));
+    let asker = Some(agent_id.clone());
+    let requested = ActionRequested { action_id, name, agent_id, attempt, what, deadline_ms, mark };
+    let about = RecordContext { tx: Some(action_id), asker, ..RecordContext::agent(run_id) };
+    plan.record(context, Fact::Action(ActionFact::Requested(requested)), about);
+    let Some(execute) = execute else { return };
+    deadlines.deadlines.insert(action_id, context.now.mono + wait);
+    if crowded {
+        return plan.action(ActionCommand::Refuse(action_id));
+    }
+    let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
+    if planted(Mutant::ActionEarly) {
+        plan.send(order);
+    } else {
+        plan.send_after(order);
+    }
+}
+
+fn tool_execution(
+    context: &SessionContext,
+    run_id: &RunId,
+    action_id: EventId,
+    what: &ActionSpec,
+    deadline: Millis,
+) -> Option<ToolExecution> {
+    let ActionSpec::ToolCall { tool, args } = what else { return None };
+    Some(ToolExecution {
+        key: context.key.clone(),
+        run_id: run_id.clone(),
+        action_id,
+        tool: tool.clone(),
+        args: Private(args.text()),
+        deadline,
+        runner: context.state.actions.runner_of(&args.0),
+    })
+}
+
+/// Handles a report about an action. Reports about an ended action are dropped and counted.
+fn handle_report(
+    context: &SessionContext,
+    deadlines: &mut ActionDeadlines,
+    action_id: EventId,
+    report: ToolReport,
+    plan: &mut Plan,
+) {
+    let Some(action) = context.state.actions.open.get(&action_id) else {
+        plan.counts.late_reports += 1;
+        return;
+    };
+    let begun = action.runner.is_some();
+    let end = match report {
+        ToolReport::Invoked { .. } if begun => return,
+        ToolReport::Invoked { runner, pid } => {
+            let invoked = ToolInvoked {
                 action_id,
-                ActionEnd::failed("too_many_actions", why, ProcessExit::Exited, false),
-            );
-        }
-        let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
-        if planted(Mutant::ActionEarly) {
-            self.outbox.push(order);
-        } else {
-            self.outbox.push_after(seq, order);
-        }
-    }
-
-    fn tool_execution(
-        &self,
-        run_id: &RunId,
-        action_id: EventId,
-        what: &ActionSpec,
-        deadline: crate::time::Millis,
-    ) -> Option<ToolExecution> {
-        let ActionSpec::ToolCall { tool, args } = what else { return None };
-        Some(ToolExecution {
-            key: self.key.clone(),
-            run_id: run_id.clone(),
-            action_id,
-            tool: tool.clone(),
-            args: Private(args.text()),
-            deadline,
-            runner: self.state.actions.runner_of(&args.0),
-        })
-    }
-
-    /// Handles a report about an action. Reports about an ended action are dropped and counted.
-    pub(super) fn handle_tool_report(&mut self, now: Now, action_id: EventId, report: ToolReport) {
-        let Some(action) = self.state.actions.open.get(&action_id) else {
-            self.counts.late_reports += 1;
+                tool: action.tool.clone(),
+                args: serde_json::from_str(action.args.reveal()).unwrap_or_default(),
+                runner_id: runner,
+            };
+            record_for_action(context, action_id, ActionFact::Invoked(invoked), plan);
+            if action.is_process() {
+                let reported = ProcessReported { pid, ..process_report(action_id) };
+                record_for_action(context, action_id, ActionFact::ProcessSpawned(reported), plan);
+            }
             return;
+        }
+        ToolReport::Progress(_) | ToolReport::System { .. } if action.told >= limits::ACTION_PROGRESS_MAX => {
+            plan.counts.late_reports += 1;
+            return;
+        }
+        ToolReport::Progress(data) => {
+            let reported = ProcessReported { data: Some(data), ..process_report(action_id) };
+            return record_for_action(context, action_id, ActionFact::ProcessProgress(reported), plan);
+        }
+        // No part of the action has started on that machine, as far as is known.
+        ToolReport::System { .. } if !begun => return,
+        ToolReport::System { runner: runner_id, name, data } => {
+            let reported = SystemReported { action_id, runner_id, name, data };
+            return record_for_action(context, action_id, ActionFact::SystemEvent(reported), plan);
+        }
+        ToolReport::Output(printed) => {
+            return plan.send_after(Output::ProcessOutput { run_id: action.run_id.clone(), printed });
+        }
+        ToolReport::Ended { ok, result, error } => {
+            let exit = if action.is_ending { ProcessExit::Canceled } else { ProcessExit::Exited };
+            ActionEnd { ok, result, error, process: exit, signal: false }
+        }
+        ToolReport::NoRunner if !begun => {
+            let why = "no tool runner that has this tool is connected to the node that owns the session";
+            ActionEnd::failed("no_runner", why, ProcessExit::Abnormal, false)
+        }
+        ToolReport::Unknown | ToolReport::Lost | ToolReport::NoRunner => {
+            // The action may have been executed: it is not repeated, and not reported as not executed.
+            let (code, why) = if begun {
+                ("abnormal_exit", "the tool runner was lost, or does not know the action any more")
+            } else {
+                ("UNKNOWN", "it is unknown whether the action was executed")
+            };
+            ActionEnd::failed(code, why, ProcessExit::Abnormal, false)
+        }
+    };
+    end_action(context, deadlines, action_id, end, plan);
+}
+
+/// Decides on the follow-ups for an action after any change.
+fn settle(context: &SessionContext, deadlines: &mut ActionDeadlines, action_id: EventId, plan: &mut Plan) {
+    let Some(action) = context.state.actions.open.get(&action_id) else { return };
+    let now = context.now;
+    let orphan = action.orphan || !context.is_open();
+    let asks = !deadlines.deadlines.contains_key(&action_id);
+    let query = asks.then(|| query_order(context, action_id, action));
+    let due = now.mono_at(action.deadline, limits::ACTION_TIMEOUT_MAX);
+    let due = *deadlines.deadlines.entry(action_id).or_insert(due);
+    if orphan {
+        let why = "the run that requested the action, or its session, has ended";
+        let end = ActionEnd::failed("canceled", why, ProcessExit::Canceled, true);
+        end_action(context, deadlines, action_id, end, plan);
+    } else if due <= now.mono && planted(Mutant::ActionNeverEnds) {
+        deadlines.deadlines.insert(action_id, now.mono + limits::ACTION_TIMEOUT_MAX);
+    } else if due <= now.mono {
+        let end = ActionEnd::failed("tool_timeout", "the action timed out", ProcessExit::Canceled, true);
+        end_action(context, deadlines, action_id, end, plan);
+    } else if let Some(order) = query {
+        plan.send_after(Output::Tool(order));
+    }
+}
+
+/// Returns the query for an action that a previous owner has started: only its runner knows whether it still runs.
+fn query_order(context: &SessionContext, action_id: EventId, action: &Action) -> ToolOrder {
+    if planted(Mutant::ActionRedone) {
+        let args = serde_json::from_str(action.args.reveal()).unwrap_or_default();
+        let what = ActionSpec::ToolCall { tool: action.tool.clone(), args };
+        if let Some(again) = tool_execution(context, &action.run_id, action_id, &what, action.deadline) {
+            return ToolOrder::Execute(Box::new(again));
+        }
+    }
+    let tool = action.tool.clone();
+    let runner = action.runner.clone();
+    ToolOrder::Query { key: context.key.clone(), action_id, tool, runner, deadline: action.deadline }
+}
+
+fn end_action(
+    context: &SessionContext,
+    deadlines: &mut ActionDeadlines,
+    action_id: EventId,
+    end: ActionEnd,
+    plan: &mut Plan,
+) {
+    let Some(action) = context.state.actions.open.get(&action_id) else { return };
+    if action.spawned {
+        let reported = ProcessReported {
+            abnormal_exit: end.process == ProcessExit::Abnormal,
+            data: end.result.clone(),
+            ..process_report(action_id)
         };
-        let begun = action.runner.is_some();
-        match report {
-            ToolReport::Invoked { .. } if begun => {}
-            ToolReport::Invoked { runner, pid } => {
-                let invoked = ToolInvoked {
-                    action_id,
-                    tool: action.tool.clone(),
-                    args: serde_json::from_str(action.args.reveal()).unwrap_or_default(),
-                    runner_id: runner,
-                };
-                let is_process = action.is_process();
-                self.record_for_action(now, action_id, Fact::Action(ActionFact::Invoked(invoked)));
-                if is_process {
-                    let reported = ProcessReported { pid, ..process_report(action_id) };
-                    self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessSpawned(reported)));
-                }
-            }
-            ToolReport::Progress(_) | ToolReport::System { .. } if action.told >= limits::ACTION_PROGRESS_MAX => {
-                self.counts.late_reports += 1;
-            }
-            ToolReport::Progress(data) => {
-                let reported = ProcessReported { data: Some(data), ..process_report(action_id) };
-                self.record_for_action(now, action_id, Fact::Action(ActionFact::ProcessProgress(reported)));
-            }
-            // No part of the action has started on that machine, as far as is known.
-            ToolReport::System { .. } if !begun => {}
-            ToolReport::System { runner: runner_id, name, data } => {
-                let reported = SystemReported { action_id, runner_id, name, data };
-                self.record_for_action(now, action_id, Fact::Action(ActionFact::SystemEvent(reported)));
-            }
-            ToolReport::Output(printed) => {
-                let run_id = action.run_id.clone();
-                let shown = self.state.tail.seq;
-                self.outbox.push_after(shown, Output::ProcessOutput { run_id, printed });
-            }
-            ToolReport::Ended { ok, result, error } => {
-                let exit = if action.is_ending { ProcessExit::Canceled } else { ProcessExit::Exited };
-                self.end_action(now, action_id, ActionEnd { ok, result, error, process: exit, signal: false });
-            }
-            ToolReport::NoRunner if !begun => {
-                let why = "no tool runner that has this tool is connected to the node that owns the session";
-                self.end_action(now, action_id, ActionEnd::failed("no_runner", why, ProcessExit::Abnormal, false));
-            }
-            ToolReport::Unknown | ToolReport::Lost | ToolReport::NoRunner => {
-                // The action may have been executed: it is not repeated, and not reported as not executed.
-                let (code, why) = if begun {
-                    ("abnormal_exit", "the tool runner was lost, or does not know the action any more")
-                } else {
-                    ("UNKNOWN", "it is unknown whether the action was executed")
-                };
-                self.end_action(now, action_id, ActionEnd::failed(code, why, ProcessExit::Abnormal, false));
-            }
-        }
+        let fact = match end.process {
+            ProcessExit::Canceled => ActionFact::ProcessCanceled(reported),
+            ProcessExit::Exited | ProcessExit::Abnormal => ActionFact::ProcessExited(reported),
+        };
+        record_for_action(context, action_id, fact, plan);
     }
+    let ActionEnd { ok, result, error, signal, .. } = end;
+    let name = action.name.clone();
+    let tool = action.tool.clone();
+    let ended = ToolResult { action_id, name, tool, ok, result, error };
+    record_for_action(context, action_id, ActionFact::Ended(ended), plan);
+    deadlines.deadlines.remove(&action_id);
+    if signal {
+        let order = ToolOrder::Signal { action_id, signal: KILL, runner: action.runner.clone() };
+        plan.send_after(Output::Tool(order));
+    }
+}
 
-    /// Performs the follow-ups for actions after any change.
-    pub(super) fn settle_actions(&mut self, now: Now) {
-        let ids: Vec<EventId> = self.state.actions.open.keys().copied().collect();
-        self.actions.deadlines.retain(|id, _| self.state.actions.open.contains_key(id));
-        for action_id in ids {
-            let Some(action) = self.state.actions.open.get(&action_id) else { continue };
-            let orphan = action.orphan || !self.is_open();
-            let asks = !self.actions.deadlines.contains_key(&action_id);
-            let query = asks.then(|| self.query_order(action_id, action));
-            let due = *self
-                .actions
-                .deadlines
-                .entry(action_id)
-                .or_insert(now.mono_at(action.deadline, limits::ACTION_TIMEOUT_MAX));
-            if orphan {
-                let why = "the run that requested the action, or its session, has ended";
-                self.end_action(now, action_id, ActionEnd::failed("canceled", why, ProcessExit::Canceled, true));
-            } else if due <= now.mono && planted(Mutant::ActionNeverEnds) {
-                self.actions.deadlines.insert(action_id, now.mono + limits::ACTION_TIMEOUT_MAX);
-            } else if due <= now.mono {
-                let why = "the action timed out";
-                self.end_action(now, action_id, ActionEnd::failed("tool_timeout", why, ProcessExit::Canceled, true));
-            } else if let Some(order) = query {
-                self.outbox.push_after(self.state.tail.seq, Output::Tool(order));
-            }
-        }
-    }
+/// Records a fact about an open action.
+fn record_for_action(context: &SessionContext, action_id: EventId, fact: ActionFact, plan: &mut Plan) {
+    let Some(action) = context.state.actions.open.get(&action_id) else { return };
+    let action_id = Some(action_id);
+    let about = RecordContext { action: action_id, source: FactSource::Runner, ..RecordContext::run(&action.run_id) };
+    plan.record(context, Fact::Action(fact), about);
+}
 
-    /// Returns the query for an action that a previous owner has started: only its runner knows whether it still
-    /// runs.
-    fn query_order(&self, action_id: EventId, action: &Action) -> ToolOrder {
-        if planted(Mutant::ActionRedone) {
-            let args = serde_json::from_str(action.args.reveal()).unwrap_or_default();
-            let what = ActionSpec::ToolCall { tool: action.tool.clone(), args };
-            if let Some(again) = self.tool_execution(&action.run_id, action_id, &what, action.deadline) {
-                return ToolOrder::Execute(Box::new(again));
-            }
-        }
-        let tool = action.tool.clone();
-        let runner = action.runner.clone();
-        ToolOrder::Query { key: self.key.clone(), action_id, tool, runner, deadline: action.deadline }
+/// Returns the order that sends the running agent the fact that was just recorded, once durable, if the fact is about
+/// an action that the agent has requested, in the same or in an earlier run (EV-T8), or of a type that the agent has
+/// subscribed to (EV-G1). The cancel or the end of the agent's own run is reported by other orders. An agent that does
+/// not run is told with its next turn.
+pub(super) fn news_order(
+    context: &SessionContext,
+    attempt: &Attempt,
+    requester: Option<&AgentId>,
+    entry: &Arc<Entry>,
+) -> Option<Output> {
+    let live = attempt.live()?;
+    let seq = context.state.tail.seq;
+    let wants = live.is_subscribed_to(entry.fact.name()) && !(planted(Mutant::NewsSkipped) && seq.0.is_multiple_of(16));
+    let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
+    if live.cancel_due.is_some() || (ends && entry.run_id.as_ref() == Some(&live.run_id)) {
+        return None;
     }
-
-    fn end_action(&mut self, now: Now, action_id: EventId, end: ActionEnd) {
-        let Some(action) = self.state.actions.open.get(&action_id) else { return };
-        let name = action.name.clone();
-        let tool = action.tool.clone();
-        let runner = action.runner.clone();
-        if action.spawned {
-            let reported = ProcessReported {
-                abnormal_exit: end.process == ProcessExit::Abnormal,
-                data: end.result.clone(),
-                ..process_report(action_id)
-            };
-            let fact = match end.process {
-                ProcessExit::Canceled => Fact::Action(ActionFact::ProcessCanceled(reported)),
-                ProcessExit::Exited | ProcessExit::Abnormal => Fact::Action(ActionFact::ProcessExited(reported)),
-            };
-            self.record_for_action(now, action_id, fact);
-        }
-        let ActionEnd { ok, result, error, signal, .. } = end;
-        let ended = ToolResult { action_id, name, tool, ok, result, error };
-        self.record_for_action(now, action_id, Fact::Action(ActionFact::Ended(ended)));
-        self.actions.deadlines.remove(&action_id);
-        if signal {
-            let order = ToolOrder::Signal { action_id, signal: KILL, runner };
-            self.outbox.push_after(self.state.tail.seq, Output::Tool(order));
-        }
-    }
-
-    /// Records a fact about an open action.
-    fn record_for_action(&mut self, now: Now, action_id: EventId, fact: Fact) {
-        let Some(action) = self.state.actions.open.get(&action_id) else { return };
-        let run_id = action.run_id.clone();
-        let cause = action.cause;
-        let agent = action.agent.clone();
-        let begins =
-            if let Fact::Action(ActionFact::Invoked(invoked)) = &fact { Some(invoked.runner_id.clone()) } else { None };
-        let runner = begins.or_else(|| action.runner.clone());
-        let source = if runner.is_some() { FactSource::Runner } else { FactSource::Gateway };
-        let runner = runner.as_ref();
-        let cause = Some(cause);
-        let agent = Some(&agent);
-        self.record(now, fact, RecordContext { source, runner, cause, asker: agent, ..RecordContext::run(&run_id) });
-    }
-
-    /// Sends the running agent the fact that was just recorded, once durable, if the fact is about an action that the
-    /// agent has requested, in the same or in an earlier run (EV-T8), or of a type that the agent has subscribed to
-    /// (EV-G1). The cancel or the end of the agent's own run is reported by other orders. An agent that does not run
-    /// is told with its next turn.
-    pub(super) fn deliver_to_agent(&mut self, requester: Option<&AgentId>, entry: &Arc<Entry>) {
-        let Attempt::Live(live) = &self.attempt else { return };
-        let seq = self.state.tail.seq;
-        let wants =
-            live.is_subscribed_to(entry.fact.name()) && !(planted(Mutant::NewsSkipped) && seq.0.is_multiple_of(16));
-        let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
-        if live.cancel_due.is_some() || (ends && entry.run_id.as_ref() == Some(&live.run_id)) {
-            return;
-        }
-        let agent = self.state.runs.get(&live.run_id).and_then(|run| run.agent.as_ref());
-        let Some(agent_id) = agent.filter(|agent| wants || requester == Some(agent)).cloned() else { return };
-        let key = self.key.clone();
-        let run_id = live.run_id.clone();
-        let attempt = live.attempt;
-        let epoch = self.token.epoch;
-        let delivery = FactDelivery { key, run_id, attempt, agent_id, seq, epoch, entry: entry.for_users() };
-        let order = Output::Order(Order::News(Box::new(delivery)));
-        if planted(Mutant::NewsEarly) {
-            self.outbox.push(order);
-        } else {
-            self.outbox.push_after(seq, order);
-        }
-    }
+    let agent = context.run_agent(&live.run_id);
+    let agent_id = agent.filter(|agent| wants || requester == Some(agent)).cloned()?;
+    let key = context.key.clone();
+    let run_id = live.run_id.clone();
+    let attempt = live.attempt;
+    let epoch = context.token.epoch;
+    let delivery = FactDelivery { key, run_id, attempt, agent_id, seq, epoch, entry: entry.for_users() };
+    Some(Output::Order(Order::News(Box::new(delivery))))
 }
 
 fn process_report(action_id: EventId) -> ProcessReported {

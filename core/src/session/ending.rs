@@ -1,19 +1,11 @@
-//! Endings of turns: every way to end is one fact, and every turn takes exactly one (G3).
+//! The ways in which a turn ends: each is one fact, and every turn takes exactly one (G3). `run_end` records it.
 use crate::id::{InboxPosition, RunId};
 use crate::limits;
-use crate::mutant::{Mutant, planted};
 use crate::private::Private;
-use crate::protocol::agent::{AgentFailure, Order, StopReason};
-use crate::protocol::entry::{Fact, RunFact};
+use crate::protocol::agent::{AgentFailure, StopReason};
 use crate::protocol::input::Strategy;
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
-use crate::session::attempt::Attempt;
-use crate::session::outbox::{EndedInput, Output};
-use crate::session::run_permit::AttemptPermit;
-use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
-use crate::session::text_hash::TextHash;
-use crate::time::Now;
 
 /// The end of a turn.
 #[derive(Clone, Debug)]
@@ -79,125 +71,23 @@ impl Ending {
         let agent_code = None;
         Self::Failed { code, message, agent_code, retry_after_ms: None, agent_body: None }
     }
-}
 
-/// Returns whether an agent that outlives its connection may not know that its turn is over.
-fn may_still_run(ending: &Ending, live: bool) -> bool {
-    match ending {
-        Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } | Ending::Steered { .. } => false,
-        Ending::Failed { code, .. } => *code != Code::AgentUnavailable,
-        // A live attempt was sent a cancel; an attempt that does not run here was not.
-        Ending::Cancelled { .. } => !live,
-    }
-}
-
-/// Returns the strategy as applied: an input that was to be steered and was not taken has waited instead (ST-6).
-fn applied_strategy(ending: &Ending, requested: Strategy) -> Strategy {
-    match (requested, ending) {
-        (Strategy::Steer, Ending::Steered { .. }) => Strategy::Steer,
-        (Strategy::Steer, _) => Strategy::Enqueue,
-        (requested, _) => requested,
-    }
-}
-
-impl SessionRuntime {
-    /// Ends a turn: records its unrecorded text, then its terminal fact; its input is removed from the inbox in the
-    /// same step.
-    pub(super) fn end_turn(&mut self, now: Now, run_id: &RunId, ending: Ending) {
-        let Some(open_input) = self.inputs.get(run_id) else { return };
-        let ends = Some(EndedInput {
-            place: open_input.place,
-            run_id: run_id.clone(),
-            taken: open_input.taken_at,
-            strategy: applied_strategy(&ending, open_input.input.strategy),
-        });
-        let live = matches!(&self.attempt, Attempt::Live(live) if live.run_id == *run_id);
-        let running = self.state.running.as_ref() == Some(run_id);
-        if live {
-            self.flush_text(now);
-            if !planted(Mutant::TailUnsaved) {
-                self.checkpoint_text(now, run_id);
-            }
-        }
-        let Some(run) = self.state.runs.get(run_id) else { return };
-        let attempt = run.attempt;
-        let text_bytes = run.saved;
-        let (source, completed) = match &ending {
-            Ending::Completed { .. } => (FactSource::Agent, true),
-            Ending::Failed { .. } | Ending::Cancelled { .. } | Ending::Steered { .. } => (FactSource::Gateway, false),
-        };
-        let stop = run.agent.clone().filter(|_| run.resume.is_some() && may_still_run(&ending, live));
-        if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
-            self.record(now, Fact::Run(RunFact::AgentDone { agent_id, attempt }), RecordContext::agent(run_id));
-        }
-        let (fact, answers) = self.terminal_fact(ending, attempt, text_bytes);
-        let ended = self.record(now, fact, RecordContext { source, ends, answers, ..RecordContext::run(run_id) });
-        self.inputs.remove(run_id);
-        self.outbox.drop_steer(run_id);
-        if let (Attempt::Live(live), false) = (&self.attempt, completed)
-            && live.run_id == *run_id
-        {
-            let drop = Output::Order(Order::Drop { run_id: run_id.clone(), attempt });
-            if live.is_ordered {
-                self.outbox.push(drop);
-            } else {
-                // The drop must not precede the order itself, which still waits for its fact.
-                self.outbox.push_after(live.start_seq, drop);
-            }
-        }
-        if let Some(agent_id) = stop {
-            // The stop waits for the fact: before the fact is durable another owner may still resume the attempt.
-            let tenant = self.key.tenant.clone();
-            let run_id = run_id.clone();
-            let epoch = self.token.epoch;
-            let stop = Order::Stop { tenant, agent_id, run_id, attempt, epoch };
-            self.outbox.push_after(ended, Output::Order(stop));
-        }
-        if live || running {
-            self.attempt = Attempt::None;
-            if self.permit == AttemptPermit::Granted {
-                // The next turn requests a new permit, so that sessions of other users are not passed over.
-                self.permit = AttemptPermit::None;
-            }
+    /// Returns whether an agent that outlives its connection may not know that its turn is over.
+    pub(super) fn may_still_run(&self, live: bool) -> bool {
+        match self {
+            Self::Completed { .. } | Self::Failed { agent_code: Some(_), .. } | Self::Steered { .. } => false,
+            Self::Failed { code, .. } => *code != Code::AgentUnavailable,
+            // A live attempt was sent a cancel; an attempt that does not run here was not.
+            Self::Cancelled { .. } => !live,
         }
     }
 
-    fn terminal_fact(&self, ending: Ending, attempt: u32, text_bytes: u64) -> (Fact, Option<InboxPosition>) {
-        match ending {
-            Ending::Completed { stop: stop_reason, usage } => {
-                let text_sha256 = match &self.attempt {
-                    Attempt::Live(live) => live.text.sha256(),
-                    Attempt::Delayed { .. } | Attempt::None => String::new(),
-                };
-                let text_bytes = match &self.attempt {
-                    Attempt::Live(live) => live.text.len(),
-                    Attempt::Delayed { .. } | Attempt::None => text_bytes,
-                };
-                let host_run_id = None;
-                (Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }), None)
-            }
-            Ending::Failed { code, message, agent_code, retry_after_ms, agent_body } => {
-                let fact = Fact::Run(RunFact::Failed {
-                    attempt,
-                    code,
-                    message,
-                    agent_code,
-                    retry_after_ms,
-                    agent_body,
-                    text_bytes,
-                });
-                (fact, None)
-            }
-            Ending::Cancelled { reason, forced, answers } => {
-                (Fact::Run(RunFact::Cancelled { attempt, reason, forced, text_bytes }), answers)
-            }
-            Ending::Steered { host } => {
-                let stop_reason = StopReason::Steered;
-                let text_sha256 = TextHash::default().hex();
-                let usage = None;
-                let host_run_id = Some(host);
-                (Fact::Run(RunFact::Done { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }), None)
-            }
+    /// Returns the strategy as applied: an input that was to be steered and was not taken has waited instead (ST-6).
+    pub(super) fn applied_strategy(&self, requested: Strategy) -> Strategy {
+        match (requested, self) {
+            (Strategy::Steer, Self::Steered { .. }) => Strategy::Steer,
+            (Strategy::Steer, _) => Strategy::Enqueue,
+            (requested, _) => requested,
         }
     }
 }

@@ -1,19 +1,20 @@
 //! Decisions on handovers (scenario F): an agent requests one, a person decides, and only a confirmation makes the
 //! other agent active.
-use crate::id::{AgentEventId, AgentId, EventId, InboxPosition, RequestId, RunId};
+use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
+use crate::protocol::agent::EventMark;
 use crate::protocol::entry::{Fact, HandoverFact, MemberFact};
 use crate::protocol::handover::{
     HandoverConfirmed, HandoverRejected, HandoverRejection, HandoverRequest, HandoverRequested,
 };
-use crate::protocol::input::ControlEntry;
+use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::member::MemberChangeRequested;
-use crate::session::attempt::Attempt;
+use crate::session::command::{HandoverCommand, PlacedControl};
+use crate::session::context::SessionContext;
 use crate::session::handover_state::Handover;
-use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
-use crate::time::{Deadline, Mono, Now};
-use std::sync::Arc;
+use crate::session::plan::{FactSource, Plan, RecordContext};
+use crate::time::{Deadline, Mono};
 use std::time::Duration;
 
 /// The trigger of a switch that a handover causes.
@@ -24,7 +25,7 @@ const HANDOVER: &str = "handover";
 pub(super) struct HandoverProgress {
     /// Decisions that are answered once the agent is a member, or could not be added; the entries stay in the lane
     /// until then.
-    decisions: Vec<(InboxPosition, Arc<ControlEntry>)>,
+    decisions: Vec<PlacedControl>,
     /// Deadline by this owner's clock: read once, since the store's clock may move.
     deadline: Option<(EventId, Mono)>,
 }
@@ -45,182 +46,188 @@ impl HandoverProgress {
     }
 }
 
-// === impl SessionRuntime ===
-
-impl SessionRuntime {
-    /// Handles an agent's request for a handover. A request that is not permitted, or not now, is dropped and
-    /// counted: no answer to the agent exists.
-    pub(super) fn handle_handover_request(
-        &mut self,
-        now: Now,
-        run_id: &RunId,
-        request: HandoverRequest,
-        event_id: Option<AgentEventId>,
-    ) {
-        if event_id.is_some() {
-            // As for a state: the log must have the agent's events in their order.
-            self.checkpoint_text(now, run_id);
+/// Decides on a command about handovers.
+pub(super) fn decide(
+    context: &SessionContext,
+    progress: &mut HandoverProgress,
+    command: HandoverCommand,
+    plan: &mut Plan,
+) {
+    match command {
+        HandoverCommand::Request { run_id, request, mark } => {
+            handle_request(context, &run_id, *request, mark, plan);
         }
-        let Attempt::Live(live) = &mut self.attempt else { return };
-        if live.repeat_bytes.is_some_and(|bytes| bytes > 0) {
-            return;
-        }
-        live.advance_mark(event_id);
-        let mark = live.mark.clone();
-        let from = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
-        let Some(from) = from.filter(|from| self.may_request_handover(run_id, from, &request.to)) else {
-            self.counts.late_reports += 1;
-            return;
-        };
-        let HandoverRequest { to, reason, summary } = request;
-        let handover_id = self.event_id(now);
-        let deadline_ms = now.store.after(self.directory.policy(&from).handover);
-        let requested = HandoverRequested { handover_id, from, to, reason, summary, deadline_ms, mark };
-        let about = RecordContext { tx: Some(handover_id), ..RecordContext::agent(run_id) };
-        self.record(now, Fact::Handover(HandoverFact::Requested(requested)), about);
-        if planted(Mutant::HandoverUnasked) {
-            self.confirm_handover(now, None);
-        }
+        HandoverCommand::Take(entry) => handle_decision(context, progress, entry, plan),
+        HandoverCommand::Settle => settle(context, progress, plan),
+        HandoverCommand::Confirm(request_id) => confirm(context, progress, request_id, plan),
+        HandoverCommand::Activate => activate_confirmed(context, plan),
     }
+}
 
-    /// Returns whether a handover may be requested: one at a time, to another agent than the active one, and a
-    /// limited number for each run.
-    fn may_request_handover(&self, run_id: &RunId, from: &AgentId, to: &AgentId) -> bool {
-        let handovers = &self.state.handovers;
-        self.is_open()
-            && handovers.open.is_none()
-            && to != from
-            && self.state.active.as_ref() != Some(to)
-            && handovers.request_count(run_id) < limits::RUN_HANDOVERS_MAX
+/// Handles an agent's request for a handover. A request that is not permitted, or not now, is dropped and counted: no
+/// answer to the agent exists.
+fn handle_request(
+    context: &SessionContext,
+    run_id: &RunId,
+    request: HandoverRequest,
+    mark: Option<EventMark>,
+    plan: &mut Plan,
+) {
+    let from = context.run_agent(run_id).cloned();
+    let Some(from) = from.filter(|from| may_request(context, run_id, from, &request.to)) else {
+        plan.counts.late_reports += 1;
+        return;
+    };
+    let HandoverRequest { to, reason, summary } = request;
+    let handover_id = plan.event_id(context);
+    let deadline_ms = context.now.store.after(context.directory.policy(&from).handover);
+    let requested = HandoverRequested { handover_id, from, to, reason, summary, deadline_ms, mark };
+    let about = RecordContext { tx: Some(handover_id), ..RecordContext::agent(run_id) };
+    plan.record(context, Fact::Handover(HandoverFact::Requested(requested)), about);
+    if planted(Mutant::HandoverUnasked) {
+        plan.handover(HandoverCommand::Confirm(None));
     }
+}
 
-    /// Handles a person's decision. The first decision counts; later ones are answered by the edge with the outcome.
-    pub(super) fn handle_handover_decision(
-        &mut self,
-        now: Now,
-        place: InboxPosition,
-        control: &Arc<ControlEntry>,
-        (id, confirm): (EventId, bool),
-    ) {
-        // The deadline may have passed, or the session may be closing.
-        self.settle_handover(now);
-        let Some(open) = self.state.handovers.open.as_ref().filter(|open| open.id == id) else {
-            return self.answer_without_fact(place, control);
-        };
-        let to = open.to.clone();
-        let joining = open.joining.is_some();
-        if !self.handover.decisions.iter().any(|(decided, _)| *decided == place) {
-            self.handover.decisions.push((place, Arc::clone(control)));
-        }
-        let request_id = control.request_id.clone();
-        if joining {
-            // The decision is answered once the change of members is over; it was repeated by another owner, or by
-            // another person.
-        } else if !confirm {
-            self.reject_handover(now, HandoverRejection::Refused, request_id);
-        } else if self.state.agents.contains(&to) {
-            self.confirm_handover(now, request_id);
-        } else if self.state.changes.contains_key(&to)
-            || self.state.agents.len() + self.state.changes.len() >= limits::SESSION_AGENTS_MAX
-        {
-            self.reject_handover(now, HandoverRejection::Unavailable, request_id);
-        } else {
-            self.invite_for_handover(now, id, to, control);
-        }
+/// Returns whether a handover may be requested: one at a time, to another agent than the active one, and a limited
+/// number for each run.
+fn may_request(context: &SessionContext, run_id: &RunId, from: &AgentId, to: &AgentId) -> bool {
+    let handovers = &context.state.handovers;
+    context.is_open()
+        && handovers.open.is_none()
+        && to != from
+        && context.state.active.as_ref() != Some(to)
+        && handovers.request_count(run_id) < limits::RUN_HANDOVERS_MAX
+}
+
+/// Handles a person's decision. The first decision counts; later ones are answered by the edge with the outcome.
+fn handle_decision(
+    context: &SessionContext,
+    progress: &mut HandoverProgress,
+    (place, control): PlacedControl,
+    plan: &mut Plan,
+) {
+    let ControlRequest::Handover { handover_id: id, confirm: confirms } = control.what else { return };
+    let Some(open) = context.state.handovers.open.as_ref().filter(|open| open.id == id) else {
+        return plan.answer_without_fact(place, &control);
+    };
+    let to = &open.to;
+    let state = &context.state;
+    let request_id = control.request_id.clone();
+    if !progress.decisions.iter().any(|(decided, _)| *decided == place) {
+        progress.decisions.push((place, control.clone()));
     }
-
-    /// Requests that the agent becomes a member before the handover is confirmed.
-    fn invite_for_handover(&mut self, now: Now, id: EventId, agent_id: AgentId, control: &ControlEntry) {
-        let tx_id = self.event_id(now);
-        let requested = MemberChangeRequested {
-            tx_id,
-            agent_id,
-            user: control.user.clone(),
-            reason: Some(HANDOVER.to_owned()),
-            activate: false,
-            deadline_ms: now.store.after(limits::MEMBER_CHANGE_TIMEOUT),
-            request_id: control.request_id.clone(),
-            handover_id: Some(id),
-        };
-        let about = RecordContext { user: Some(&control.user), source: FactSource::User, ..RecordContext::tx(tx_id) };
-        self.record(now, Fact::Member(MemberFact::Adding(requested)), about);
+    if open.joining.is_some() {
+        // The decision is answered once the change of members is over; it was repeated by another owner, or by
+        // another person.
+    } else if !confirms {
+        reject(context, progress, HandoverRejection::Refused, request_id, plan);
+    } else if state.agents.contains(to) {
+        confirm(context, progress, request_id, plan);
+    } else if state.changes.contains_key(to) || state.agents.len() + state.changes.len() >= limits::SESSION_AGENTS_MAX {
+        reject(context, progress, HandoverRejection::Unavailable, request_id, plan);
+    } else {
+        invite(context, id, to.clone(), &control, plan);
     }
+}
 
-    /// Performs the follow-ups for handovers after any change.
-    pub(super) fn settle_handover(&mut self, now: Now) {
-        self.activate_confirmed(now);
-        let Some(open) = &self.state.handovers.open else {
-            self.handover.deadline = None;
-            return;
-        };
-        let never = Duration::from_secs(if planted(Mutant::HandoverNeverExpires) { 1 << 30 } else { 0 });
-        let most = self.directory.policy(&open.from).handover;
-        let due = now.mono_at(open.deadline, most) + never;
-        let (_, due) = *self.handover.deadline.get_or_insert((open.id, due));
-        let joined = open
-            .joining
-            .as_ref()
-            .filter(|joining| !self.state.changes.values().any(|change| change.tx_id == joining.tx_id));
-        let request_id = joined.and_then(|joining| joining.request_id.clone());
-        if !self.is_open() {
-            self.reject_handover(now, HandoverRejection::SessionClosed, request_id);
-        } else if !self.state.agents.contains(&open.from) {
-            self.reject_handover(now, HandoverRejection::AgentLeft, request_id);
-        } else if !self.directory.agents.contains_key(&open.to) {
-            self.reject_handover(now, HandoverRejection::Unavailable, request_id);
-        } else if joined.is_some() && self.state.agents.contains(&open.to) {
-            self.confirm_handover(now, request_id);
-        } else if joined.is_some() {
-            self.reject_handover(now, HandoverRejection::Unavailable, request_id);
-        } else if open.joining.is_some() {
-            // The change of members has a deadline of its own.
-            self.handover.deadline = None;
-        } else if due <= now.mono {
-            self.reject_handover(now, HandoverRejection::Expired, None);
-        }
+/// Requests that the agent becomes a member before the handover is confirmed.
+fn invite(context: &SessionContext, id: EventId, agent_id: AgentId, control: &ControlEntry, plan: &mut Plan) {
+    let tx_id = plan.event_id(context);
+    let requested = MemberChangeRequested {
+        tx_id,
+        agent_id,
+        user: control.user.clone(),
+        reason: Some(HANDOVER.to_owned()),
+        activate: false,
+        deadline_ms: context.now.store.after(limits::MEMBER_CHANGE_TIMEOUT),
+        request_id: control.request_id.clone(),
+        handover_id: Some(id),
+    };
+    let about = RecordContext { source: FactSource::User(control.user.clone()), ..RecordContext::tx(tx_id) };
+    plan.record(context, Fact::Member(MemberFact::Adding(requested)), about);
+}
+
+/// Decides on the follow-ups for handovers after any change.
+fn settle(context: &SessionContext, progress: &mut HandoverProgress, plan: &mut Plan) {
+    activate_confirmed(context, plan);
+    let state = &context.state;
+    let Some(open) = &state.handovers.open else {
+        progress.deadline = None;
+        return;
+    };
+    let never = Duration::from_secs(if planted(Mutant::HandoverNeverExpires) { 1 << 30 } else { 0 });
+    let most = context.directory.policy(&open.from).handover;
+    let due = context.now.mono_at(open.deadline, most) + never;
+    let (_, due) = *progress.deadline.get_or_insert((open.id, due));
+    let joined =
+        open.joining.as_ref().filter(|joining| !state.changes.values().any(|change| change.tx_id == joining.tx_id));
+    let request_id = joined.and_then(|joining| joining.request_id.clone());
+    if !context.is_open() {
+        reject(context, progress, HandoverRejection::SessionClosed, request_id, plan);
+    } else if !state.agents.contains(&open.from) {
+        reject(context, progress, HandoverRejection::AgentLeft, request_id, plan);
+    } else if !context.directory.agents.contains_key(&open.to) {
+        reject(context, progress, HandoverRejection::Unavailable, request_id, plan);
+    } else if joined.is_some() && state.agents.contains(&open.to) {
+        confirm(context, progress, request_id, plan);
+    } else if joined.is_some() {
+        reject(context, progress, HandoverRejection::Unavailable, request_id, plan);
+    } else if open.joining.is_some() {
+        // The change of members has a deadline of its own.
+        progress.deadline = None;
+    } else if due <= context.now.mono {
+        reject(context, progress, HandoverRejection::Expired, None, plan);
     }
+}
 
-    fn confirm_handover(&mut self, now: Now, request_id: Option<RequestId>) {
-        let Some(open) = &self.state.handovers.open else { return };
-        let handover_id = open.id;
-        let from = open.from.clone();
-        let to = open.to.clone();
-        let done = HandoverConfirmed { handover_id, from, to, request_id };
-        self.end_handover(now, handover_id, Fact::Handover(HandoverFact::Confirmed(done)));
-        self.activate_confirmed(now);
+fn confirm(context: &SessionContext, progress: &mut HandoverProgress, request_id: Option<RequestId>, plan: &mut Plan) {
+    let Some(open) = &context.state.handovers.open else { return };
+    let handover_id = open.id;
+    let from = open.from.clone();
+    let to = open.to.clone();
+    let done = HandoverConfirmed { handover_id, from, to, request_id };
+    end(context, progress, handover_id, Fact::Handover(HandoverFact::Confirmed(done)), plan);
+    plan.handover(HandoverCommand::Activate);
+}
+
+fn reject(
+    context: &SessionContext,
+    progress: &mut HandoverProgress,
+    why: HandoverRejection,
+    request_id: Option<RequestId>,
+    plan: &mut Plan,
+) {
+    let Some(open) = &context.state.handovers.open else { return };
+    let handover_id = open.id;
+    let from = open.from.clone();
+    let to = open.to.clone();
+    let rejected = HandoverRejected { handover_id, from, to, why, request_id };
+    end(context, progress, handover_id, Fact::Handover(HandoverFact::Rejected(rejected)), plan);
+}
+
+/// Ends the handover, and answers all decisions.
+fn end(context: &SessionContext, progress: &mut HandoverProgress, id: EventId, fact: Fact, plan: &mut Plan) {
+    let mut decisions = std::mem::take(&mut progress.decisions).into_iter();
+    let first = decisions.next();
+    let answers = first.as_ref().map(|(place, _)| *place);
+    plan.record(context, fact, RecordContext { answers, ..RecordContext::tx(id) });
+    progress.deadline = None;
+    if let Some((_, control)) = first {
+        plan.answer_with_fact(&control);
     }
-
-    fn reject_handover(&mut self, now: Now, why: HandoverRejection, request_id: Option<RequestId>) {
-        let Some(open) = &self.state.handovers.open else { return };
-        let handover_id = open.id;
-        let from = open.from.clone();
-        let to = open.to.clone();
-        let rejected = HandoverRejected { handover_id, from, to, why, request_id };
-        self.end_handover(now, handover_id, Fact::Handover(HandoverFact::Rejected(rejected)));
+    for (place, control) in decisions {
+        plan.answer_without_fact(place, &control);
     }
+}
 
-    /// Ends the handover, and answers all decisions.
-    fn end_handover(&mut self, now: Now, id: EventId, fact: Fact) {
-        let mut decisions = std::mem::take(&mut self.handover.decisions).into_iter();
-        let first = decisions.next();
-        let answers = first.as_ref().map(|(place, _)| *place);
-        self.record(now, fact, RecordContext { answers, ..RecordContext::tx(id) });
-        self.handover.deadline = None;
-        if let Some((_, control)) = first {
-            self.answer_with_fact(&control);
-        }
-        for (place, control) in decisions {
-            self.answer_without_fact(place, &control);
-        }
-    }
-
-    /// Makes the agent of a confirmed handover active. This is a separate fact, which a lost owner may not have
-    /// recorded.
-    pub(super) fn activate_confirmed(&mut self, now: Now) {
-        let given = self.state.handovers.given.as_ref().filter(|given| !given.switched && self.is_open());
-        let Some((id, to)) = given.map(|given| (given.id, given.to.clone())) else { return };
-        if self.state.agents.contains(&to) && self.state.active.as_ref() != Some(&to) {
-            self.record_switch(now, &to, (HANDOVER.to_owned(), HANDOVER), None, RecordContext::tx(id));
-        }
+/// Makes the agent of a confirmed handover active. This is a separate fact, which a lost owner may not have recorded.
+fn activate_confirmed(context: &SessionContext, plan: &mut Plan) {
+    let state = &context.state;
+    let given = state.handovers.given.as_ref().filter(|given| !given.switched && context.is_open());
+    let Some(given) = given else { return };
+    if state.agents.contains(&given.to) && state.active.as_ref() != Some(&given.to) {
+        let why = (HANDOVER.to_owned(), HANDOVER);
+        plan.record_switch(context, &given.to, why, None, RecordContext::tx(given.id));
     }
 }

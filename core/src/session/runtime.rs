@@ -1,22 +1,29 @@
 //! The session machine: it decides on an input, records facts, and sends outputs only after their facts are durable.
-use crate::id::{AgentId, Epoch, EventId, FenceToken, InboxPosition, RunId, RunnerId, Seq, SessionKey};
+use crate::id::{AgentId, Epoch, EventId, FenceToken, InboxPosition, RunId, Seq, SessionKey};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, planted};
+use crate::private::Private;
 use crate::protocol::action::ToolReport;
 use crate::protocol::agent::{AgentDirectory, AgentEvent, Order};
-use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::entry::{ActionFact, Entry, Fact};
 use crate::protocol::input::{self, ControlEntry};
 use crate::protocol::member::SessionTaskResult;
 use crate::rng::Rng;
-use crate::session::action_decide::ActionDeadlines;
+use crate::session::action_decide::{self, ActionDeadlines};
 use crate::session::attempt::Attempt;
-use crate::session::handover_decide::HandoverProgress;
-use crate::session::member_decide::MemberChangeProgress;
-use crate::session::outbox::{EndedInput, FactRecord, Outbox, Output};
-use crate::session::run_permit::AttemptPermit;
-use crate::session::state::{SessionPhase, State};
+use crate::session::command::{
+    ActionCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
+};
+use crate::session::context::{OpenInput, SessionContext, SessionCounts};
+use crate::session::control_lane::ControlLane;
+use crate::session::handover_decide::{self, HandoverProgress};
+use crate::session::member_decide::{self, MemberChangeProgress};
+use crate::session::outbox::{FactRecord, Outbox, Output};
+use crate::session::plan::{FactSource, Plan, RecordContext, Step};
+use crate::session::run_permit::{AttemptPermit, PermitRequest, Permits, is_content_over_limit, next_turn};
+use crate::session::state::State;
+use crate::session::{input_decide, run_decide, run_report, session_decide};
 use crate::time::{Deadline, Mono, Now};
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// An input of the session machine.
@@ -62,71 +69,21 @@ pub enum Input {
     Suspend,
 }
 
-/// Counters of a session, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionCounts {
-    /// Reports of agents that came too late or belonged to no attempt: dropped, never shown (RX-8).
-    pub late_reports: u64,
-    /// Attempts after the first.
-    pub restarts: u64,
-    /// Attempts that were resumed under another owner.
-    pub resumed: u64,
-}
-
-/// An input that this owner has taken from the inbox and not ended.
-#[derive(Clone, Debug)]
-pub(super) struct OpenInput {
-    pub(super) place: InboxPosition,
-    /// The input; without its content if that was left in the store.
-    pub(super) input: Arc<input::Input>,
-    /// Bytes of the input's content.
-    pub(super) bytes: u64,
-    /// True if the content is in memory.
-    pub(super) has_content: bool,
-    /// Time at which this owner got the input: for metrics.
-    pub(super) taken_at: Mono,
-    /// True once a part of the answer was shown: for metrics.
-    is_shown: bool,
-}
-
-impl OpenInput {
-    pub(super) fn new(now: Now, place: InboxPosition, input: Arc<input::Input>) -> Self {
-        let bytes = input.weight() as u64;
-        Self { place, input, bytes, has_content: true, taken_at: now.mono, is_shown: false }
-    }
-}
-
 /// The state machine of one session: one root run at a time, in inbox order (I6).
 ///
 /// [`State`] is the only part that outlives this machine. The other fields hold what was passed in (open inputs and
-/// control entries, which are stored in the store) and the live text of the running attempt.
+/// control entries, which are stored in the store), the live text of the running attempt, and each family's own part.
 #[derive(Debug)]
 pub struct SessionRuntime {
-    pub(super) key: SessionKey,
-    pub(super) token: FenceToken,
-    pub(super) directory: Arc<AgentDirectory>,
-    pub(super) rng: Rng,
-    pub(super) state: State,
-    /// Inputs that have not ended, by the turn that they open.
-    pub(super) inputs: BTreeMap<RunId, OpenInput>,
-    /// Control entries not yet answered, in order; entries wait here only while the session is closing.
-    pub(super) controls: VecDeque<(InboxPosition, Arc<ControlEntry>)>,
-    /// The close in progress.
-    pub(super) close: Option<(InboxPosition, Arc<ControlEntry>)>,
-    /// Cancels of turns that are not known (yet).
-    pub(super) early_cancels: BTreeMap<RunId, (InboxPosition, Arc<ControlEntry>)>,
-    pub(super) changes: MemberChangeProgress,
-    pub(super) handover: HandoverProgress,
-    pub(super) actions: ActionDeadlines,
-    pub(super) attempt: Attempt,
-    pub(super) is_draining: bool,
-    pub(super) permit: AttemptPermit,
-    /// Position of an input whose content is being read.
-    pub(super) reading_content: Option<InboxPosition>,
-    pub(super) outbox: Outbox,
-    pub(super) counts: SessionCounts,
-    /// An attempt that was ordered under an earlier ownership of this same owner.
-    earlier_order: Option<(RunId, u32, Epoch)>,
+    context: SessionContext,
+    lane: ControlLane,
+    changes: MemberChangeProgress,
+    handover: HandoverProgress,
+    actions: ActionDeadlines,
+    attempt: Attempt,
+    permits: Permits,
+    plan: Plan,
+    outbox: Outbox,
 }
 
 impl SessionRuntime {
@@ -134,47 +91,72 @@ impl SessionRuntime {
     pub fn new(key: SessionKey, token: FenceToken, directory: Arc<AgentDirectory>, rng: Rng, state: State) -> Self {
         let outbox = Outbox::new(state.tail.seq);
         Self {
-            key,
-            token,
-            directory,
-            rng,
-            state,
-            inputs: BTreeMap::new(),
-            controls: VecDeque::new(),
-            close: None,
-            early_cancels: BTreeMap::new(),
+            context: SessionContext::new(key, token, directory, state),
+            lane: ControlLane::default(),
             changes: MemberChangeProgress::default(),
             handover: HandoverProgress::default(),
             actions: ActionDeadlines::default(),
             attempt: Attempt::None,
-            is_draining: false,
-            permit: AttemptPermit::Unbounded,
-            reading_content: None,
+            permits: Permits { permit: AttemptPermit::Unbounded, reading_content: None },
+            plan: Plan::new(rng),
             outbox,
-            counts: SessionCounts::default(),
-            earlier_order: None,
         }
     }
 
     /// Returns the state, including facts that are recorded but not yet durable.
     pub fn state(&self) -> &State {
-        &self.state
+        &self.context.state
     }
 
     /// Returns the counters since the last call, and resets them.
     pub fn take_counts(&mut self) -> SessionCounts {
-        std::mem::take(&mut self.counts)
+        std::mem::take(&mut self.plan.counts)
     }
 
     /// Returns the time at which the oldest open input was taken: for metrics.
     pub fn oldest_input_at(&self) -> Option<Mono> {
-        self.inputs.values().map(|open_input| open_input.taken_at).min()
+        self.context.inputs.values().map(|open_input| open_input.taken_at).min()
     }
 
     /// Returns the time at which a turn's input was taken, on the first call for that turn only. For metrics.
     pub fn mark_shown(&mut self, run_id: &RunId) -> Option<Mono> {
-        let open_input = self.inputs.get_mut(run_id)?;
+        let open_input = self.context.inputs.get_mut(run_id)?;
         (!std::mem::replace(&mut open_input.is_shown, true)).then_some(open_input.taken_at)
+    }
+
+    /// Requires a permit for every attempt at an agent outside this process.
+    pub fn require_permits(&mut self) {
+        self.permits.permit = AttemptPermit::None;
+    }
+
+    /// Returns the state of the session's permit.
+    pub fn permit(&self) -> AttemptPermit {
+        self.permits.permit
+    }
+
+    /// Returns the turn that waits for a permit, if any.
+    pub fn permit_request(&self) -> Option<PermitRequest> {
+        self.permits.request(&self.context, &self.attempt)
+    }
+
+    /// Returns the position of an input whose content is to be read from the inbox.
+    pub fn wanted_content(&self) -> Option<InboxPosition> {
+        self.permits.reading_content
+    }
+
+    /// Drops the content of the turn that waits for a permit from memory.
+    pub fn unload_waiting_content(&mut self) {
+        let next = next_turn(&self.context, &self.attempt);
+        if let Some(run_id) = next.filter(|_| self.permits.permit == AttemptPermit::Wanted) {
+            self.unload_content(&run_id);
+        }
+    }
+
+    /// Returns the running text from an offset on, for a reader that has less: only text that is not durable yet,
+    /// since the rest is in the log.
+    pub fn text_since(&self, run_id: &RunId, attempt: u32, offset: u64) -> Option<(u64, Private<Arc<str>>)> {
+        let live = self.attempt.live_run(run_id).filter(|live| live.attempt == attempt)?;
+        self.outbox.is_durable(live.show_after).then(|| live.text.since(offset))
     }
 
     /// Ends the machine after this node has lost ownership; returns the orders that close requests at agents.
@@ -193,27 +175,26 @@ impl SessionRuntime {
     pub fn continue_under(&mut self, token: FenceToken) {
         match &self.attempt {
             Attempt::Live(live) if live.is_ordered => {
-                let epoch = self.ordering_epoch(&live.run_id, live.attempt);
-                self.earlier_order = Some((live.run_id.clone(), live.attempt, epoch));
+                let epoch = self.context.ordering_epoch(&live.run_id, live.attempt);
+                self.context.earlier_order = Some((live.run_id.clone(), live.attempt, epoch));
             }
             Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.outbox.set_epoch(token.epoch),
         }
-        self.token = token;
-    }
-
-    /// Returns the ownership that ordered an attempt, if the attempt is the current one.
-    pub(super) fn ordering_epoch(&self, run_id: &RunId, attempt: u32) -> Epoch {
-        let kept = self.earlier_order.as_ref().filter(|(run, number, _)| run == run_id && *number == attempt);
-        kept.map_or(self.token.epoch, |(_, _, epoch)| *epoch)
+        self.context.token = token;
     }
 
     /// Returns whether the session has no attempt, no waiting work and no pending output.
     pub fn is_idle(&self) -> bool {
-        let resting = self.is_draining || self.inputs.is_empty();
-        let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
-        let settled = self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
+        let resting = self.context.is_draining || self.context.inputs.is_empty();
+        let settled = self.context.state.changes.is_empty() && self.is_quiet();
         // While a handover or an action is open, an owner has to stay, for its deadline.
-        idle && resting && settled && !self.state.needs_owner() && self.outbox.is_empty()
+        resting && settled && !self.context.state.needs_owner() && self.outbox.is_empty()
+    }
+
+    /// Returns whether no attempt runs and no control entry is unanswered, except those of changes of members.
+    fn is_quiet(&self) -> bool {
+        let lane = self.lane.is_quiet() && self.lane.early_cancels.is_empty();
+        matches!(self.attempt, Attempt::None) && lane && self.handover.is_quiet()
     }
 
     /// Returns whether an output waits for a fact to be durable.
@@ -223,98 +204,23 @@ impl SessionRuntime {
 
     /// Returns whether any turn has not ended.
     pub fn has_work(&self) -> bool {
-        !self.inputs.is_empty() || self.state.has_open_turn()
+        !self.context.inputs.is_empty() || self.context.state.has_open_turn()
     }
 
     /// Returns whether only a handover's decision or an action is pending, and nothing else is left to do: another
     /// owner can wait for it as well.
     pub fn only_awaits_others(&self) -> bool {
-        let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
-        let settled = self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
-        self.is_draining && idle && settled && self.state.needs_owner() && self.outbox.is_empty()
+        let settled = self.context.state.changes.is_empty() && self.is_quiet();
+        self.context.is_draining && settled && self.context.state.needs_owner() && self.outbox.is_empty()
     }
 
-    /// Creates the id of a fact that is about to be recorded.
-    pub(super) fn event_id(&mut self, now: Now) -> EventId {
-        EventId::new(now.store, self.rng.next_u128())
-    }
-
-    /// Records a fact: applies it to the state and outputs it for the log. This is the only way to change the state.
-    pub(super) fn record(&mut self, now: Now, fact: Fact, about: RecordContext<'_>) -> Seq {
-        // The first fact of a transaction gives the transaction its id.
-        let names = about.tx.filter(|_| fact.starts_transaction());
-        let id = names.unwrap_or_else(|| self.event_id(now));
-        let run = about.run.and_then(|run| self.state.runs.get(run));
-        let cause = about.cause.or(run.map(|run| run.cause)).or(about.tx.filter(|_| names.is_none()));
-        let traceparent = about.run.and_then(|run| self.inputs.get(run));
-        let traceparent = traceparent.and_then(|open_input| open_input.input.traceparent.as_deref()).map(Arc::from);
-        let source = match (about.source, run) {
-            (FactSource::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
-            (FactSource::User, _) => about.user.map(|user| format!("user:{user}")),
-            (FactSource::Runner, _) => about.runner.map(|runner| format!("runner:{runner}")),
-            (FactSource::Agent | FactSource::Gateway, _) => None,
-        };
-        let entry = Arc::new(Entry {
-            id,
-            time: if planted(Mutant::FactTimeFallsBack) { now.store } else { now.store.max(self.state.time) },
-            source: source.as_deref().unwrap_or("turnway").into(),
-            correlation_id: match about.run {
-                Some(run) => run.as_str().into(),
-                None => about.tx.unwrap_or(id).to_string().into(),
-            },
-            causation_id: cause,
-            traceparent,
-            run_id: about.run.cloned(),
-            fact,
-        });
-        self.state.apply(self.token.epoch, &entry);
-        let ends = about.ends;
-        let answers = about.answers;
-        let closed = about.closed;
-        let record = FactRecord { entry: Arc::clone(&entry), ends, answers, closed };
-        self.outbox.push(Output::Record(record));
-        self.deliver_to_agent(about.asker, &entry);
-        self.state.tail.seq
-    }
-}
-
-/// The originator of a fact.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum FactSource {
-    User,
-    Agent,
-    Runner,
-    #[default]
-    Gateway,
-}
-
-/// The context in which a fact is recorded.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RecordContext<'a> {
-    pub(super) run: Option<&'a RunId>,
-    /// The transaction that the fact belongs to.
-    pub(super) tx: Option<EventId>,
-    pub(super) source: FactSource,
-    pub(super) user: Option<&'a crate::id::UserId>,
-    pub(super) runner: Option<&'a RunnerId>,
-    /// The agent that requested the action which the fact is about.
-    pub(super) asker: Option<&'a AgentId>,
-    /// The fact that this one follows from, if that is not the run's last cause.
-    pub(super) cause: Option<EventId>,
-    pub(super) ends: Option<EndedInput>,
-    pub(super) answers: Option<InboxPosition>,
-    pub(super) closed: Option<bool>,
-}
-
-impl<'a> RecordContext<'a> {
-    pub(super) fn run(run: &'a RunId) -> Self {
-        Self { run: Some(run), ..Self::default() }
-    }
-    pub(super) fn agent(run: &'a RunId) -> Self {
-        Self { run: Some(run), source: FactSource::Agent, ..Self::default() }
-    }
-    pub(super) fn tx(tx: EventId) -> Self {
-        Self { tx: Some(tx), ..Self::default() }
+    /// Drops the content of an input from memory, unless the content of waiting inputs is small in total.
+    fn unload_content(&mut self, run_id: &RunId) {
+        if is_content_over_limit(&self.context)
+            && let Some(open_input) = self.context.inputs.get_mut(run_id)
+        {
+            open_input.drop_content();
+        }
     }
 }
 
@@ -323,44 +229,55 @@ impl Machine for SessionRuntime {
     type Output = Output;
 
     fn handle_input(&mut self, now: Now, input: Input) {
+        self.context.now = now;
         match input {
-            Input::Take { place, input } => {
-                let run_id = input.run_id.clone();
-                self.take_input(now, place, input);
-                self.settle(now);
-                return self.unload_if_waiting(&run_id);
-            }
-            Input::Control { place, control } => self.handle_control(now, place, control),
-            Input::InboxRead => self.handle_inbox_read(),
-            Input::Content { place, input } => self.handle_content(place, input),
-            Input::PermitGranted => self.grant_permit(),
+            Input::Take { place, input } => return self.take_input(place, input),
+            Input::Control { place, control } => self.perform(Step::Session(SessionCommand::Take((place, control)))),
+            Input::InboxRead => self.perform(Step::Session(SessionCommand::AnswerEarlyCancels)),
+            Input::Content { place, input } => self.take_content(place, input),
+            Input::PermitGranted => self.permits.grant(),
             // The attempt number alone does not identify an attempt: if the store lost the fact that counted one, the
             // next attempt has the same number.
             Input::Agent { ref run_id, attempt, epoch, .. }
-                if epoch != self.ordering_epoch(run_id, attempt)
+                if epoch != self.context.ordering_epoch(run_id, attempt)
                     && !planted(Mutant::ReportsUnfenced)
                     && !planted(Mutant::AttemptsMixed) =>
             {
-                self.counts.late_reports += 1;
+                self.plan.counts.late_reports += 1;
             }
-            Input::Agent { run_id, attempt, event, .. } => self.handle_agent_event(now, &run_id, attempt, event),
+            Input::Agent { run_id, attempt, event, .. } => {
+                self.perform(Step::Run(RunCommand::Report { run_id, attempt, event }));
+            }
             Input::Durable(seq) => {
                 self.outbox.mark_durable(seq);
-                self.mark_ordered(now, seq);
-                self.grant_credit(seq);
+                self.perform(Step::Run(RunCommand::Durable(seq)));
             }
-            Input::TaskResult { tx_id, receipt } => self.handle_task_result(now, tx_id, receipt),
-            Input::Tool { action_id, report } => self.handle_tool_report(now, action_id, report),
-            Input::Hold => self.hold(),
-            Input::HandOver => self.hand_over(now),
-            Input::Suspend => self.suspend(now),
+            Input::TaskResult { tx_id, receipt } => {
+                self.perform(Step::Member(MemberCommand::TaskResult { tx_id, receipt }));
+            }
+            Input::Tool { action_id, report } => {
+                self.perform(Step::Action(ActionCommand::Report { action_id, report }));
+            }
+            Input::Hold => {
+                self.context.is_draining = true;
+                self.attempt.drop_delayed();
+            }
+            Input::HandOver => {
+                self.context.is_draining = true;
+                self.perform(Step::Run(RunCommand::HandOver));
+            }
+            Input::Suspend => {
+                self.context.is_draining = true;
+                self.perform(Step::Run(RunCommand::Suspend));
+            }
         }
-        self.settle(now);
+        self.settle();
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.attempt_timeout(now);
-        self.settle(now);
+        self.context.now = now;
+        self.perform(Step::Run(RunCommand::Timeout));
+        self.settle();
     }
 
     fn poll_output(&mut self) -> Option<Output> {
@@ -368,36 +285,141 @@ impl Machine for SessionRuntime {
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        let open = self.state.handovers.open.as_deref();
-        let actions = self.actions.poll_timeout(&self.state.actions);
+        let open = self.context.state.handovers.open.as_deref();
+        let actions = self.actions.poll_timeout(&self.context.state.actions);
         let rest = [self.changes.poll_timeout(), self.handover.poll_timeout(open), actions];
         rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
     }
 }
 
 impl SessionRuntime {
+    fn take_input(&mut self, place: InboxPosition, input: Arc<input::Input>) {
+        // Recording the active agent may have been left over by a previous owner that was lost.
+        self.perform(Step::Handover(HandoverCommand::Activate));
+        let run_id = input.run_id.clone();
+        let open_input = OpenInput::new(self.context.now, place, input);
+        let is_again = self.context.inputs.insert(run_id.clone(), open_input).is_some();
+        self.perform(Step::Input(InputCommand::Take { run_id: run_id.clone(), is_again }));
+        self.settle();
+        if self.permits.leaves_content(&self.context, &self.attempt, &run_id) {
+            self.unload_content(&run_id);
+        }
+    }
+
+    /// Accepts the content of an input that was read from the inbox.
+    fn take_content(&mut self, place: InboxPosition, input: Arc<input::Input>) {
+        self.permits.reading_content = self.permits.reading_content.filter(|wanted| *wanted != place);
+        let open_input = self.context.inputs.get_mut(&input.run_id);
+        if let Some(open_input) = open_input.filter(|open_input| open_input.place == place) {
+            (open_input.input, open_input.has_content) = (input, true);
+        }
+    }
+
     /// Performs every follow-up of the last change, such as finishing a close or starting the next turn, until
     /// nothing changes.
-    fn settle(&mut self, now: Now) {
+    fn settle(&mut self) {
         loop {
-            let before = self.state.tail.seq;
-            self.settle_actions(now);
-            self.finish_close(now);
-            self.run_controls(now);
-            self.settle_handover(now);
-            self.settle_members(now);
-            self.settle_steers(now);
-            self.begin_next_turn(now);
-            if self.state.tail.seq == before {
+            let before = self.context.state.tail.seq;
+            self.perform(Step::Action(ActionCommand::Settle));
+            self.perform(Step::Session(SessionCommand::FinishClose));
+            self.perform(Step::Session(SessionCommand::RunControls));
+            self.perform(Step::Handover(HandoverCommand::Settle));
+            self.perform(Step::Member(MemberCommand::EnsureActive));
+            self.perform(Step::Input(InputCommand::Reassign));
+            self.perform(Step::Member(MemberCommand::Settle));
+            self.perform(Step::Run(RunCommand::FinishIfAnswered));
+            self.perform(Step::Input(InputCommand::SettleSteers));
+            self.perform(Step::Run(RunCommand::BeginNext));
+            if self.context.state.tail.seq == before {
                 break;
             }
         }
-        self.settle_silence(now);
-        self.update_permit();
+        run_report::settle_silence(&self.context, &mut self.attempt);
+        self.permits.update(&self.context, &self.attempt);
     }
 
-    /// Returns whether the session accepts inputs.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.state.phase, SessionPhase::Open)
+    /// Performs a step, and all steps that follow from it.
+    fn perform(&mut self, step: Step) {
+        self.perform_one(step);
+        while let Some(step) = self.plan.next_step() {
+            self.perform_one(step);
+        }
+    }
+
+    /// Performs one step: asks the family of a command to decide, or carries a decision out.
+    fn perform_one(&mut self, step: Step) {
+        let context = &self.context;
+        let plan = &mut self.plan;
+        match step {
+            Step::Record(fact, about) => self.record(fact, about),
+            Step::Send(output) => self.outbox.push(output),
+            Step::SendAfter(output) => self.outbox.push_after(context.state.tail.seq, output),
+            Step::SendAt(seq, output) => self.outbox.push_after(seq, output),
+            Step::DropSteer(run_id) => self.outbox.drop_steer(&run_id),
+            Step::ForgetInput(run_id) => drop(self.context.inputs.remove(&run_id)),
+            Step::Session(command) => session_decide::decide(context, &mut self.lane, command, plan),
+            Step::Member(command) => member_decide::decide(context, &mut self.changes, command, plan),
+            Step::Handover(command) => handover_decide::decide(context, &mut self.handover, command, plan),
+            Step::Action(command) => action_decide::decide(context, &mut self.actions, command, plan),
+            Step::Input(command) => {
+                input_decide::decide(context, &mut self.attempt, &mut self.lane, command, plan);
+            }
+            Step::Run(command) => {
+                run_decide::decide(context, &mut self.attempt, &mut self.permits, command, plan);
+            }
+        }
+    }
+
+    /// Records a fact: applies it to the state and outputs it for the log. This is the only way to change the state.
+    fn record(&mut self, fact: Fact, about: RecordContext) {
+        let now = self.context.now;
+        // The first fact of a transaction gives the transaction its id.
+        let names = about.tx.filter(|_| fact.starts_transaction());
+        let id = names.unwrap_or_else(|| self.plan.event_id(&self.context));
+        let state = &self.context.state;
+        let run = about.run.as_ref().and_then(|run| state.runs.get(run));
+        let action = about.action.and_then(|action_id| state.actions.open.get(&action_id));
+        let asker: Option<AgentId> = action.map(|action| action.agent.clone()).or(about.asker);
+        let cause = action.map(|action| action.cause).or(run.map(|run| run.cause));
+        let cause = cause.or(about.tx.filter(|_| names.is_none()));
+        let open_input = about.run.as_ref().and_then(|run| self.context.inputs.get(run));
+        let traceparent = open_input.and_then(|open_input| open_input.input.traceparent.as_deref()).map(Arc::from);
+        let source = match &about.source {
+            FactSource::Agent => run.and_then(|run| run.agent.as_ref()).map(|agent| format!("agent:{agent}")),
+            FactSource::User(user) => Some(format!("user:{user}")),
+            FactSource::Runner => {
+                let begins = if let Fact::Action(ActionFact::Invoked(invoked)) = &fact {
+                    Some(&invoked.runner_id)
+                } else {
+                    None
+                };
+                let runner = begins.or(action.and_then(|action| action.runner.as_ref()));
+                runner.map(|runner| format!("runner:{runner}"))
+            }
+            FactSource::Gateway => None,
+        };
+        let entry = Arc::new(Entry {
+            id,
+            time: if planted(Mutant::FactTimeFallsBack) { now.store } else { now.store.max(state.time) },
+            source: source.as_deref().unwrap_or("turnway").into(),
+            correlation_id: match &about.run {
+                Some(run) => run.as_str().into(),
+                None => about.tx.unwrap_or(id).to_string().into(),
+            },
+            causation_id: cause,
+            traceparent,
+            run_id: about.run,
+            fact,
+        });
+        self.context.state.apply(self.context.token.epoch, &entry);
+        let RecordContext { ends, answers, closed, .. } = about;
+        self.outbox.push(Output::Record(FactRecord { entry: Arc::clone(&entry), ends, answers, closed }));
+        if let Some(news) = action_decide::news_order(&self.context, &self.attempt, asker.as_ref(), &entry) {
+            if planted(Mutant::NewsEarly) {
+                self.outbox.push(news);
+            } else {
+                self.outbox.push_after(self.context.state.tail.seq, news);
+            }
+        }
     }
 }

@@ -1,230 +1,154 @@
-//! The control lane: open, close and cancel (scenarios C and H).
-use crate::id::{AgentId, InboxPosition, RequestId, RunId, UserId};
-use crate::mutant::{Mutant, planted};
-use crate::protocol::agent::Order;
-use crate::protocol::entry::{Fact, RunFact, SessionFact};
+//! The control lane: open, close and cancel (scenarios C and H). Entries of other families are given to them.
+use crate::id::{AgentId, InboxPosition, RunId};
+use crate::protocol::entry::{Fact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
-use crate::session::attempt::Attempt;
-use crate::session::ending::Ending;
+use crate::session::command::{HandoverCommand, MemberCommand, RunCommand, SessionCommand};
+use crate::session::context::SessionContext;
+use crate::session::control_lane::ControlLane;
 use crate::session::outbox::Output;
-use crate::session::runtime::{RecordContext, SessionRuntime};
-use crate::session::state::{RunPhase, SessionPhase};
-use crate::time::Now;
+use crate::session::plan::{Plan, RecordContext};
+use crate::session::state::SessionPhase;
 use std::sync::Arc;
 
-impl SessionRuntime {
-    pub(super) fn handle_control(&mut self, now: Now, place: InboxPosition, control: Arc<ControlEntry>) {
-        self.controls.push_back((place, control));
-        self.run_controls(now);
+/// Decides on a command about the session itself.
+pub(super) fn decide(context: &SessionContext, lane: &mut ControlLane, command: SessionCommand, plan: &mut Plan) {
+    match command {
+        SessionCommand::Take(entry) => {
+            lane.waiting.push_back(entry);
+            run_controls(context, lane, plan);
+        }
+        SessionCommand::RunControls => run_controls(context, lane, plan),
+        SessionCommand::AnswerEarlyCancels => answer_early_cancels(context, lane, plan),
+        SessionCommand::FinishClose => finish_close(context, lane, plan),
     }
+}
 
-    /// Handles the entries of the control lane, in order. Only an open or close after a close waits, until that close
-    /// is finished.
-    pub(super) fn run_controls(&mut self, now: Now) {
-        while let Some((place, control)) = self.controls.pop_front() {
-            match &control.what {
-                ControlRequest::Open { .. } | ControlRequest::Close if self.close.is_some() => {
-                    self.controls.push_front((place, control));
-                    return;
-                }
-                ControlRequest::Open { agents, active } => {
-                    let agents = agents.clone();
-                    let active = active.clone();
-                    self.handle_open(now, place, &control, agents, active);
-                }
-                ControlRequest::Close => self.handle_close(now, place, control),
-                ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
-                    self.handle_member_request(now, place, &control);
-                }
-                ControlRequest::Handover { handover_id, confirm } => {
-                    let what = (*handover_id, *confirm);
-                    self.handle_handover_decision(now, place, &control, what);
-                }
-                ControlRequest::Cancel { run_id: Some(run_id) } => {
-                    let run_id = run_id.clone();
-                    self.handle_cancel(now, place, control, run_id);
-                }
-                ControlRequest::Cancel { run_id: None } => {
-                    let open = self.state.running.clone().or_else(|| self.state.waiting.first().cloned());
-                    match open {
-                        Some(run_id) => self.cancel_turn(now, &run_id, "user", Some((place, &control))),
-                        None => self.answer_with_notice(now, "NO_ACTIVE_SPEAKING", place, &control),
-                    }
-                }
-            }
-        }
-    }
-
-    pub(super) fn record_opened(
-        &mut self,
-        now: Now,
-        user: &UserId,
-        agents: Vec<AgentId>,
-        active_agent: AgentId,
-        request_id: Option<RequestId>,
-        answers: Option<InboxPosition>,
-    ) {
-        let fact = Fact::Session(SessionFact::Opened { user: user.clone(), agents, active_agent, request_id });
-        let closed = Some(false);
-        self.record(now, fact, RecordContext { answers, closed, user: Some(user), ..RecordContext::default() });
-    }
-
-    fn handle_open(
-        &mut self,
-        now: Now,
-        place: InboxPosition,
-        control: &Arc<ControlEntry>,
-        mut agents: Vec<AgentId>,
-        active: Option<AgentId>,
-    ) {
-        if self.is_open() {
-            return self.answer_without_fact(place, control);
-        }
-        if agents.is_empty() {
-            agents.clone_from(&self.state.agents);
-        }
-        if agents.is_empty() {
-            agents = self.directory.default_members(active.as_ref());
-        }
-        let first = active.filter(|active| agents.contains(active)).or_else(|| agents.first().cloned());
-        let Some(active) = first else {
-            return self.answer_with_notice(now, Code::SessionOpenFailed.as_str(), place, control);
-        };
-        let user = self.state.user.clone().unwrap_or_else(|| control.user.clone());
-        self.record_opened(now, &user, agents, active, control.request_id.clone(), Some(place));
-        self.answer_with_fact(control);
-    }
-
-    fn handle_close(&mut self, now: Now, place: InboxPosition, control: Arc<ControlEntry>) {
-        match self.state.phase {
-            SessionPhase::Closed => return self.answer_without_fact(place, &control),
-            SessionPhase::Closing => {}
-            SessionPhase::New | SessionPhase::Open => {
-                let request_id = control.request_id.clone();
-                self.record(now, Fact::Session(SessionFact::Closing { request_id }), RecordContext::default());
-            }
-        }
-        self.close = Some((place, control));
-        let open = self.state.waiting.iter().chain(&self.state.running).cloned();
-        for run_id in open.collect::<Vec<_>>() {
-            self.stop_turn(now, &run_id);
-        }
-    }
-
-    /// Ends a turn of a closing session: the running turn is cancelled, a waiting turn ends at once.
-    pub(super) fn stop_turn(&mut self, now: Now, run_id: &RunId) {
-        if self.state.running.as_ref() == Some(run_id) {
-            return self.cancel_turn(now, run_id, "session_close", None);
-        }
-        self.end_turn(now, run_id, Ending::failed(Code::SessionClosed, "the session was closed"));
-    }
-
-    /// Finishes a close once no turn, change of members or handover is open; the close's entry stays in the lane
-    /// until then, so that the close survives its owner (SR-H2).
-    pub(super) fn finish_close(&mut self, now: Now) {
-        let changes = !self.state.changes.is_empty() || self.state.handovers.open.is_some();
-        let open = self.state.has_open_turn() || changes;
-        if self.state.phase != SessionPhase::Closing || open {
+/// Handles the entries of the control lane, in order. Only an open or close after a close waits, until that close is
+/// finished.
+fn run_controls(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
+    let Some((place, control)) = lane.waiting.pop_front() else { return };
+    match &control.what {
+        ControlRequest::Open { .. } | ControlRequest::Close if lane.close.is_some() => {
+            lane.waiting.push_front((place, control));
             return;
         }
-        let Some((place, control)) = self.close.take() else { return };
-        let request_id = control.request_id.clone();
-        let about = RecordContext { answers: Some(place), closed: Some(true), ..RecordContext::default() };
-        self.record(now, Fact::Session(SessionFact::Closed { request_id }), about);
-        self.answer_with_fact(&control);
-    }
-
-    fn handle_cancel(&mut self, now: Now, place: InboxPosition, control: Arc<ControlEntry>, run_id: RunId) {
-        if self.state.runs.contains_key(&run_id) && self.inputs.contains_key(&run_id) {
-            return self.cancel_turn(now, &run_id, "user", Some((place, &control)));
+        ControlRequest::Open { agents, active } => {
+            handle_open(context, (place, &control), agents.clone(), active.clone(), plan);
         }
-        // The turn has ended, or its input is in the inbox behind the last one read: the lanes have no common order.
-        self.early_cancels.insert(run_id, (place, control));
-        self.outbox.push(Output::ReadInbox);
-    }
-
-    pub(super) fn handle_inbox_read(&mut self) {
-        for (run_id, (place, control)) in std::mem::take(&mut self.early_cancels) {
-            if self.state.runs.contains_key(&run_id) {
-                // The store has lost the input of a turn that is in the log: the turn is cancelled as soon as its
-                // client, which alone can, sends the input again.
-                self.early_cancels.insert(run_id, (place, control));
-            } else {
-                self.answer_without_fact(place, &control);
-            }
+        ControlRequest::Close => handle_close(context, lane, place, control, plan),
+        ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
+            plan.member(MemberCommand::Take((place, control)));
         }
-    }
-
-    /// Cancels a turn in any phase (RX-6). Repeating the cancel changes nothing (ST-11).
-    pub(super) fn cancel_turn(
-        &mut self,
-        now: Now,
-        run_id: &RunId,
-        reason: &str,
-        by: Option<(InboxPosition, &Arc<ControlEntry>)>,
-    ) {
-        let answers = by.map(|(place, _)| place);
-        let running = self.state.running.as_ref() == Some(run_id);
-        if running && self.is_cancelling(run_id) {
-            if let Some((place, control)) = by {
-                self.answer_without_fact(place, control);
-            }
-            return;
+        ControlRequest::Handover { .. } => {
+            // The deadline may have passed, or the session may be closing.
+            plan.handover(HandoverCommand::Settle);
+            plan.handover(HandoverCommand::Take((place, control)));
         }
-        let spared = planted(Mutant::CancelSkipsQueued) && !running && self.state.waiting.contains(run_id);
-        if running && matches!(self.attempt, Attempt::Live(_)) {
-            let agent = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
-            let wait = agent.map(|agent| self.directory.policy(&agent).cancel_ack).unwrap_or_default();
-            let deadline_ms = now.store.after(wait);
-            let request_id = by.and_then(|(_, control)| control.request_id.clone());
-            let fact = Fact::Run(RunFact::Cancelling { reason: reason.to_owned(), deadline_ms, request_id });
-            let seq = self.record(now, fact, RecordContext { answers, ..RecordContext::run(run_id) });
-            let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
-            let epoch = self.ordering_epoch(run_id, attempt);
+        ControlRequest::Cancel { run_id: Some(run_id) } => {
             let run_id = run_id.clone();
-            let tenant = self.key.tenant.clone();
-            self.outbox.push_after(seq, Output::Order(Order::Cancel { tenant, run_id, attempt, epoch }));
-            self.attempt.start_cancel(now, wait);
-        } else if !spared {
-            let ending = Ending::Cancelled { reason: reason.to_owned(), forced: false, answers };
-            self.end_turn(now, run_id, ending);
+            handle_cancel(context, lane, (place, control), run_id, plan);
         }
-        if let Some((_, control)) = by {
-            self.answer_with_fact(control);
+        ControlRequest::Cancel { run_id: None } => {
+            let open = context.state.running.clone().or_else(|| context.state.waiting.first().cloned());
+            match open {
+                Some(run_id) => {
+                    plan.run(RunCommand::Cancel { run_id, reason: "user", by: Some((place, control)) });
+                }
+                None => plan.answer_with_notice(context, "NO_ACTIVE_SPEAKING", place, &control),
+            }
         }
     }
-
-    /// Ends a cancelling turn whose owner was lost, since its agent's connection is lost too.
-    pub(super) fn cancel_orphan(&mut self, now: Now, run_id: &RunId) {
-        let phase = self.state.runs.get(run_id).map(|run| run.phase.clone());
-        let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };
-        self.end_turn(now, run_id, Ending::Cancelled { reason, forced: false, answers: None });
+    // The next entry is decided once this one is performed.
+    if !lane.waiting.is_empty() {
+        plan.session(SessionCommand::RunControls);
     }
+}
 
-    pub(super) fn answer_with_notice(
-        &mut self,
-        now: Now,
-        name: &str,
-        place: InboxPosition,
-        control: &Arc<ControlEntry>,
-    ) {
-        let fact = Fact::Session(SessionFact::Notice { name: name.to_owned(), request_id: control.request_id.clone() });
-        self.record(now, fact, RecordContext { answers: Some(place), ..RecordContext::default() });
-        self.answer_with_fact(control);
+fn handle_open(
+    context: &SessionContext,
+    (place, control): (InboxPosition, &ControlEntry),
+    mut agents: Vec<AgentId>,
+    active: Option<AgentId>,
+    plan: &mut Plan,
+) {
+    if context.is_open() {
+        return plan.answer_without_fact(place, control);
     }
-
-    pub(super) fn answer_without_fact(&mut self, place: InboxPosition, control: &Arc<ControlEntry>) {
-        self.outbox.push(Output::RemoveControl { place });
-        self.answer(control, false);
+    if agents.is_empty() {
+        agents.clone_from(&context.state.agents);
     }
-
-    pub(super) fn answer_with_fact(&mut self, control: &Arc<ControlEntry>) {
-        self.answer(control, true);
+    if agents.is_empty() {
+        agents = context.directory.default_members(active.as_ref());
     }
+    let first = active.filter(|active| agents.contains(active)).or_else(|| agents.first().cloned());
+    let Some(active_agent) = first else {
+        return plan.answer_with_notice(context, Code::SessionOpenFailed.as_str(), place, control);
+    };
+    let user = context.state.user.clone().unwrap_or_else(|| control.user.clone());
+    let request_id = control.request_id.clone();
+    let fact = Fact::Session(SessionFact::Opened { user, agents, active_agent, request_id });
+    let about = RecordContext { answers: Some(place), closed: Some(false), ..RecordContext::default() };
+    plan.record(context, fact, about);
+    plan.answer_with_fact(control);
+}
 
-    fn answer(&mut self, control: &Arc<ControlEntry>, shown: bool) {
-        let control = control.id.clone();
-        self.outbox.push_after(self.state.tail.seq, Output::ControlAnswered { control, shown });
+fn handle_close(
+    context: &SessionContext,
+    lane: &mut ControlLane,
+    place: InboxPosition,
+    control: Arc<ControlEntry>,
+    plan: &mut Plan,
+) {
+    match context.state.phase {
+        SessionPhase::Closed => return plan.answer_without_fact(place, &control),
+        SessionPhase::Closing => {}
+        SessionPhase::New | SessionPhase::Open => {
+            let request_id = control.request_id.clone();
+            plan.record(context, Fact::Session(SessionFact::Closing { request_id }), RecordContext::default());
+        }
+    }
+    lane.close = Some((place, control));
+    for run_id in context.state.waiting.iter().chain(&context.state.running) {
+        plan.run(RunCommand::Stop(run_id.clone()));
+    }
+}
+
+/// Finishes a close once no turn, change of members or handover is open; the close's entry stays in the lane until
+/// then, so that the close survives its owner (SR-H2).
+fn finish_close(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
+    let changes = !context.state.changes.is_empty() || context.state.handovers.open.is_some();
+    let open = context.state.has_open_turn() || changes;
+    if context.state.phase != SessionPhase::Closing || open {
+        return;
+    }
+    let Some((place, control)) = lane.close.take() else { return };
+    let request_id = control.request_id.clone();
+    let about = RecordContext { answers: Some(place), closed: Some(true), ..RecordContext::default() };
+    plan.record(context, Fact::Session(SessionFact::Closed { request_id }), about);
+    plan.answer_with_fact(&control);
+}
+
+fn handle_cancel(
+    context: &SessionContext,
+    lane: &mut ControlLane,
+    entry: (InboxPosition, Arc<ControlEntry>),
+    run_id: RunId,
+    plan: &mut Plan,
+) {
+    if context.state.runs.contains_key(&run_id) && context.inputs.contains_key(&run_id) {
+        return plan.run(RunCommand::Cancel { run_id, reason: "user", by: Some(entry) });
+    }
+    // The turn has ended, or its input is in the inbox behind the last one read: the lanes have no common order.
+    lane.early_cancels.insert(run_id, entry);
+    plan.send(Output::ReadInbox);
+}
+
+fn answer_early_cancels(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
+    // The store may have lost the input of a turn that is in the log: that turn is cancelled as soon as its client,
+    // which alone can, sends the input again.
+    let is_kept = |run_id: &RunId| context.state.runs.contains_key(run_id);
+    for (_, (place, control)) in lane.early_cancels.extract_if(.., |run_id, _| !is_kept(run_id)) {
+        plan.answer_without_fact(place, &control);
     }
 }
