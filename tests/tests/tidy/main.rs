@@ -3,6 +3,7 @@
 //!
 //! Covers: SR-P5, SR-P6, SR-P7, MP-B3, MP-B4, S-14, S-52.
 mod conformance;
+mod cycles;
 mod layers;
 mod prose;
 mod rules;
@@ -36,6 +37,18 @@ fn module_dependencies_follow_the_layers_table() {
         "a module that uses only lower levels can be read, tested and moved without the modules above it",
         "move the shared code to a lower level, or pass the value in; the table changes in its own commit",
         violations.collect(),
+    );
+}
+
+#[test]
+fn files_of_one_type_do_not_call_each_other_in_cycles() {
+    let sources: Vec<Source> = Tree::read().sources().filter(Source::is_product).collect();
+    none(
+        "files of one type whose functions call each other in a cycle",
+        "files that call each other on the same `&mut self` are one object: none of them can be read or changed alone",
+        "move the state that a file needs into a part of its own, and let the part return effects to its owner; or \
+         join the files",
+        cycles::violations(&sources, cycles::PERMITTED),
     );
 }
 
