@@ -20,6 +20,7 @@ mod reclaim;
 mod requests;
 mod resources;
 mod session_task;
+mod sink;
 mod state_reads;
 mod stats;
 mod subscribers;
@@ -39,8 +40,9 @@ use lease::{Lease, Suspect};
 use links::LinkTable;
 use owned_session::SessionOwnership;
 use requests::{PendingRequest, RequestKey, RequestPayload};
+use sink::{EffectSink, Timer};
 use state_reads::StateRead;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{EventId, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, SessionKey};
@@ -50,8 +52,6 @@ use turnway_core::rng::Rng;
 use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Deadline, Mono, Now};
-use turnway_core::timers::Timers;
-use turnway_wire::channel::notification::Notification;
 use turnway_wire::peer::PeerMessage;
 
 /// The settings of a node.
@@ -87,7 +87,6 @@ pub struct Switchboard {
     keep_facts: Option<u64>,
     aging: idle_expiry::IdleWalk,
     directory: Arc<AgentDirectory>,
-    rng: Rng,
     lease: Lease,
     suspects: BTreeMap<NodeId, Suspect>,
     /// Owner nodes without a lease at the last check, and the time of the first such check.
@@ -107,17 +106,12 @@ pub struct Switchboard {
     view_count: u64,
     rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
     view_reads: BTreeMap<SessionKey, StateRead>,
-    links: LinkTable,
     holdings: resources::ResourceLedgers,
     stamp: ListenStamp,
-    timers: Timers<Timer>,
-    repeats: BTreeMap<u64, Op>,
-    last_repeat: u64,
     drain: Option<drain::Drain>,
     /// Tasks of sessions, by the name of the stored object.
     session_tasks: BTreeMap<String, session_task::RunningTask>,
-    stats: SwitchboardStats,
-    outbox: VecDeque<Output>,
+    sink: EffectSink,
 }
 
 /// A link that waits for a session's present state.
@@ -142,36 +136,16 @@ enum SnapshotPurpose {
     Handover(EventId),
 }
 
-/// Every timer of the switchboard.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Renew,
-    Sweep,
-    Idle,
-    TailDigest,
-    Probe,
-    Drain,
-    Suspect(NodeId),
-    Offer(RequestKey),
-    Read(SessionKey),
-    FetchText(SessionKey),
-    Runtime(SessionKey),
-    Write(SessionKey),
-    Linger(SessionKey),
-    Reserve(SessionKey),
-    Repeat(u64),
-}
-
 impl Switchboard {
     /// Creates a node that owns nothing yet. The node requests its lease at its first timeout.
     pub fn new(config: Config) -> Self {
         let mut rng = Rng::from_seed(config.seed);
         let lease = Lease::new(config.node, &mut rng);
-        let mut timers = Timers::default();
-        timers.set(Timer::Renew, Mono::default());
-        timers.set(Timer::Sweep, Mono::default());
+        let mut sink = EffectSink::new(LinkTable::new(config.capacity), rng);
+        sink.timers.set(Timer::Renew, Mono::default());
+        sink.timers.set(Timer::Sweep, Mono::default());
         if config.max_age.is_some() {
-            timers.set(Timer::Idle, Mono::default());
+            sink.timers.set(Timer::Idle, Mono::default());
         }
         Self {
             me: config.node,
@@ -179,7 +153,6 @@ impl Switchboard {
             keep_facts: config.keep_facts,
             aging: idle_expiry::IdleWalk::new(config.max_age),
             directory: config.directory,
-            rng,
             lease,
             suspects: BTreeMap::new(),
             without_lease: BTreeMap::new(),
@@ -194,25 +167,12 @@ impl Switchboard {
             view_count: 0,
             rebuilds: BTreeMap::new(),
             view_reads: BTreeMap::new(),
-            links: LinkTable::new(config.capacity),
             holdings: resources::ResourceLedgers::new(config.capacity),
             stamp: ListenStamp(0),
-            timers,
-            repeats: BTreeMap::new(),
-            last_repeat: 0,
             drain: None,
             session_tasks: BTreeMap::new(),
-            stats: SwitchboardStats::default(),
-            outbox: VecDeque::new(),
+            sink,
         }
-    }
-
-    fn push_store_op(&mut self, op: Op) {
-        self.outbox.push_back(Output::Store(op));
-    }
-
-    fn notify(&mut self, link: LinkId, note: Notification) {
-        self.links.notify(&mut self.outbox, link, note);
     }
 
     /// Sends a message to a node, which may be this one.
@@ -220,7 +180,7 @@ impl Switchboard {
         if to == self.me {
             self.handle_peer(now, to, message);
         } else {
-            self.outbox.push_back(Output::Publish { to, message });
+            self.sink.output(Output::Publish { to, message });
         }
     }
 
@@ -278,7 +238,7 @@ impl Switchboard {
             (Op::Find { run_id, link, .. }, result) => self.handle_found(link, run_id, result),
             (Op::Get { name }, result) => self.handle_fetched(now, name, result),
             (Op::Put { name, .. }, result) => self.handle_put(now, name, result),
-            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.retry_op(now, op),
+            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.sink.retry(now, op),
             (op, Ok(reply)) => self.handle_reply(now, op, reply),
         }
     }
@@ -339,15 +299,6 @@ impl Switchboard {
         }
     }
 
-    /// Repeats an op later; every op is idempotent, so an unknown outcome is harmless.
-    fn retry_op(&mut self, now: Now, op: Op) {
-        self.stats.store_retries += 1;
-        self.last_repeat += 1;
-        let wait = self.jitter(turnway_core::limits::STORE_RETRY);
-        self.repeats.insert(self.last_repeat, op);
-        self.timers.set(Timer::Repeat(self.last_repeat), now.mono + wait);
-    }
-
     fn handle_timer(&mut self, now: Now, timer: Timer) {
         match timer {
             Timer::Renew => self.renew_lease(now),
@@ -363,11 +314,7 @@ impl Switchboard {
             Timer::Runtime(key) => self.handle_runtime_timeout(now, &key),
             Timer::Write(key) | Timer::Linger(key) => self.drive_runtime(now, &key),
             Timer::Reserve(key) => self.handle_reserve_timeout(&key),
-            Timer::Repeat(number) => {
-                if let Some(op) = self.repeats.remove(&number) {
-                    self.push_store_op(op);
-                }
-            }
+            Timer::Repeat(number) => self.sink.repeat(number),
         }
     }
 }
@@ -403,7 +350,7 @@ impl Machine for Switchboard {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        while let Some(timer) = self.timers.pop_due(now.mono) {
+        while let Some(timer) = self.sink.timers.pop_due(now.mono) {
             if self.is_gone() {
                 return;
             }
@@ -414,10 +361,10 @@ impl Machine for Switchboard {
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.outbox.pop_front()
+        self.sink.pop_output()
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        if self.is_gone() { None } else { self.timers.next_deadline("switchboard") }
+        if self.is_gone() { None } else { self.sink.timers.next_deadline("switchboard") }
     }
 }

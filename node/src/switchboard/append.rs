@@ -23,15 +23,15 @@ impl Switchboard {
         };
         let lawful = leased && owned.reclaim_nonce.is_none();
         let mut outputs = Vec::new();
-        add_counts(&mut self.stats, owned);
+        add_counts(&mut self.sink.stats, owned);
         let mut held_outputs = std::mem::take(&mut owned.held_outputs).into_iter();
         loop {
             while let Some(output) = held_outputs.next().or_else(|| owned.runtime.poll_output()) {
                 match output {
                     RuntimeOutput::Record(record) => owned.backlog.push_back(record),
                     RuntimeOutput::RemoveControl { place } => owned.consumed.push(place),
-                    RuntimeOutput::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
-                    RuntimeOutput::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
+                    RuntimeOutput::Order(order) if lawful => self.sink.output(Output::Order(order)),
+                    RuntimeOutput::Tool(order) if lawful => self.sink.output(Output::Tool(order)),
                     other @ (RuntimeOutput::Order(_)
                     | RuntimeOutput::Tool(_)
                     | RuntimeOutput::Chunk(_)
@@ -48,7 +48,7 @@ impl Switchboard {
             }
         }
         let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
-        self.timers.set_or_clear(Timer::Runtime(key.clone()), deadline);
+        self.sink.timers.set_or_clear(Timer::Runtime(key.clone()), deadline);
         if !lawful {
             return self.show_text_only(now, key, outputs);
         }
@@ -86,7 +86,7 @@ impl Switchboard {
             RuntimeOutput::Chunk(chunk) => {
                 let first = (chunk.offset == 0).then(|| owned.runtime.mark_shown(&chunk.run_id)).flatten();
                 if let Some(since) = first {
-                    self.stats.first_delta_durations.record(now.mono - since);
+                    self.sink.stats.first_delta_durations.record(now.mono - since);
                 }
                 let epoch = owned.epoch();
                 let subscribers: Vec<NodeId> =
@@ -138,11 +138,11 @@ impl Switchboard {
             let at = owned.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
             owned.write_at = Some(at);
             if at > now.mono {
-                return self.timers.set(Timer::Write(key.clone()), at);
+                return self.sink.timers.set(Timer::Write(key.clone()), at);
             }
         }
         if owned.write_at.take().is_some() {
-            self.timers.clear(&Timer::Write(key.clone()));
+            self.sink.timers.clear(&Timer::Write(key.clone()));
         }
         let mut append = Append {
             key: key.clone(),
@@ -171,7 +171,7 @@ impl Switchboard {
         owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
         owned.append_sent_at = now.mono;
-        self.push_store_op(Op::Append(Box::new(append)));
+        self.sink.store(Op::Append(Box::new(append)));
     }
 
     pub(super) fn handle_appended(&mut self, now: Now, key: &SessionKey, token: FenceToken, reply: Reply) {
@@ -195,9 +195,9 @@ impl Switchboard {
         }
         let ended = facts.iter().filter(|(_, entry)| entry.fact.is_terminal());
         for ((_, entry), (taken, strategy)) in ended.zip(owned.ending.drain(..)) {
-            self.stats.turn_ended(&entry.fact, strategy, now.mono - taken);
+            self.sink.stats.turn_ended(&entry.fact, strategy, now.mono - taken);
         }
-        self.stats.append_durations.record(now.mono - owned.append_sent_at);
+        self.sink.stats.append_durations.record(now.mono - owned.append_sent_at);
         if let Some(listeners) = listeners.filter(|_| !planted(Mutant::AppendIgnoresListeners)) {
             owned.version = version;
             owned.subscribers.retain(|node, _| listeners.contains_key(node));
@@ -208,7 +208,7 @@ impl Switchboard {
         owned.runtime.handle_input(now, RuntimeInput::Durable(tail));
         let unread = inbox_tail > owned.head || control_tail > owned.control_head;
         let subscribers: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != me).collect();
-        self.stats.facts += facts.len() as u64;
+        self.sink.stats.facts += facts.len() as u64;
         if unread {
             self.read_inbox(key);
         }
@@ -233,7 +233,7 @@ impl Switchboard {
         match reply {
             Reply::OutOfOrder | Reply::InputMissing { .. } => self.reload_from_store(now, key, token),
             Reply::Fenced => {
-                self.stats.fenced += 1;
+                self.sink.stats.fenced += 1;
                 // The reply to this node's claim will name the new owner.
                 self.reload_from_store(now, key, token);
                 // A store that lost this claim may still name this node by an earlier one, which would never end.
@@ -281,7 +281,7 @@ impl Switchboard {
         (owned.snapshot_seq, owned.bytes_since_snapshot) = (tail.seq, 0);
         let token = owned.token;
         let state = Arc::from(state);
-        self.push_store_op(Op::WriteSnapshot(Box::new(SnapshotWrite { key: key.clone(), token, at: tail, state })));
+        self.sink.store(Op::WriteSnapshot(Box::new(SnapshotWrite { key: key.clone(), token, at: tail, state })));
     }
 
     /// Trims facts older than the operator's limit once a snapshot is stored, but no facts of an open turn.
@@ -302,10 +302,10 @@ impl Switchboard {
                 // Expiry reads every message id of the session, so it runs rarely.
                 owned.expire_at = Some(now.mono + limits::EXPIRE_INTERVAL);
             }
-            self.push_store_op(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
+            self.sink.store(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
             if due {
                 let before_ms = now.store.0.saturating_sub(limits::MESSAGE_ID_KEPT_MS);
-                self.push_store_op(Op::Expire { key: key.clone(), before_ms });
+                self.sink.store(Op::Expire { key: key.clone(), before_ms });
             }
         }
     }
@@ -324,27 +324,27 @@ impl Switchboard {
         if !silent
             && owned.subscribers.iter().any(|(node, subscriber)| *node != me && (kept || subscriber.acked < tail))
         {
-            self.timers.set_earlier(Timer::TailDigest, now.mono + digest_wait);
+            self.sink.timers.set_earlier(Timer::TailDigest, now.mono + digest_wait);
         }
         let unheard = silent && owned.runtime.is_idle() && owned.is_written() && !owned.releasing;
         let linger = Timer::Linger(key.clone());
         if kept || !(owned.is_quiet(me) || unheard) {
             owned.lingering = false;
-            self.timers.clear(&linger);
+            self.sink.timers.clear(&linger);
             return;
         }
-        let over = owned.lingering && self.timers.due_at(&linger).is_none();
+        let over = owned.lingering && self.sink.timers.due_at(&linger).is_none();
         if draining || over {
-            self.timers.clear(&linger);
+            self.sink.timers.clear(&linger);
             self.give_up_ownership(now, key);
         } else if !owned.lingering {
             owned.lingering = true;
-            self.timers.set(linger, now.mono + limits::OWNED_SESSION_LINGER);
+            self.sink.timers.set(linger, now.mono + limits::OWNED_SESSION_LINGER);
         }
     }
 
     pub(super) fn record_runtime_counts(&mut self, owned: &mut OwnedSession) {
-        add_counts(&mut self.stats, owned);
+        add_counts(&mut self.sink.stats, owned);
     }
 
     pub(super) fn handle_released(
@@ -361,7 +361,7 @@ impl Switchboard {
         if *reply == Reply::NotReleased || owned.needs_check {
             return self.reload_from_store(now, key, token);
         }
-        self.stats.released += 1;
+        self.sink.stats.released += 1;
         self.drop_owned_session(key);
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.owner = OwnershipSnapshot { holder: None, epoch: token.epoch };

@@ -2,7 +2,7 @@
 //! open turns.
 use super::feed::FeedStage;
 use super::io::Output;
-use super::subscription::{NotificationSender, ShowOutcome, SubscriptionMode};
+use super::subscription::{ShowOutcome, SubscriptionMode};
 use super::{Switchboard, Timer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,9 +50,9 @@ impl Switchboard {
         feed.epoch = feed.epoch.max(epoch);
         let at = feed.state.tail;
         let mut holes = Vec::new();
-        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        let sink = &mut self.sink;
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
-            match sub.show_fact(post, *link, key, at, entry) {
+            match sub.show_fact(sink, *link, key, at, entry) {
                 ShowOutcome::Done if sub.text_search_pending => {
                     sub.look_for_text(&feed.state);
                     holes.push(*link);
@@ -60,7 +60,7 @@ impl Switchboard {
                 ShowOutcome::Done => {}
                 ShowOutcome::Full => {
                     sub.mode = SubscriptionMode::Paused { scan: sub.cursor.seq };
-                    post.stats.slow_links += 1;
+                    sink.stats.slow_links += 1;
                 }
                 ShowOutcome::TextMissing(run_id) => {
                     sub.read_missing_text(&feed.state, &run_id);
@@ -77,10 +77,10 @@ impl Switchboard {
     pub(super) fn schedule_catch_up(&mut self, now: Now, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key) else { return };
         if feed.head().seq < feed.known_end {
-            self.stats.gaps += 1;
-            self.timers.set_earlier(Timer::Read(key.clone()), now.mono + GAP_WAIT);
+            self.sink.stats.gaps += 1;
+            self.sink.timers.set_earlier(Timer::Read(key.clone()), now.mono + GAP_WAIT);
         } else {
-            self.timers.clear(&Timer::Read(key.clone()));
+            self.sink.timers.clear(&Timer::Read(key.clone()));
         }
     }
 
@@ -93,7 +93,7 @@ impl Switchboard {
         };
         feed.owner = owner;
         if feed.state.has_open_turn() && owner.holder.is_some_and(|holder| holder.node != self.me) {
-            self.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+            self.sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
     }
 
@@ -108,12 +108,12 @@ impl Switchboard {
             shown.chain(requested).map(|holder| holder.node).filter(|node| *node != me).collect();
         self.without_lease.retain(|node, _| owners.contains(node));
         if !owners.is_empty() {
-            self.timers.set(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+            self.sink.timers.set(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
         for node in owners {
-            self.push_store_op(Op::Lease { node, sent: now.mono });
+            self.sink.store(Op::Lease { node, sent: now.mono });
             if !self.suspects.contains_key(&node) {
-                self.outbox.push_back(Output::Publish { to: node, message: PeerMessage::Probe });
+                self.sink.output(Output::Publish { to: node, message: PeerMessage::Probe });
             }
         }
     }

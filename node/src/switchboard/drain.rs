@@ -49,9 +49,9 @@ impl Switchboard {
         }
         let until = now.mono + limits::DRAIN_TIMEOUT;
         self.drain = Some(Drain::Ending { until });
-        self.timers.set(Timer::Drain, until);
-        for link in self.links.ids() {
-            self.notify(link, go_away());
+        self.sink.timers.set(Timer::Drain, until);
+        for link in self.sink.links.ids() {
+            self.sink.notify(link, go_away());
         }
         self.broadcast_to_runtimes(now, &RuntimeInput::Hold);
         self.exit_if_drained();
@@ -90,7 +90,7 @@ impl Switchboard {
             Some(Drain::Ending { .. }) => {
                 let until = now.mono + limits::DRAIN_RECORD_TIMEOUT;
                 self.drain = Some(Drain::Suspending { until });
-                self.timers.set(Timer::Drain, until);
+                self.sink.timers.set(Timer::Drain, until);
                 self.broadcast_to_runtimes(now, &RuntimeInput::Suspend);
             }
             Some(Drain::Suspending { .. }) => self.exit(),
@@ -119,13 +119,13 @@ impl Switchboard {
         for key in self.feeds.keys().cloned().collect::<Vec<_>>() {
             self.deregister_subscription(&key);
         }
-        self.push_store_op(Op::Retire { holder: self.lease.holder });
-        self.outbox.push_back(Output::Exit);
+        self.sink.store(Op::Retire { holder: self.lease.holder });
+        self.sink.output(Output::Exit);
     }
 
     /// Returns a node that may take over what this node leaves.
     pub(super) fn pick_successor(&mut self) -> Option<NodeId> {
-        let pick = usize::try_from(self.rng.below(self.peers.len() as u64)).unwrap_or(0);
+        let pick = usize::try_from(self.sink.rng.below(self.peers.len() as u64)).unwrap_or(0);
         self.peers.iter().nth(pick).copied()
     }
 

@@ -94,21 +94,21 @@ impl Switchboard {
     // === requests of links ===
 
     pub(super) fn handle_subscribe(&mut self, link: LinkId, ask: SubscribeCommand) {
-        let Some(there) = self.links.get_mut(link) else { return };
+        let Some(there) = self.sink.links.get_mut(link) else { return };
         let key = SessionKey { tenant: there.principal.tenant.clone(), session: ask.session };
         if there.subscription_count() >= limits::LINK_SUBSCRIPTIONS_MAX && !there.is_subscribed(&key) {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
-            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return self.sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
-        if let Err(over) = self.links.subscribe(link, &key) {
+        if let Err(over) = self.sink.links.subscribe(link, &key) {
             let refusal = resources::over_share_refusal(over, "subscriptions");
-            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return self.sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
         let mut sub = Subscription::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
         if let Some(feed) = self.feeds.get_mut(&key) {
             let waiting = feed.subs.get(&link).map_or(0, |before| before.pending_requests.len());
             if waiting >= limits::LINK_REQUESTS_MAX {
-                return self.refuse_busy(link, ask.request_id);
+                return self.sink.refuse_busy(link, ask.request_id);
             }
             sub.pending_requests = feed.subs.remove(&link).map(|before| before.pending_requests).unwrap_or_default();
         }
@@ -124,11 +124,11 @@ impl Switchboard {
 
     /// Subscribes the sender of a message to its session, from directly before the first fact of its turn.
     pub(super) fn subscribe_sender(&mut self, key: &SessionKey, link: LinkId, run_id: &RunId, tail: Cursor) {
-        let Some(there) = self.links.get_mut(link) else { return };
+        let Some(there) = self.sink.links.get_mut(link) else { return };
         if there.is_subscribed(key) || there.subscription_count() >= limits::LINK_SUBSCRIPTIONS_MAX {
             return;
         }
-        if self.links.subscribe(link, key).is_err() {
+        if self.sink.links.subscribe(link, key).is_err() {
             return;
         }
         let epoch = (tail.seq > Seq(0)).then_some(tail.epoch);
@@ -141,7 +141,7 @@ impl Switchboard {
         sub.view_number = self.view_number(key);
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.subs.insert(link, Box::new(sub));
-            let principal = self.links.get(link).map(|there| &there.principal);
+            let principal = self.sink.links.get(link).map(|there| &there.principal);
             let known = principal.is_some_and(|who| authorize(who, ClientOperation::Read, feed.user.as_ref()).is_ok());
             match feed.stage {
                 // A refusal takes the same path through the store as one for an unknown session, so that its timing
@@ -164,7 +164,7 @@ impl Switchboard {
     }
 
     pub(super) fn unsubscribe(&mut self, key: &SessionKey, link: LinkId) {
-        self.links.unsubscribe(link, key);
+        self.sink.links.unsubscribe(link, key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.subs.remove(&link);
         if feed.subs.is_empty() {
@@ -174,8 +174,8 @@ impl Switchboard {
 
     fn drop_feed(&mut self, key: &SessionKey) {
         let Some(feed) = self.feeds.remove(key) else { return };
-        self.timers.clear(&Timer::Read(key.clone()));
-        self.timers.clear(&Timer::FetchText(key.clone()));
+        self.sink.timers.clear(&Timer::Read(key.clone()));
+        self.sink.timers.clear(&Timer::FetchText(key.clone()));
         if feed.stage != FeedStage::Checking {
             self.deregister_subscription(key);
         }
@@ -189,14 +189,14 @@ impl Switchboard {
         let stamp = self.stamp;
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.stamp = stamp;
-            self.push_store_op(Op::Listen { key: key.clone(), node, stamp });
+            self.sink.store(Op::Listen { key: key.clone(), node, stamp });
         }
     }
 
     pub(super) fn deregister_subscription(&mut self, key: &SessionKey) {
         let node = self.me;
         let stamp = self.stamp;
-        self.push_store_op(Op::Unlisten { key: key.clone(), node, stamp });
+        self.sink.store(Op::Unlisten { key: key.clone(), node, stamp });
     }
 
     /// Registers every subscription again, because it may have been removed while this node had no lease, or lost
@@ -242,7 +242,7 @@ impl Switchboard {
         self.view_reads.remove(key);
         self.rebuilds.remove(key);
         for SnapshotWaiter { link, request_id, .. } in self.snapshot_waiters.remove(key).unwrap_or_default() {
-            self.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
+            self.sink.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
         }
         self.refuse_feed(key, &refusal);
     }
@@ -251,7 +251,7 @@ impl Switchboard {
     fn refuse_feed(&mut self, key: &SessionKey, refusal: &Refusal) {
         let Some(feed) = self.feeds.remove(key) else { return };
         for (link, sub) in feed.subs {
-            self.links.unsubscribe(link, key);
+            self.sink.links.unsubscribe(link, key);
             self.refuse_subscription(link, key, sub.pending_requests, refusal);
         }
     }
@@ -310,7 +310,7 @@ impl Switchboard {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let mut denied = Vec::new();
         for (link, sub) in feed.subs.iter().filter(|(_, sub)| sub.view_number < number) {
-            let principal = self.links.get(*link).map(|there| &there.principal);
+            let principal = self.sink.links.get(*link).map(|there| &there.principal);
             let verdict = principal.map(|principal| authorize(principal, ClientOperation::Read, view.user.as_ref()));
             if let Some(Err(refusal)) = verdict.filter(|_| !planted(Mutant::ReadUnchecked)) {
                 denied.push((*link, sub.pending_requests.clone(), refusal));
@@ -333,7 +333,7 @@ impl Switchboard {
             greets.push(None);
         }
         for request_id in greets {
-            self.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
+            self.sink.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
         }
     }
 
@@ -350,7 +350,7 @@ impl Switchboard {
                 sub.mode = SubscriptionMode::Joining { requested_cursor: Some((seq, Some(epoch))) };
             }
         }
-        self.stats.resyncs += 1;
+        self.sink.stats.resyncs += 1;
         self.read_state(key);
     }
 
@@ -362,7 +362,7 @@ impl Switchboard {
             self.snapshot_waiters.insert(key.clone(), early);
         }
         for SnapshotWaiter { link, request_id, purpose, .. } in ready {
-            let Some(there) = self.links.get(link) else { continue };
+            let Some(there) = self.sink.links.get(link) else { continue };
             let verdict = authorize(&there.principal, ClientOperation::Read, view.user.as_ref());
             let opened = verdict.and_then(|()| match (state.phase, purpose) {
                 (SessionPhase::New, SnapshotPurpose::Open) => {
@@ -380,16 +380,16 @@ impl Switchboard {
                 (Ok(()), Some((handover_id, status))) => {
                     let session = key.session.clone();
                     let decided = HandoverReply { request_id, session, handover_id, standing: status };
-                    self.notify(link, Notification::Reply(CommandReply::Handover(Box::new(decided))));
+                    self.sink.notify(link, Notification::Reply(CommandReply::Handover(Box::new(decided))));
                 }
                 (Ok(()), None) if purpose == SnapshotPurpose::Members => {
                     let agents = state.agents.clone();
                     let active_agent = state.active.clone();
                     let members = MembersReply { request_id, session: key.session.clone(), agents, active_agent };
-                    self.notify(link, Notification::Reply(CommandReply::Members(Box::new(members))));
+                    self.sink.notify(link, Notification::Reply(CommandReply::Members(Box::new(members))));
                 }
                 (Ok(()), None) => {
-                    self.notify(
+                    self.sink.notify(
                         link,
                         Notification::Reply(CommandReply::Opened {
                             request_id,
@@ -397,7 +397,7 @@ impl Switchboard {
                         }),
                     );
                 }
-                (Err(refusal), _) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
+                (Err(refusal), _) => self.sink.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }
         }
     }

@@ -30,30 +30,30 @@ impl Switchboard {
     pub(super) fn walk_idle(&mut self, now: Now) {
         let Some(max_age) = self.aging.max_age.filter(|_| self.drain.is_none()) else { return };
         // With an age of seconds, the walk runs more often.
-        let wait = self.jitter(limits::IDLE_SCAN_WAIT.min(max_age / 8).max(limits::IDLE_SCAN_STEP_WAIT));
-        self.timers.set(Timer::Idle, now.mono + wait);
+        let wait = self.sink.jitter(limits::IDLE_SCAN_WAIT.min(max_age / 8).max(limits::IDLE_SCAN_STEP_WAIT));
+        self.sink.timers.set(Timer::Idle, now.mono + wait);
         let max_age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.store.0.saturating_sub(max_age));
         let from = self.aging.place.take();
         let limit = limits::IDLE_SCAN_SESSIONS_MAX;
-        self.push_store_op(Op::ScanIdle { from, before, limit });
+        self.sink.store(Op::ScanIdle { from, before, limit });
     }
 
     /// Deletes the idle sessions and continues the walk.
     pub(super) fn handle_idle(&mut self, now: Now, before: Millis, result: Result<Reply, StoreError>) {
         let Ok(Reply::Idle { sessions, next }) = result else { return };
         for key in sessions {
-            self.push_store_op(Op::DeleteIdle { key, before });
+            self.sink.store(Op::DeleteIdle { key, before });
         }
         if next.is_some() {
-            let wait = self.jitter(limits::IDLE_SCAN_STEP_WAIT);
-            self.timers.set(Timer::Idle, now.mono + wait);
+            let wait = self.sink.jitter(limits::IDLE_SCAN_STEP_WAIT);
+            self.sink.timers.set(Timer::Idle, now.mono + wait);
         }
         self.aging.place = next;
     }
 
     /// Counts a deleted session. A session that was not deleted is found again by the next walk.
     pub(super) fn handle_forgotten(&mut self, result: &Result<Reply, StoreError>) {
-        self.stats.expired += u64::from(matches!(result, Ok(Reply::Done)));
+        self.sink.stats.expired += u64::from(matches!(result, Ok(Reply::Done)));
     }
 }

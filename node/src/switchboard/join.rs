@@ -2,7 +2,7 @@
 use super::Switchboard;
 use super::feed::FeedStage;
 use super::stats::SubscriptionStart;
-use super::subscription::{NotificationSender, SubscriptionMode};
+use super::subscription::SubscriptionMode;
 use turnway_core::id::{Cursor, LinkId, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
 use turnway_wire::channel::authority::{ClientOperation, authorize};
@@ -24,7 +24,7 @@ impl Switchboard {
     pub(super) fn start_link(&mut self, key: &SessionKey, link: LinkId, fresh: Option<Cursor>) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let head = feed.head();
-        let principal = self.links.get(link).map(|there| there.principal.clone());
+        let principal = self.sink.links.get(link).map(|there| there.principal.clone());
         let Some(sub) = feed.subs.get_mut(&link) else { return };
         let SubscriptionMode::Joining { requested_cursor } = sub.mode.clone() else { return };
         let Some(principal) = principal else { return };
@@ -39,11 +39,11 @@ impl Switchboard {
             self.unsubscribe(key, link);
             return self.refuse_subscription(link, key, greets, &refusal);
         }
-        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        let sink = &mut self.sink;
         match requested_cursor {
             None => {
                 sub.cursor = head;
-                sub.send_subscribed(post, link, key, &feed.state, SubscriptionStart::Present);
+                sub.send_subscribed(sink, link, key, &feed.state, SubscriptionStart::Present);
                 sub.follow_open_runs(&feed.state);
                 sub.mode = sub.read_for_text(&feed.state);
             }
@@ -58,7 +58,7 @@ impl Switchboard {
                 return self.catch_up(key);
             }
             Some((seq, _)) if fresh.is_some_and(|tail| seq > tail.seq) => {
-                sub.send_subscribed(post, link, key, &feed.state, SubscriptionStart::Regressed);
+                sub.send_subscribed(sink, link, key, &feed.state, SubscriptionStart::Regressed);
                 sub.start_over(&feed.state);
             }
             Some((seq, epoch)) => {
@@ -66,7 +66,7 @@ impl Switchboard {
                 sub.cursor = Cursor { seq, epoch: epoch.unwrap_or_default() };
                 if seq == head.seq && epoch.is_none_or(|epoch| epoch == head.epoch) {
                     sub.cursor = head;
-                    sub.send_subscribed(post, link, key, &feed.state, SubscriptionStart::UpToDate);
+                    sub.send_subscribed(sink, link, key, &feed.state, SubscriptionStart::UpToDate);
                     sub.follow_open_runs(&feed.state);
                     sub.mode = sub.read_for_text(&feed.state);
                 } else {

@@ -63,12 +63,6 @@ impl Lease {
 }
 
 impl Switchboard {
-    /// Returns `base` plus a random extension of up to `base`.
-    pub(super) fn jitter(&mut self, base: Duration) -> Duration {
-        let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
-        base + Duration::from_millis(self.rng.below(millis))
-    }
-
     /// Returns whether this node may act as an owner, by its own clock.
     pub(super) fn may_own(&self, now: Now) -> bool {
         self.lease.is_held && (now.mono < self.lease.until || planted(Mutant::NoSelfFence))
@@ -81,20 +75,20 @@ impl Switchboard {
 
     pub(super) fn renew_lease(&mut self, now: Now) {
         let tenth = limits::LEASE_RENEW / 10;
-        let spread = Duration::from_millis(self.rng.below(u64::try_from(tenth.as_millis() * 2).unwrap_or(1)));
-        self.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
+        let spread = Duration::from_millis(self.sink.rng.below(u64::try_from(tenth.as_millis() * 2).unwrap_or(1)));
+        self.sink.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
         // A lease id is requested once: a late copy of an older request would grant a lease without a holder.
         if !self.lease.is_held && !planted(Mutant::GrantRepeats) {
             let waits = self.lease.requested_at.is_some_and(|requested_at| now.mono < requested_at + GRANT_WITHIN);
             if waits && !planted(Mutant::GrantAnew) {
                 return;
             }
-            self.lease.holder.life = LeaseId(self.rng.next_u128());
+            self.lease.holder.life = LeaseId(self.sink.rng.next_u128());
             self.lease.requested_at = Some(now.mono);
         }
         let holder = self.lease.holder;
         let fresh = !self.lease.is_held;
-        self.push_store_op(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
+        self.sink.store(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
     }
 
     pub(super) fn handle_renewed(
@@ -134,7 +128,7 @@ impl Switchboard {
                 if new && !self.may_own(now) {
                     // The reply took so long that the lease has expired here. The store still has the lease: a
                     // renewal takes one round trip, a first lease two.
-                    self.timers.set(Timer::Renew, now.mono + RENEW_AT_ONCE);
+                    self.sink.timers.set(Timer::Renew, now.mono + RENEW_AT_ONCE);
                 }
                 if lapsed {
                     for key in self.owned_sessions.keys().cloned().collect::<Vec<_>>() {
@@ -143,12 +137,12 @@ impl Switchboard {
                 }
             }
             Ok(Reply::LeaseLost) if holder == self.lease.holder && !fresh => {
-                self.stats.leases_lost += 1;
+                self.sink.stats.leases_lost += 1;
                 self.record_contact(now);
                 self.handle_lease_lost();
                 self.lease.is_held = false;
                 self.lease.until = Mono::default();
-                self.timers.set(Timer::Renew, now.mono + RENEW_AT_ONCE);
+                self.sink.timers.set(Timer::Renew, now.mono + RENEW_AT_ONCE);
             }
             Ok(_) | Err(StoreError::Unknown) => {}
         }
@@ -192,7 +186,7 @@ impl Switchboard {
             self.handle_node_died(now, node);
             self.schedule_sweep(now, None);
         } else {
-            self.timers.set_earlier(Timer::Probe, now.mono + CHECKS_APART);
+            self.sink.timers.set_earlier(Timer::Probe, now.mono + CHECKS_APART);
         }
     }
 
@@ -205,21 +199,21 @@ impl Switchboard {
             suspect.failed_probes = suspect.probes;
             if suspect.probes == 2 {
                 suspect.probes = 3;
-                self.timers.set(Timer::Suspect(to), now.mono + limits::LEASE_RENEW * 2);
+                self.sink.timers.set(Timer::Suspect(to), now.mono + limits::LEASE_RENEW * 2);
                 self.check_lease(now, to);
             }
             return;
         }
         self.suspects
             .insert(to, Suspect { probes: 0, failed_probes: 0, first_check: None, needs_another_check: false });
-        self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
+        self.sink.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
         self.check_lease(now, to);
     }
 
     pub(super) fn probe_suspect(&mut self, now: Now, node: NodeId) {
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
         if std::mem::take(&mut suspect.needs_another_check) {
-            self.timers.set(Timer::Suspect(node), now.mono + limits::LEASE_RENEW * 2);
+            self.sink.timers.set(Timer::Suspect(node), now.mono + limits::LEASE_RENEW * 2);
             return self.check_lease(now, node);
         }
         if suspect.failed_probes < suspect.probes || suspect.probes >= 3 {
@@ -227,13 +221,13 @@ impl Switchboard {
             return self.clear_suspect(node);
         }
         suspect.probes += 1;
-        self.timers.set(Timer::Suspect(node), now.mono + Duration::from_millis(100) * suspect.probes);
+        self.sink.timers.set(Timer::Suspect(node), now.mono + Duration::from_millis(100) * suspect.probes);
         self.send_peer(now, node, PeerMessage::Probe);
     }
 
     pub(super) fn clear_suspect(&mut self, node: NodeId) {
         self.suspects.remove(&node);
-        self.timers.clear(&Timer::Suspect(node));
+        self.sink.timers.clear(&Timer::Suspect(node));
     }
 
     /// Handles a lease check. A lease that is missing, or not renewed since the first check nor recently, proves a
@@ -258,7 +252,7 @@ impl Switchboard {
                 let spare = (left.unwrap_or_default() + LEASE_STALE_AFTER).saturating_sub(limits::LEASE);
                 if !renewed && !spare.is_zero() {
                     suspect.needs_another_check = true;
-                    return self.timers.set(Timer::Suspect(node), now.mono + spare);
+                    return self.sink.timers.set(Timer::Suspect(node), now.mono + spare);
                 }
                 self.clear_suspect(node);
                 if !renewed && (self.has_stable_contact(now) || self.has_seen_renewal(sent, left)) {

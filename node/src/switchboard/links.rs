@@ -1,13 +1,12 @@
 //! The links of this node, and the weight in flight to each.
-use super::{Capacity, Switchboard, io::Output, requests::RequestKey};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use super::{Capacity, Switchboard, requests::RequestKey};
+use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
 use turnway_core::share::{Account, Ledger, ShareBound};
 use turnway_wire::channel::command::LinkCommand;
-use turnway_wire::channel::notification::Notification;
 
 /// All links of the node.
 #[derive(Debug)]
@@ -110,17 +109,16 @@ impl LinkTable {
         let full = |link: &AttachedLink| link.full || link.paused.contains(key);
         self.links.get(&link).is_none_or(full) && !planted(Mutant::CreditIgnored)
     }
-    /// Sends a notification, if the link still exists.
-    pub(super) fn notify(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Notification) {
-        let Some(there) = self.links.get_mut(&link) else { return };
-        there.unwritten += note.weight();
+    /// Counts a notification's weight as in flight to a link. Returns whether the link exists.
+    pub(super) fn count_unwritten(&mut self, link: LinkId, weight: usize) -> bool {
+        let Some(there) = self.links.get_mut(&link) else { return false };
+        there.unwritten += weight;
         there.full |= there.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
-        outbox.push_back(Output::Notify { link, notification: note });
+        true
     }
-}
 
-impl Switchboard {
-    pub(super) fn handle_connect(&mut self, link: LinkId, principal: Principal) {
+    /// Adds an admitted connection.
+    fn connect(&mut self, link: LinkId, principal: Principal) {
         let fresh = AttachedLink {
             principal,
             sessions: Vec::new(),
@@ -129,19 +127,56 @@ impl Switchboard {
             full: false,
             paused: Vec::new(),
         };
-        self.links.links.insert(link, fresh);
+        self.links.insert(link, fresh);
+    }
+
+    /// Removes a link and gives back its subscriptions.
+    fn disconnect(&mut self, link: LinkId) -> Option<AttachedLink> {
+        let gone = self.links.remove(&link)?;
+        let account = Account::from(&gone.principal);
+        if !planted::planted(Planted::SubscriptionsKept) {
+            self.subscriptions.release(&account, gone.sessions.len() as u64);
+        }
+        Some(gone)
+    }
+
+    /// Pauses or resumes a session's cursor. Returns the session whose cursor continues, if any.
+    fn pause(&mut self, link: LinkId, session: SessionId, is_paused: bool) -> Option<SessionKey> {
+        let there = self.links.get_mut(&link)?;
+        let key = SessionKey { tenant: there.principal.tenant.clone(), session };
+        there.paused.retain(|held| *held != key);
+        if is_paused && there.is_subscribed(&key) {
+            there.paused.push(key);
+            return None;
+        }
+        there.paused.shrink_to_fit();
+        (!there.full).then_some(key)
+    }
+
+    /// Handles written weight. Returns the sessions whose cursors continue: those of a full link, once enough was
+    /// written.
+    fn count_written(&mut self, link: LinkId, weight: usize) -> Vec<SessionKey> {
+        let Some(there) = self.links.get_mut(&link) else { return Vec::new() };
+        there.unwritten = there.unwritten.saturating_sub(weight);
+        if !there.full || there.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2 {
+            return Vec::new();
+        }
+        there.full = false;
+        there.sessions.clone()
+    }
+}
+
+impl Switchboard {
+    pub(super) fn handle_connect(&mut self, link: LinkId, principal: Principal) {
+        self.sink.links.connect(link, principal);
         if self.drain.is_some() {
-            self.notify(link, super::drain::go_away());
+            self.sink.notify(link, super::drain::go_away());
         }
     }
 
     pub(super) fn handle_disconnect(&mut self, link: LinkId) {
-        let Some(gone) = self.links.links.remove(&link) else { return };
+        let Some(gone) = self.sink.links.disconnect(link) else { return };
         self.forget_waiters(link, gone.requests);
-        let account = Account::from(&gone.principal);
-        if !planted::planted(Planted::SubscriptionsKept) {
-            self.links.subscriptions.release(&account, gone.sessions.len() as u64);
-        }
         for key in gone.sessions {
             self.unsubscribe(&key, link);
         }
@@ -149,27 +184,14 @@ impl Switchboard {
 
     /// Pauses or resumes a session's cursor.
     pub(super) fn pause_session(&mut self, link: LinkId, session: SessionId, is_held: bool) {
-        let Some(there) = self.links.links.get_mut(&link) else { return };
-        let key = SessionKey { tenant: there.principal.tenant.clone(), session };
-        there.paused.retain(|held| *held != key);
-        if is_held && there.is_subscribed(&key) {
-            return there.paused.push(key);
-        }
-        there.paused.shrink_to_fit();
-        if !there.full {
+        if let Some(key) = self.sink.links.pause(link, session, is_held) {
             self.resume_link(&key, link);
         }
     }
 
     /// Handles written weight: the cursors of a full link continue once enough was written.
     pub(super) fn handle_written(&mut self, link: LinkId, weight: usize) {
-        let Some(there) = self.links.links.get_mut(&link) else { return };
-        there.unwritten = there.unwritten.saturating_sub(weight);
-        if !there.full || there.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2 {
-            return;
-        }
-        there.full = false;
-        for key in there.sessions.clone() {
+        for key in self.sink.links.count_written(link, weight) {
             self.resume_link(&key, link);
         }
     }

@@ -2,7 +2,7 @@
 use super::Switchboard;
 use super::feed::{FeedStage, LogRead};
 use super::stats::SubscriptionStart;
-use super::subscription::{NotificationSender, ShowOutcome, SubscriptionMode};
+use super::subscription::{ShowOutcome, SubscriptionMode};
 use std::collections::btree_map::Entry;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::limits;
@@ -16,7 +16,7 @@ impl Switchboard {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         if let Entry::Vacant(vacant) = feed.reads.entry(after) {
             vacant.insert(LogRead { known_end: feed.state.tail.seq, stale: false });
-            self.push_store_op(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
+            self.sink.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
         }
     }
 
@@ -88,7 +88,7 @@ impl Switchboard {
     fn apply_page_to_link(&mut self, key: &SessionKey, link: LinkId, page: &FactPage, since: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(sub) = feed.subs.get_mut(&link) else { return };
-        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        let sink = &mut self.sink;
         if page.tail.seq < sub.cursor.seq && since < sub.cursor.seq {
             // The page is older than the link's cursor and cannot disprove it.
             return self.read_log(key, page.after);
@@ -106,14 +106,14 @@ impl Switchboard {
             SubscriptionStart::Behind
         };
         if start.reset_reason().is_some() {
-            sub.send_subscribed(post, link, key, &feed.state, start);
+            sub.send_subscribed(sink, link, key, &feed.state, start);
             sub.start_over(&feed.state);
             return self.continue_link(key, link);
         }
         sub.verify = None;
         if !sub.pending_requests.is_empty() {
             // Text before the cursor that the link lacks requires a read from further back.
-            sub.send_subscribed(post, link, key, &feed.state, start);
+            sub.send_subscribed(sink, link, key, &feed.state, start);
             sub.follow_open_runs(&feed.state);
             if let SubscriptionMode::Reading { scan } = sub.read_for_text(&feed.state)
                 && scan < page.after
@@ -125,11 +125,11 @@ impl Switchboard {
         let mut scan = page.after;
         for (epoch, entry) in &page.facts {
             let at = Cursor { seq: Seq(scan.0 + 1), epoch: *epoch };
-            match sub.show_fact(post, link, key, at, entry) {
+            match sub.show_fact(sink, link, key, at, entry) {
                 ShowOutcome::Done => scan = at.seq,
                 ShowOutcome::Full => {
                     sub.mode = SubscriptionMode::Paused { scan };
-                    post.stats.slow_links += 1;
+                    sink.stats.slow_links += 1;
                     return;
                 }
                 ShowOutcome::TextMissing(run_id) => {

@@ -21,7 +21,7 @@ const OFFERS_PER_LOOKUP: u32 = 4;
 impl Switchboard {
     /// Offers a request to its owner; after several offers, asks the store again for the owner.
     pub(super) fn send_offer(&mut self, now: Now, ask_key: &RequestKey) {
-        let wait = self.jitter(OFFER_INTERVAL);
+        let wait = self.sink.jitter(OFFER_INTERVAL);
         let Some(ask) = self.requests.get_mut(ask_key) else { return };
         ask.offers += 1;
         let (Some((place, prev)), Some(holder)) = (ask.place, ask.owner.holder) else {
@@ -38,9 +38,9 @@ impl Switchboard {
         };
         let key = ask.key.clone();
         let owner = ask.owner;
-        self.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
+        self.sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
         if holder.node != self.me {
-            self.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+            self.sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
         self.send_peer(now, holder.node, PeerMessage::Offer { key, owner, item });
     }
@@ -48,11 +48,11 @@ impl Switchboard {
     /// Records that the store itself notified the owner when it accepted the request; the answer is awaited as
     /// after any offer.
     pub(super) fn record_store_offer(&mut self, now: Now, ask_key: &RequestKey, node: NodeId, receivers: u32) {
-        let wait = self.jitter(OFFER_INTERVAL);
+        let wait = self.sink.jitter(OFFER_INTERVAL);
         let Some(ask) = self.requests.get_mut(ask_key) else { return };
         ask.offers += 1;
-        self.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
-        self.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+        self.sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
+        self.sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         if receivers == 0 {
             self.handle_publish_failed(now, node);
         }
@@ -106,9 +106,9 @@ impl Switchboard {
 
     pub(super) fn remove_request(&mut self, ask_key: &RequestKey) -> Option<PendingRequest> {
         let ask = self.requests.remove(ask_key)?;
-        self.timers.clear(&Timer::Offer(ask_key.clone()));
+        self.sink.timers.clear(&Timer::Offer(ask_key.clone()));
         for waiter in &ask.waiters {
-            if let Some(there) = self.links.get_mut(waiter.link) {
+            if let Some(there) = self.sink.links.get_mut(waiter.link) {
                 if !planted(Planted::AsksKept) {
                     there.requests.remove(ask_key);
                 }
@@ -140,7 +140,7 @@ impl Switchboard {
         };
         for waiter in ask.waiters.into_iter().filter(|waiter| !waiter.answered) {
             let session = Some(ask.key.session.clone());
-            self.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
+            self.sink.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
         }
     }
 
@@ -186,11 +186,12 @@ impl Switchboard {
                     self.answer_with_snapshot(&ask.key, waiter, SnapshotPurpose::Handover(*handover_id));
                 }
                 ControlRequest::Close => {
-                    let follows = self.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&ask.key));
+                    let follows = self.sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&ask.key));
                     if !(shown && follows) {
                         let request_id = waiter.request_id;
                         let session = ask.key.session.clone();
-                        self.notify(waiter.link, Notification::Reply(CommandReply::Closed { request_id, session }));
+                        self.sink
+                            .notify(waiter.link, Notification::Reply(CommandReply::Closed { request_id, session }));
                     }
                 }
                 ControlRequest::Cancel { .. } if !waiter.wants_receipt => {}
@@ -198,7 +199,7 @@ impl Switchboard {
                     let request_id = waiter.request_id;
                     let session = ask.key.session.clone();
                     let run_id = run_id.clone();
-                    self.notify(
+                    self.sink.notify(
                         waiter.link,
                         Notification::Reply(CommandReply::CancelAccepted { request_id, session, run_id }),
                     );
@@ -249,12 +250,12 @@ impl Switchboard {
             return;
         }
         let key = ask.key.clone();
-        let links = &self.links;
+        let links = &self.sink.links;
         let follows = |link: LinkId| links.get(link).is_some_and(|there| there.is_subscribed(&key));
         let mut answered_links = Vec::new();
         for waiter in ask.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
             waiter.answered = true;
-            self.stats.accept_durations.record(now.mono - waiter.since);
+            self.sink.stats.accept_durations.record(now.mono - waiter.since);
             answered_links.push((waiter.link, waiter.request_id.clone()));
         }
         for (link, request_id) in answered_links {

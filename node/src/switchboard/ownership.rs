@@ -29,12 +29,12 @@ impl Switchboard {
         {
             return;
         }
-        let nonce = Nonce(self.rng.next_u128());
+        let nonce = Nonce(self.sink.rng.next_u128());
         let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
-        self.timers.clear(&Timer::Reserve(key.clone()));
+        self.sink.timers.clear(&Timer::Reserve(key.clone()));
         self.owned_sessions
             .insert(key.clone(), SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: None });
-        self.push_store_op(Op::Claim { key: key.clone(), holder: self.lease.holder, nonce, expect, floor });
+        self.sink.store(Op::Claim { key: key.clone(), holder: self.lease.holder, nonce, expect, floor });
     }
 
     pub(super) fn handle_claimed(
@@ -66,9 +66,9 @@ impl Switchboard {
         }
         self.drop_owned_session(key);
         if let Reply::Claimed(claimed) = reply {
-            self.stats.claims += 1;
+            self.sink.stats.claims += 1;
             let before = expect.holder.map(|before| before.node).filter(|node| *node != holder.node);
-            self.stats.takeovers += u64::from(before.is_some());
+            self.sink.stats.takeovers += u64::from(before.is_some());
             let by = claimed.token;
             let state = state_of(&claimed.view);
             let unread = state.is_none().then(|| claimed.view.clone());
@@ -80,7 +80,7 @@ impl Switchboard {
                 self.start_rebuild(key, Some(by), view, ReadTicket { number: 0, known_end: Seq(0) });
             }
         } else if let Reply::OwnershipConflict { owner } = reply {
-            self.stats.claims_held += 1;
+            self.sink.stats.claims_held += 1;
             self.handle_claim_lost(now, key, owner);
         }
     }
@@ -96,14 +96,14 @@ impl Switchboard {
         if state.tail != claimed.view.tail {
             return self.reload_from_store(now, key, by);
         }
-        self.stats.claim_durations.record(now.mono - *since);
+        self.sink.stats.claim_durations.record(now.mono - *since);
         let Some(SessionOwnership::Loading { claimed, previous_owner: before, .. }) = self.owned_sessions.remove(key)
         else {
             return;
         };
         let mut seed = [0; 32];
-        seed[..16].copy_from_slice(&self.rng.next_u128().to_be_bytes());
-        seed[16..].copy_from_slice(&self.rng.next_u128().to_be_bytes());
+        seed[..16].copy_from_slice(&self.sink.rng.next_u128().to_be_bytes());
+        seed[16..].copy_from_slice(&self.sink.rng.next_u128().to_be_bytes());
         let rng = Rng::from_seed(seed);
         let directory = Arc::clone(&self.directory);
         let mut runtime = SessionRuntime::new(key.clone(), by, directory, rng, state.clone());
@@ -124,7 +124,7 @@ impl Switchboard {
 
     /// Drops an owned session and claims it again, because the store does not have what this owner remembers.
     pub(super) fn reload_from_store(&mut self, now: Now, key: &SessionKey, token: FenceToken) {
-        self.stats.abandoned += 1;
+        self.sink.stats.abandoned += 1;
         self.drop_owned_session(key);
         let mine = OwnershipSnapshot { holder: Some(self.lease.holder), epoch: token.epoch };
         if self.may_own(now) {
@@ -159,15 +159,15 @@ impl Switchboard {
 
     /// Drops an owned session: its attempts are closed, and later reports of them are ignored.
     pub(super) fn drop_owned_session(&mut self, key: &SessionKey) {
-        self.timers.clear(&Timer::Runtime(key.clone()));
-        self.timers.clear(&Timer::Write(key.clone()));
-        self.timers.clear(&Timer::Linger(key.clone()));
-        self.timers.clear(&Timer::Reserve(key.clone()));
+        self.sink.timers.clear(&Timer::Runtime(key.clone()));
+        self.sink.timers.clear(&Timer::Write(key.clone()));
+        self.sink.timers.clear(&Timer::Linger(key.clone()));
+        self.sink.timers.clear(&Timer::Reserve(key.clone()));
         if let Some(SessionOwnership::Owned(mut owned)) = self.owned_sessions.remove(key) {
             let held = std::mem::take(&mut owned.held_outputs);
             let unsaid = held.iter().filter_map(RuntimeOutput::drop_order).cloned();
             for order in unsaid.chain(owned.runtime.abandon()) {
-                self.outbox.push_back(Output::Order(order));
+                self.sink.output(Output::Order(order));
             }
             self.record_runtime_counts(&mut owned);
             self.return_holdings(key, &mut owned);
@@ -261,7 +261,7 @@ impl Switchboard {
         // Starts at an input whose content was left in the store, once its turn has come.
         let wanted = owned.runtime.wanted_content().map(|place| InboxPosition(place.0.saturating_sub(1)));
         let after = wanted.map_or(owned.head, |before| before.min(owned.head));
-        self.push_store_op(Op::Inbox { key: key.clone(), token, after, control_after });
+        self.sink.store(Op::Inbox { key: key.clone(), token, after, control_after });
     }
 
     /// Handles a read of inbox and control lane. If they end before the owner's position, the store has lost
@@ -332,7 +332,7 @@ impl Switchboard {
         reports: impl ExactSizeIterator<Item = RuntimeInput>,
     ) {
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            self.stats.late_reports += reports.len() as u64;
+            self.sink.stats.late_reports += reports.len() as u64;
             return;
         };
         // The facts of all reports go into one append.

@@ -1,5 +1,6 @@
 //! Reads without side effects: a session's state, a list of sessions, the position of a run.
 use super::requests::refusal_of;
+use super::sink::EffectSink;
 use super::{SnapshotPurpose, SnapshotWaiter, Switchboard};
 use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
 use turnway_core::limits;
@@ -26,62 +27,68 @@ impl Switchboard {
     ) {
         let user = (!principal.operator).then_some(principal.user);
         let limit = limit.min(limits::LIST_SESSIONS_MAX);
-        self.push_store_op(Op::ListSessions { tenant: principal.tenant, user, before, limit, link });
+        self.sink.store(Op::ListSessions { tenant: principal.tenant, user, before, limit, link });
     }
 
     pub(super) fn handle_listed(&mut self, link: LinkId, result: Result<Reply, StoreError>) {
         match result {
             Ok(Reply::Sessions { sessions, more }) => {
                 let sessions = sessions.into_iter().map(list_entry).collect();
-                self.notify(link, Notification::Reply(CommandReply::SessionList { sessions, more }));
+                self.sink.notify(link, Notification::Reply(CommandReply::SessionList { sessions, more }));
             }
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, None),
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                refuse_unavailable(&mut self.sink, link, None)
+            }
         }
     }
 
     /// Requests a run's position in the log. The store checks the session's owner.
     pub(super) fn find_run(&mut self, link: LinkId, principal: Principal, run_id: RunId) {
         let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
-        self.push_store_op(Op::Find { key, principal, run_id, link });
+        self.sink.store(Op::Find { key, principal, run_id, link });
     }
 
     pub(super) fn handle_found(&mut self, link: LinkId, run_id: RunId, result: Result<Reply, StoreError>) {
         match result {
             Ok(Reply::Found(RunLocation { after, ended })) => {
-                self.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
+                self.sink.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
             }
             Ok(Reply::Refused(refused @ (StoreRefusal::NotFound | StoreRefusal::Damaged))) => {
-                self.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
+                self.sink.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
             }
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, Some(run_id)),
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                refuse_unavailable(&mut self.sink, link, Some(run_id))
+            }
         }
     }
 
     /// Deletes a closed session.
     pub(super) fn delete_session(&mut self, link: LinkId, key: SessionKey, principal: Principal) {
-        self.push_store_op(Op::Delete { key, principal, link });
+        self.sink.store(Op::Delete { key, principal, link });
     }
 
     /// Answers a deletion request; repeating the request is safe.
     pub(super) fn handle_deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
         let session = key.session.clone();
         match result {
-            Ok(Reply::Done) => self.notify(link, Notification::Reply(CommandReply::Deleted { session })),
+            Ok(Reply::Done) => self.sink.notify(link, Notification::Reply(CommandReply::Deleted { session })),
             Ok(Reply::Refused(StoreRefusal::Busy)) => {
                 let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
-                self.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
+                self.sink.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
             }
-            Ok(Reply::Refused(refused)) => self.refuse(link, None, Some(session), None, refusal_of(refused)),
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, None),
+            Ok(Reply::Refused(refused)) => self.sink.refuse(link, None, Some(session), None, refusal_of(refused)),
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                refuse_unavailable(&mut self.sink, link, None)
+            }
         }
     }
+}
 
-    /// Reports an unavailable store. The read had no effect, so the client may repeat it.
-    fn refuse_unavailable(&mut self, link: LinkId, run_id: Option<RunId>) {
-        let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
-        let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
-        self.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
-    }
+/// Reports an unavailable store. The read had no effect, so the client may repeat it.
+fn refuse_unavailable(sink: &mut EffectSink, link: LinkId, run_id: Option<RunId>) {
+    let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
+    let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
+    sink.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
 }
 
 fn list_entry(summary: SessionSummary) -> SessionListEntry {

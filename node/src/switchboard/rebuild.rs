@@ -24,10 +24,10 @@ impl Switchboard {
         view: SessionView,
         ticket: ReadTicket,
     ) {
-        self.stats.snapshots_unreadable += 1;
+        self.sink.stats.snapshots_unreadable += 1;
         if view.floor > Seq(0) {
             // The facts behind the snapshot have been trimmed: only a release that can read the snapshot can help.
-            self.stats.abandoned += 1;
+            self.sink.stats.abandoned += 1;
             if by.is_some() {
                 self.drop_owned_session(key);
             }
@@ -35,7 +35,7 @@ impl Switchboard {
         }
         let rebuild = Rebuild { owner_token: by, asked: ticket, view, state: State::default() };
         self.rebuilds.entry(key.clone()).or_default().push(rebuild);
-        self.push_store_op(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
+        self.sink.store(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
     }
 
     /// Applies a page to the rebuilds that wait for it.
@@ -57,7 +57,7 @@ impl Switchboard {
             } else {
                 let after = rebuild.state.tail.seq;
                 self.rebuilds.entry(key.clone()).or_default().push(rebuild);
-                self.push_store_op(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
+                self.sink.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
             }
         }
     }

@@ -19,7 +19,7 @@ impl Switchboard {
                 // The session was released, or claimed with a lease that is lost too; which of the two is unknown.
                 SessionOwnership::Owned(owned) if owned.releasing || owned.reclaim_nonce.is_some() || leaving => None,
                 SessionOwnership::Owned(owned) => {
-                    owned.reclaim_nonce = Some(Nonce(self.rng.next_u128()));
+                    owned.reclaim_nonce = Some(Nonce(self.sink.rng.next_u128()));
                     self.unclaimed_ownership
                         .insert(key.clone(), OwnershipSnapshot { holder: Some(holder), epoch: owned.epoch() });
                     continue;
@@ -44,7 +44,7 @@ impl Switchboard {
         };
         let holder = self.lease.holder;
         let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
-        self.push_store_op(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
+        self.sink.store(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
     }
 
     /// Continues an owned session after a successful claim, if no other node has written since. Returns false if
@@ -87,9 +87,9 @@ impl Switchboard {
             (append.token, append.known_listeners) = (claimed.token, claimed.version);
             append.clone()
         });
-        self.stats.claims += 1;
+        self.sink.stats.claims += 1;
         if let Some(append) = again {
-            self.push_store_op(Op::Append(Box::new(append)));
+            self.sink.store(Op::Append(Box::new(append)));
         }
         self.watch_owner(now, key, OwnershipSnapshot { holder: Some(self.lease.holder), epoch: claimed.token.epoch });
         self.apply_inbox(now, key, claimed.token, claimed.inbox.clone());

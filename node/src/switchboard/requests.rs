@@ -82,28 +82,16 @@ impl RequestWaiter {
 }
 
 impl Switchboard {
-    pub(super) fn refuse(
-        &mut self,
-        link: LinkId,
-        request_id: Option<RequestId>,
-        session: Option<SessionId>,
-        run_id: Option<RunId>,
-        refusal: Refusal,
-    ) {
-        self.stats.refused.add(refusal.code as usize);
-        self.notify(link, Notification::Reply(CommandReply::Refused { request_id, session, run_id, refusal }));
-    }
-
     pub(super) fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand) {
-        let Some(there) = self.links.get(link) else { return };
+        let Some(there) = self.sink.links.get(link) else { return };
         let principal = there.principal.clone();
         let busy = there.is_busy(&command);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
         if let Err(refusal) = authority::check_access(&principal, command.kind().operation) {
-            return self.refuse(link, command.request_id().cloned(), None, None, refusal);
+            return self.sink.refuse(link, command.request_id().cloned(), None, None, refusal);
         }
         if busy && command.kind().counts_as_request {
-            return self.refuse_busy(link, command.request_id().cloned());
+            return self.sink.refuse_busy(link, command.request_id().cloned());
         }
         match command {
             LinkCommand::Subscribe(subscribe) => self.handle_subscribe(link, subscribe),
@@ -115,7 +103,7 @@ impl Switchboard {
             LinkCommand::Invoke(invoke) => self.handle_invoke(now, link, principal, *invoke),
             LinkCommand::Open { request_id, session, agents, active } => {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
-                    return self.refuse(link, request_id, session, None, Refusal::not_found());
+                    return self.sink.refuse(link, request_id, session, None, Refusal::not_found());
                 }
                 let waiter =
                     RequestWaiter { repeatable: session.is_some(), ..RequestWaiter::new(now, link, request_id) };
@@ -137,41 +125,36 @@ impl Switchboard {
         }
     }
 
-    pub(super) fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
-        let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
-        self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
-    }
-
     pub(super) fn is_unknown(&self, agent: &AgentId) -> bool {
         !self.directory.agents.contains_key(agent)
     }
 
     fn make_session(&mut self, now: Now) -> SessionId {
-        let id = EventId::new(now.store, self.rng.next_u128()).to_string();
+        let id = EventId::new(now.store, self.sink.rng.next_u128()).to_string();
         SessionId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a name"))
     }
 
     fn handle_invoke(&mut self, now: Now, link: LinkId, principal: Principal, ask: InvokeCommand) {
         if ask.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
-            return self.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
+            return self.sink.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
         }
         let is_placed = ask.session.is_some();
         let session = ask.session.unwrap_or_else(|| self.make_session(now));
-        let followed = self.links.get(link).map_or(0, |there| there.subscription_count());
+        let followed = self.sink.links.get(link).map_or(0, |there| there.subscription_count());
         let key = SessionKey { tenant: principal.tenant.clone(), session };
-        let follows = self.links.get(link).is_some_and(|there| there.is_subscribed(&key));
+        let follows = self.sink.links.get(link).is_some_and(|there| there.is_subscribed(&key));
         if followed >= limits::LINK_SUBSCRIPTIONS_MAX && !follows {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
-            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return self.sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
-        if let Some(over) = self.links.exceeded_bound(link, &key) {
+        if let Some(over) = self.sink.links.exceeded_bound(link, &key) {
             let refusal = resources::over_share_refusal(over, "subscriptions");
-            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return self.sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
         let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
         let repeatable = is_placed && named.is_some();
         let message_id = named.unwrap_or_else(|| {
-            let id = EventId::new(now.store, self.rng.next_u128()).to_string();
+            let id = EventId::new(now.store, self.sink.rng.next_u128()).to_string();
             MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
         });
         let input = Arc::new(Input {
@@ -191,7 +174,7 @@ impl Switchboard {
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
             let why = format!("message and metadata exceed the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
             let refusal = Refusal::new(Code::TooLarge, why);
-            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return self.sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
         let hash = input.body_hash();
         let ask_key = RequestKey::Input(input.run_id.clone(), hash);
@@ -201,7 +184,7 @@ impl Switchboard {
             let session = key.session.clone();
             let request_id = ask.request_id.clone();
             let early = AcceptedTurn { request_id, session, run_id, message_id, duplicate: false };
-            self.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(early))));
+            self.sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(early))));
         }
         let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, ask.request_id) };
         self.put_request(now, ask_key, key, principal, waiter, RequestPayload::Input(input));
@@ -218,7 +201,7 @@ impl Switchboard {
         let name = if let ControlRequest::Cancel { run_id: Some(run_id) } = &what {
             format!("cancel:{run_id}")
         } else {
-            EventId::new(now.store, self.rng.next_u128()).to_string()
+            EventId::new(now.store, self.sink.rng.next_u128()).to_string()
         };
         let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
         let create = matches!(what, ControlRequest::Open { .. });
@@ -244,9 +227,9 @@ impl Switchboard {
             && !self.requests.contains_key(&ask_key)
             && let Err(refusal) = self.check_sessions(&key, &principal)
         {
-            return self.refuse(waiter.link, waiter.request_id, Some(key.session), None, refusal);
+            return self.sink.refuse(waiter.link, waiter.request_id, Some(key.session), None, refusal);
         }
-        if let Some(there) = self.links.get_mut(waiter.link) {
+        if let Some(there) = self.sink.links.get_mut(waiter.link) {
             there.requests.insert(ask_key.clone());
         }
         if let Some(ask) = self.requests.get_mut(&ask_key) {
@@ -288,8 +271,8 @@ impl Switchboard {
             }
             (RequestPayload::Input(_), RequestKey::Control(..)) => return,
         };
-        self.timers.set(Timer::Offer(ask_key.clone()), now.mono + OFFER_INTERVAL * 20);
-        self.push_store_op(op);
+        self.sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + OFFER_INTERVAL * 20);
+        self.sink.store(op);
     }
 
     pub(super) fn handle_accepted(
@@ -300,7 +283,7 @@ impl Switchboard {
         what: RequestPayload,
         result: Result<Reply, StoreError>,
     ) {
-        let wait = self.jitter(limits::STORE_RETRY);
+        let wait = self.sink.jitter(limits::STORE_RETRY);
         if let Ok(Reply::Accepted(accepted)) = &result {
             self.handle_newer_epoch(now, key, accepted.owner.epoch);
         }
@@ -331,7 +314,7 @@ impl Switchboard {
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     return self.refuse_request(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
                 }
-                self.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
+                self.sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
             }
         }
     }
@@ -376,7 +359,7 @@ impl Switchboard {
         let mut answered_links = Vec::new();
         for waiter in unanswered {
             waiter.answered = true;
-            self.stats.accept_durations.record(now.mono - waiter.since);
+            self.sink.stats.accept_durations.record(now.mono - waiter.since);
             answered_links.push((waiter.link, waiter.request_id.clone()));
         }
         for (link, request_id) in answered_links {
@@ -393,13 +376,13 @@ impl Switchboard {
         request_id: Option<RequestId>,
         duplicate: bool,
     ) {
-        self.stats.accepted += 1;
-        self.stats.duplicates += u64::from(duplicate);
+        self.sink.stats.accepted += 1;
+        self.sink.stats.duplicates += u64::from(duplicate);
         let session = key.session.clone();
         let run_id = input.run_id.clone();
         let message_id = input.message_id.clone();
         let note = AcceptedTurn { request_id, session, run_id, message_id, duplicate };
-        self.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(note))));
+        self.sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(note))));
     }
 
     /// Offers the request to the owner; without an owner, this node claims the session.
@@ -417,8 +400,8 @@ impl Switchboard {
                 None => self.send_offer(now, ask_key),
             }
         } else {
-            let wait = self.jitter(OFFER_INTERVAL * 4);
-            self.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
+            let wait = self.sink.jitter(OFFER_INTERVAL * 4);
+            self.sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
             if self.drain.is_some() {
                 self.offer_hand_off(now, &key, accepted.owner);
             } else {

@@ -219,7 +219,7 @@ impl Switchboard {
     /// Returns the gauges of each resource, and the number of turns that wait for a permit.
     pub(super) fn resource_gauges(&self) -> ([ResourceGauges; 4], u64) {
         let holdings = &self.holdings;
-        let ledgers = [&holdings.attempts, &holdings.content, &holdings.sessions, self.links.subscriptions()];
+        let ledgers = [&holdings.attempts, &holdings.content, &holdings.sessions, self.sink.links.subscriptions()];
         (ledgers.map(ResourceGauges::from), holdings.waiting.len() as u64)
     }
 }

@@ -38,7 +38,7 @@ impl Switchboard {
         }
         let name = member_name(key, &task.agent_id);
         self.session_tasks.insert(name.clone(), RunningTask { key: key.clone(), task });
-        self.push_store_op(Op::Get { name });
+        self.sink.store(Op::Get { name });
     }
 
     /// Handles the stored value: the data of a joining agent, or the version to replace.
@@ -54,12 +54,12 @@ impl Switchboard {
                     Some(keep) => {
                         // Numbers always serialise.
                         let value = Some(serde_json::to_vec(keep).unwrap_or_default());
-                        self.push_store_op(Op::Put { name, expect: version, value });
+                        self.sink.store(Op::Put { name, expect: version, value });
                     }
                 }
             }
             Ok(_) => self.finish_task(now, &name, SessionTaskResult::Failed("the store refused the write".to_owned())),
-            Err(_) if self.is_wanted(&name) => self.retry_op(now, Op::Get { name }),
+            Err(_) if self.is_wanted(&name) => self.sink.retry(now, Op::Get { name }),
             Err(_) => drop(self.session_tasks.remove(&name)),
         }
     }
@@ -71,7 +71,7 @@ impl Switchboard {
         }
         match result {
             Ok(reply) => self.handle_fetched(now, name, Ok(reply)),
-            Err(_) if self.is_wanted(&name) => self.retry_op(now, Op::Get { name }),
+            Err(_) if self.is_wanted(&name) => self.sink.retry(now, Op::Get { name }),
             Err(_) => drop(self.session_tasks.remove(&name)),
         }
     }

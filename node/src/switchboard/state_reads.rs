@@ -41,7 +41,7 @@ impl Switchboard {
         self.view_count += 1;
         self.view_reads
             .insert(key.clone(), StateRead { number: self.view_count, known_end: since, requested_again: false });
-        self.push_store_op(Op::ReadView { key: key.clone() });
+        self.sink.store(Op::ReadView { key: key.clone() });
     }
 
     /// Handles the reply of a read.

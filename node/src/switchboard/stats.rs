@@ -217,7 +217,7 @@ impl Switchboard {
         let (held, permits_waiting) = self.resource_gauges();
         let tally = |of: fn(&ResourceGauges) -> u64| CounterArray(held.map(|held| of(&held)));
         SwitchboardStats {
-            links: self.links.len() as u64,
+            links: self.sink.links.len() as u64,
             feeds: self.feeds.len() as u64,
             owned_sessions: self.owned_sessions.len() as u64,
             held: tally(|held| held.held),
@@ -225,12 +225,12 @@ impl Switchboard {
             over_share: tally(|held| held.refused),
             permits_waiting,
             requests: self.requests.len() as u64,
-            timers: self.timers.len() as u64,
+            timers: self.sink.timers.len() as u64,
             open_turns: open,
             oldest_turn: now.mono - oldest,
             waiting_turns: waiting,
             waiting_turns_max: most,
-            ..self.stats
+            ..self.sink.stats
         }
     }
 }

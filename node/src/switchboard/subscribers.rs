@@ -50,7 +50,7 @@ impl Switchboard {
                 subscriber.checked = Some((subscriber.stamp, now.mono));
             }
         }
-        self.push_store_op(Op::Lease { node, sent: now.mono });
+        self.sink.store(Op::Lease { node, sent: now.mono });
     }
 
     /// Removes a node from the subscribers: the node had no lease when checked after this node knew of the
@@ -69,7 +69,7 @@ impl Switchboard {
             }
         }
         for (key, stamp) in struck {
-            self.push_store_op(Op::Unlisten { key: key.clone(), node, stamp });
+            self.sink.store(Op::Unlisten { key: key.clone(), node, stamp });
             self.drive_runtime(now, &key);
         }
     }
@@ -104,7 +104,7 @@ impl Switchboard {
             Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known_listeners: known };
         owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
-        self.push_store_op(Op::Append(Box::new(append)));
+        self.sink.store(Op::Append(Box::new(append)));
     }
 
     /// Sends one message to each subscriber node that has not acknowledged everything.
@@ -129,7 +129,7 @@ impl Switchboard {
             }
         }
         if !digests.is_empty() {
-            self.timers.set(Timer::TailDigest, now.mono + self.digest_waits().1);
+            self.sink.timers.set(Timer::TailDigest, now.mono + self.digest_waits().1);
         }
         for node in silent {
             self.check_lease(now, node);

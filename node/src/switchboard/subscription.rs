@@ -1,8 +1,7 @@
 //! One link's subscription to one session: a cursor, never a queue.
-use super::io::Output;
-use super::links::LinkTable;
-use super::stats::{SubscriptionStart, SwitchboardStats};
-use std::collections::{BTreeMap, VecDeque};
+use super::sink::EffectSink;
+use super::stats::SubscriptionStart;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seq, SessionKey};
 use turnway_core::invariant;
@@ -18,13 +17,6 @@ use turnway_core::shrink::Shrink;
 use turnway_wire::channel::notification::{
     CommandReply, Notification, PROCESS_OUTPUT_TYPE, RunSnapshot, SessionStateSnapshot,
 };
-
-/// The parts of the switchboard that are needed to send notifications.
-pub(super) struct NotificationSender<'a> {
-    pub(super) links: &'a mut LinkTable,
-    pub(super) outbox: &'a mut VecDeque<Output>,
-    pub(super) stats: &'a mut SwitchboardStats,
-}
 
 /// The way in which a link receives its facts at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,16 +105,16 @@ impl Subscription {
     /// delivered.
     pub(super) fn show_fact(
         &mut self,
-        post: &mut NotificationSender<'_>,
+        sink: &mut EffectSink,
         link: LinkId,
         key: &SessionKey,
         at: Cursor,
         entry: &Arc<Entry>,
     ) -> ShowOutcome {
-        if post.links.is_full(link, key) {
+        if sink.links.is_full(link, key) {
             return ShowOutcome::Full;
         }
-        if let Some(hole) = self.show_recorded_text(post, link, key, at, entry) {
+        if let Some(hole) = self.show_recorded_text(sink, link, key, at, entry) {
             return ShowOutcome::TextMissing(hole);
         }
         if at.seq <= self.cursor.seq {
@@ -149,12 +141,12 @@ impl Subscription {
         let requested = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));
         let silent = matches!(entry.fact, Fact::Run(RunFact::TextDelta { .. } | RunFact::AgentDone { .. }));
         if requested || !silent {
-            post.stats.facts_shown += 1;
-            let is_operator = post.links.get(link).is_some_and(|there| there.principal.operator);
+            sink.stats.facts_shown += 1;
+            let is_operator = sink.links.get(link).is_some_and(|there| there.principal.operator);
             let entry = if is_operator { Arc::clone(entry) } else { entry.for_users() };
             let session = key.session.clone();
             let note = Notification::Fact { session, seq: at.seq, epoch: at.epoch, entry, requested };
-            post.links.notify(post.outbox, link, note);
+            sink.notify(link, note);
         }
         ShowOutcome::Done
     }
@@ -162,7 +154,7 @@ impl Subscription {
     /// Shows the part of a recorded piece of text that the link lacks. Returns the run if earlier text is missing.
     fn show_recorded_text(
         &mut self,
-        post: &mut NotificationSender<'_>,
+        sink: &mut EffectSink,
         link: LinkId,
         key: &SessionKey,
         at: Cursor,
@@ -187,35 +179,29 @@ impl Subscription {
         let text = Private(Arc::from(text.reveal()));
         let chunk =
             TextChunk { run_id: run_id.clone(), attempt: *attempt, offset: *offset, kind: TextKind::Text, text };
-        show_text(post, link, key, pos, &chunk);
+        show_text(sink, link, key, pos, &chunk);
         None
     }
 
     /// Shows a live piece of text if it follows the link's position; otherwise marks the position as uncertain.
-    pub(super) fn show_chunk(
-        &mut self,
-        post: &mut NotificationSender<'_>,
-        link: LinkId,
-        key: &SessionKey,
-        chunk: &TextChunk,
-    ) {
+    pub(super) fn show_chunk(&mut self, sink: &mut EffectSink, link: LinkId, key: &SessionKey, chunk: &TextChunk) {
         let Some(pos) = self.texts.get_mut(&chunk.run_id).filter(|pos| pos.attempt == chunk.attempt) else {
             return;
         };
-        if post.links.is_full(link, key) {
+        if sink.links.is_full(link, key) {
             self.mode = SubscriptionMode::Paused { scan: self.cursor.seq };
-            post.stats.slow_links += 1;
+            sink.stats.slow_links += 1;
             return;
         }
         match chunk.kind {
             TextKind::Reasoning => {
                 let note = Notification::Chunk { session: key.session.clone(), chunk: chunk.clone() };
-                post.links.notify(post.outbox, link, note);
+                sink.notify(link, note);
             }
             TextKind::Text => {
                 pos.is_current = chunk.offset <= pos.offset;
                 if pos.is_current || planted(Mutant::TextSkipsGap) {
-                    show_text(post, link, key, pos, chunk);
+                    show_text(sink, link, key, pos, chunk);
                 }
             }
         }
@@ -226,7 +212,7 @@ impl Subscription {
     /// Shows a piece of process output to a link that subscribes to it and has capacity.
     pub(super) fn show_process_output(
         &self,
-        post: &mut NotificationSender<'_>,
+        sink: &mut EffectSink,
         link: LinkId,
         key: &SessionKey,
         run_id: &RunId,
@@ -234,30 +220,24 @@ impl Subscription {
     ) {
         let is_requested =
             self.hold_until_run.is_none() && self.types.iter().any(|pattern| pattern.matches(PROCESS_OUTPUT_TYPE));
-        if is_requested && !post.links.is_full(link, key) {
+        if is_requested && !sink.links.is_full(link, key) {
             let session = key.session.clone();
             let run_id = run_id.clone();
             let printed = Box::new(printed.clone());
-            post.links.notify(post.outbox, link, Notification::ProcessOutput { session, run_id, output: printed });
+            sink.notify(link, Notification::ProcessOutput { session, run_id, output: printed });
         }
     }
 }
 
 /// Shows the part of a piece of text beyond the link's offset.
-fn show_text(
-    post: &mut NotificationSender<'_>,
-    link: LinkId,
-    key: &SessionKey,
-    pos: &mut TextPosition,
-    chunk: &TextChunk,
-) {
+fn show_text(sink: &mut EffectSink, link: LinkId, key: &SessionKey, pos: &mut TextPosition, chunk: &TextChunk) {
     if chunk.end() <= pos.offset {
         return;
     }
     let chunk = chunk.after(pos.offset);
     pos.offset = chunk.end();
-    post.stats.deltas_shown += 1;
-    post.links.notify(post.outbox, link, Notification::Chunk { session: key.session.clone(), chunk });
+    sink.stats.deltas_shown += 1;
+    sink.notify(link, Notification::Chunk { session: key.session.clone(), chunk });
 }
 
 /// Returns a state as links see it.
@@ -294,7 +274,7 @@ impl Subscription {
     /// Sends `subscribed` for every waiting request, or to report a reset.
     pub(super) fn send_subscribed(
         &mut self,
-        post: &mut NotificationSender<'_>,
+        sink: &mut EffectSink,
         link: LinkId,
         key: &SessionKey,
         state: &State,
@@ -306,13 +286,13 @@ impl Subscription {
             greets.push(None);
         }
         for request_id in greets {
-            post.stats.subscribed.add(start.number());
+            sink.stats.subscribed.add(start.number());
             let note = Notification::Reply(CommandReply::Subscribed {
                 request_id,
                 snapshot: session_snapshot(key, state),
                 reset,
             });
-            post.links.notify(post.outbox, link, note);
+            sink.notify(link, note);
         }
     }
 

@@ -101,15 +101,15 @@ fn rendezvous_weight(node: NodeId, key: &SessionKey) -> u64 {
 
 impl Switchboard {
     pub(super) fn start_sweep(&mut self, now: Now) {
-        let wait = self.jitter(limits::SWEEP_INTERVAL);
-        self.timers.set(Timer::Sweep, now.mono + wait);
-        self.push_store_op(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
+        let wait = self.sink.jitter(limits::SWEEP_INTERVAL);
+        self.sink.timers.set(Timer::Sweep, now.mono + wait);
+        self.sink.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
     }
 
     /// Schedules a sweep for the sessions of a dead node, once its lease has expired.
     pub(super) fn schedule_sweep(&mut self, now: Now, left: Option<Duration>) {
-        let apart = self.jitter(STAGGER) - STAGGER;
-        self.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
+        let apart = self.sink.jitter(STAGGER) - STAGGER;
+        self.sink.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
     }
 
     /// Handles a page of sessions without an owner; after an error the sweep is repeated soon if more sessions are
@@ -118,8 +118,8 @@ impl Switchboard {
         if let Ok(Reply::Unowned { sessions }) = result {
             self.claim_page(now, &sessions);
         } else if self.takeover.more {
-            let again = self.jitter(RETRY_AFTER);
-            self.timers.set_earlier(Timer::Sweep, now.mono + again);
+            let again = self.sink.jitter(RETRY_AFTER);
+            self.sink.timers.set_earlier(Timer::Sweep, now.mono + again);
         }
     }
 
@@ -151,11 +151,11 @@ impl Switchboard {
         self.takeover.replies_until_next_page = under_way.div_ceil(CLAIMS_PER_PAGE_TRIGGER);
         if let Some(soonest) = soonest {
             // Spread, so that nodes do not sweep at the same moment.
-            let apart = self.jitter(STAGGER) - STAGGER;
-            self.timers.set_earlier(Timer::Sweep, soonest + apart);
+            let apart = self.sink.jitter(STAGGER) - STAGGER;
+            self.sink.timers.set_earlier(Timer::Sweep, soonest + apart);
         } else if under_way == 0 && self.takeover.more {
-            let again = self.jitter(RETRY_AFTER);
-            self.timers.set_earlier(Timer::Sweep, now.mono + again);
+            let again = self.sink.jitter(RETRY_AFTER);
+            self.sink.timers.set_earlier(Timer::Sweep, now.mono + again);
         }
     }
 
@@ -175,7 +175,7 @@ impl Switchboard {
             self.start_sweep(now);
         } else {
             // Other nodes are faster; the sessions that they leave are found soon.
-            self.timers.set_earlier(Timer::Sweep, now.mono + STAGGER);
+            self.sink.timers.set_earlier(Timer::Sweep, now.mono + STAGGER);
         }
     }
 

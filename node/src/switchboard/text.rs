@@ -1,5 +1,5 @@
 //! Live text: pieces of running answers, and requests to the owner for missing text.
-use super::subscription::{NotificationSender, SubscriptionMode};
+use super::subscription::SubscriptionMode;
 use super::{Switchboard, Timer, feed::FeedStage};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,19 +40,19 @@ impl Switchboard {
             return;
         }
         feed.epoch = epoch;
-        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        let sink = &mut self.sink;
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
-            sub.show_chunk(post, *link, key, chunk);
+            sub.show_chunk(sink, *link, key, chunk);
         }
         let gap = feed.subs.values().any(|sub| sub.mode == SubscriptionMode::Live && sub.lacks_before(chunk));
         let want = Timer::FetchText(key.clone());
         if !feed.lacks_text() {
-            self.timers.clear(&want);
-        } else if gap && self.timers.due_at(&want).is_none() {
+            self.sink.timers.clear(&want);
+        } else if gap && self.sink.timers.due_at(&want).is_none() {
             // The owner's messages arrive in order, so text missing before this piece is lost.
-            self.timers.set(want, now.mono);
+            self.sink.timers.set(want, now.mono);
         } else {
-            self.timers.set_earlier(want, now.mono + FETCH_TEXT_RETRY);
+            self.sink.timers.set_earlier(want, now.mono + FETCH_TEXT_RETRY);
         }
     }
 
@@ -69,9 +69,9 @@ impl Switchboard {
         if feed.stage != FeedStage::Live || epoch < feed.epoch {
             return;
         }
-        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        let sink = &mut self.sink;
         for (link, sub) in feed.subs.iter().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
-            sub.show_process_output(post, *link, key, run_id, printed);
+            sub.show_process_output(sink, *link, key, run_id, printed);
         }
     }
 
@@ -79,7 +79,7 @@ impl Switchboard {
     pub(super) fn schedule_text_fetch(&mut self, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key) else { return };
         if feed.lacks_text() {
-            self.timers.set(Timer::FetchText(key.clone()), turnway_core::time::Mono::default());
+            self.sink.timers.set(Timer::FetchText(key.clone()), turnway_core::time::Mono::default());
         }
     }
 
@@ -94,7 +94,7 @@ impl Switchboard {
         let lacking =
             live.filter_map(|sub| sub.texts.get(&run_id)).filter(|pos| pos.attempt == attempt && !pos.is_current);
         let Some(offset) = lacking.map(|pos| pos.offset).min() else { return };
-        self.timers.set(Timer::FetchText(key.clone()), now.mono + FETCH_TEXT_RETRY);
+        self.sink.timers.set(Timer::FetchText(key.clone()), now.mono + FETCH_TEXT_RETRY);
         let Some(holder) = owner else { return };
         self.send_peer(now, holder.node, PeerMessage::FetchText { key: key.clone(), run_id, attempt, offset });
     }

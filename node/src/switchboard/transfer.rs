@@ -32,7 +32,7 @@ impl Switchboard {
         };
         (owned.releasing, owned.lingering, owned.successor) = (true, false, Some(successor));
         let epoch = owned.epoch();
-        self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_TIMEOUT);
+        self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_TIMEOUT);
         self.send_peer(now, successor, PeerMessage::Reserve { key: key.clone(), epoch });
     }
 
@@ -44,7 +44,7 @@ impl Switchboard {
         let token = owned.token;
         let tail = owned.tail().seq;
         (owned.releasing, owned.lingering, owned.successor) = (true, false, None);
-        self.push_store_op(Op::Release { key: key.clone(), token, tail, drain });
+        self.sink.store(Op::Release { key: key.clone(), token, tail, drain });
     }
 
     /// Handles a node's offer to own the session by a named claim.
@@ -65,8 +65,8 @@ impl Switchboard {
         owned.successor = None;
         let token = owned.token;
         let tail = owned.tail().seq;
-        self.timers.clear(&Timer::Reserve(key.clone()));
-        self.push_store_op(Op::Transfer { key: key.clone(), token, tail, to, nonce });
+        self.sink.timers.clear(&Timer::Reserve(key.clone()));
+        self.sink.store(Op::Transfer { key: key.clone(), token, tail, to, nonce });
     }
 
     pub(super) fn handle_transferred(
@@ -85,7 +85,7 @@ impl Switchboard {
         if owned.needs_check {
             return self.reload_from_store(now, key, token);
         }
-        self.stats.transferred += 1;
+        self.sink.stats.transferred += 1;
         self.drop_owned_session(key);
         let owner = OwnershipSnapshot { holder: Some(to), epoch: next.epoch };
         if let Some(feed) = self.feeds.get_mut(key) {
@@ -102,12 +102,12 @@ impl Switchboard {
         if !self.may_own(now) || self.drain.is_some() || self.owned_sessions.contains_key(key) {
             return;
         }
-        let nonce = Nonce(self.rng.next_u128());
+        let nonce = Nonce(self.sink.rng.next_u128());
         let holder = self.lease.holder;
         self.owned_sessions
             .insert(key.clone(), SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: Some(from) });
         if !planted(Mutant::ReservedForgotten) {
-            self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
+            self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
         }
         self.send_peer(now, from, PeerMessage::Reserved { key: key.clone(), epoch, holder, nonce });
     }
@@ -122,7 +122,7 @@ impl Switchboard {
                 let nonce = *nonce;
                 let holder = self.lease.holder;
                 let expect = OwnershipSnapshot { holder: Some(holder), epoch: Epoch(0) };
-                self.push_store_op(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
+                self.sink.store(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
             }
             Some(SessionOwnership::Owned(_) | SessionOwnership::Claiming { .. } | SessionOwnership::Loading { .. })
             | None => {}
@@ -137,7 +137,7 @@ impl Switchboard {
         };
         let waits = self.drain.is_none() && owner.holder.is_some_and(|holder| holder.node == *from);
         if waits {
-            self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
+            self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
         }
         waits
     }

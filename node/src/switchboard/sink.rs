@@ -1,0 +1,125 @@
+//! The sink of the parts' effects, with the values that every part uses: timers, random numbers, statistics, and the
+//! links. Decides nothing; the parts get it as a parameter.
+use super::io::Output;
+use super::links::LinkTable;
+use super::requests::RequestKey;
+use super::stats::SwitchboardStats;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use turnway_core::id::{LinkId, NodeId, RequestId, RunId, SessionId, SessionKey};
+use turnway_core::limits;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::rng::Rng;
+use turnway_core::store::Op;
+use turnway_core::time::Now;
+use turnway_core::timers::Timers;
+use turnway_wire::channel::notification::{CommandReply, Notification};
+
+/// Every timer of the switchboard.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    Renew,
+    Sweep,
+    Idle,
+    TailDigest,
+    Probe,
+    Drain,
+    Suspect(NodeId),
+    Offer(RequestKey),
+    Read(SessionKey),
+    FetchText(SessionKey),
+    Runtime(SessionKey),
+    Write(SessionKey),
+    Linger(SessionKey),
+    Reserve(SessionKey),
+    Repeat(u64),
+}
+
+/// The sink that a part's methods push their effects to.
+#[derive(Debug)]
+pub(super) struct EffectSink {
+    pub(super) links: LinkTable,
+    pub(super) timers: Timers<Timer>,
+    pub(super) rng: Rng,
+    pub(super) stats: SwitchboardStats,
+    /// Store ops that are repeated later, by the number of their timer.
+    repeats: BTreeMap<u64, Op>,
+    last_repeat: u64,
+    outbox: VecDeque<Output>,
+}
+
+impl EffectSink {
+    pub(super) fn new(links: LinkTable, rng: Rng) -> Self {
+        Self {
+            links,
+            timers: Timers::default(),
+            rng,
+            stats: SwitchboardStats::default(),
+            repeats: BTreeMap::new(),
+            last_repeat: 0,
+            outbox: VecDeque::new(),
+        }
+    }
+
+    /// Adds an output of the node.
+    pub(super) fn output(&mut self, output: Output) {
+        self.outbox.push_back(output);
+    }
+
+    /// Takes the next output for the shell.
+    pub(super) fn pop_output(&mut self) -> Option<Output> {
+        self.outbox.pop_front()
+    }
+
+    pub(super) fn store(&mut self, op: Op) {
+        self.output(Output::Store(op));
+    }
+
+    /// Repeats an op later; every op is idempotent, so an unknown outcome is harmless.
+    pub(super) fn retry(&mut self, now: Now, op: Op) {
+        self.stats.store_retries += 1;
+        self.last_repeat += 1;
+        let wait = self.jitter(limits::STORE_RETRY);
+        self.repeats.insert(self.last_repeat, op);
+        self.timers.set(Timer::Repeat(self.last_repeat), now.mono + wait);
+    }
+
+    /// Requests an op again whose wait is over.
+    pub(super) fn repeat(&mut self, number: u64) {
+        if let Some(op) = self.repeats.remove(&number) {
+            self.store(op);
+        }
+    }
+
+    /// Sends a notification, if the link still exists.
+    pub(super) fn notify(&mut self, link: LinkId, note: Notification) {
+        if self.links.count_unwritten(link, note.weight()) {
+            self.output(Output::Notify { link, notification: note });
+        }
+    }
+
+    /// Answers a request with a refusal.
+    pub(super) fn refuse(
+        &mut self,
+        link: LinkId,
+        request_id: Option<RequestId>,
+        session: Option<SessionId>,
+        run_id: Option<RunId>,
+        refusal: Refusal,
+    ) {
+        self.stats.refused.add(refusal.code as usize);
+        self.notify(link, Notification::Reply(CommandReply::Refused { request_id, session, run_id, refusal }));
+    }
+
+    /// Refuses a request because too many requests of the link wait.
+    pub(super) fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
+        let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
+        self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
+    }
+
+    /// Returns `base` plus a random extension of up to `base`.
+    pub(super) fn jitter(&mut self, base: Duration) -> Duration {
+        let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
+        base + Duration::from_millis(self.rng.below(millis))
+    }
+}
