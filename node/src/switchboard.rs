@@ -2,7 +2,9 @@
 //! IO; the gateway's driver performs its outputs.
 mod append;
 mod deliver;
+mod delivery;
 mod drain;
+mod effect;
 mod feed;
 mod histogram;
 mod idle_expiry;
@@ -10,10 +12,11 @@ mod io;
 mod join;
 mod lease;
 mod links;
-mod log_reads;
 mod offers;
 mod owned_session;
+mod owned_text;
 mod ownership;
+mod page;
 mod queries;
 mod rebuild;
 mod reclaim;
@@ -21,6 +24,7 @@ mod requests;
 mod resources;
 mod session_task;
 mod sink;
+mod snapshot_waiters;
 mod state_reads;
 mod stats;
 mod subscribers;
@@ -35,17 +39,17 @@ pub use resources::{Capacity, ResourceGauges, over_share_refusal};
 pub use session_task::MEMBER_PREFIX;
 pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
-use feed::Feed;
+use delivery::Delivery;
+use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect, RouterCommand};
 use lease::{Lease, Suspect};
 use links::LinkTable;
 use owned_session::SessionOwnership;
 use requests::{PendingRequest, RequestKey, RequestPayload};
 use sink::{EffectSink, Timer};
-use state_reads::StateRead;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{EventId, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, SessionKey};
+use turnway_core::id::{NodeId, OwnershipSnapshot, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
@@ -100,40 +104,14 @@ pub struct Switchboard {
     unclaimed_ownership: BTreeMap<SessionKey, OwnershipSnapshot>,
     requests: BTreeMap<RequestKey, PendingRequest>,
     requests_by_session: BTreeMap<SessionKey, BTreeSet<RequestKey>>,
-    feeds: BTreeMap<SessionKey, Box<Feed>>,
-    /// Links that wait for a session's present state.
-    snapshot_waiters: BTreeMap<SessionKey, Vec<SnapshotWaiter>>,
-    view_count: u64,
-    rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
-    view_reads: BTreeMap<SessionKey, StateRead>,
+    delivery: Delivery,
     holdings: resources::ResourceLedgers,
-    stamp: ListenStamp,
     drain: Option<drain::Drain>,
     /// Tasks of sessions, by the name of the stored object.
     session_tasks: BTreeMap<String, session_task::RunningTask>,
     sink: EffectSink,
-}
-
-/// A link that waits for a session's present state.
-#[derive(Debug)]
-struct SnapshotWaiter {
-    link: LinkId,
-    request_id: Option<RequestId>,
-    /// Number of the view, see [`Switchboard::view_number`].
-    view_number: u64,
-    purpose: SnapshotPurpose,
-}
-
-/// The reason for waiting for a session's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SnapshotPurpose {
-    /// The link has opened the session.
-    Open,
-    /// The link reads the state without side effects.
-    Get,
-    /// The link has changed the members.
-    Members,
-    Handover(EventId),
+    /// Effects that wait for their turn in [`Switchboard::step`], the next one last.
+    pending: Vec<PartEffect>,
 }
 
 impl Switchboard {
@@ -141,7 +119,7 @@ impl Switchboard {
     pub fn new(config: Config) -> Self {
         let mut rng = Rng::from_seed(config.seed);
         let lease = Lease::new(config.node, &mut rng);
-        let mut sink = EffectSink::new(LinkTable::new(config.capacity), rng);
+        let mut sink = EffectSink::new(config.node, LinkTable::new(config.capacity), rng);
         sink.timers.set(Timer::Renew, Mono::default());
         sink.timers.set(Timer::Sweep, Mono::default());
         if config.max_age.is_some() {
@@ -162,25 +140,60 @@ impl Switchboard {
             unclaimed_ownership: BTreeMap::new(),
             requests: BTreeMap::new(),
             requests_by_session: BTreeMap::new(),
-            feeds: BTreeMap::new(),
-            snapshot_waiters: BTreeMap::new(),
-            view_count: 0,
-            rebuilds: BTreeMap::new(),
-            view_reads: BTreeMap::new(),
+            delivery: Delivery::new(config.node),
             holdings: resources::ResourceLedgers::new(config.capacity),
-            stamp: ListenStamp(0),
             drain: None,
             session_tasks: BTreeMap::new(),
             sink,
+            pending: Vec::new(),
         }
     }
 
-    /// Sends a message to a node, which may be this one.
-    fn send_peer(&mut self, now: Now, to: NodeId, message: PeerMessage) {
-        if to == self.me {
-            self.handle_peer(now, to, message);
-        } else {
-            self.sink.output(Output::Publish { to, message });
+    /// Hands the effects of the parts over until none is left. An effect's own effects come before the effects that
+    /// were added after it, so that outputs have the order in which their causes were decided.
+    fn step(&mut self, now: Now) {
+        loop {
+            self.sink.unload(&mut self.pending);
+            let Some(effect) = self.pending.pop() else { return };
+            self.hand_over(now, effect);
+        }
+    }
+
+    /// Hands one effect to its part.
+    fn hand_over(&mut self, now: Now, effect: PartEffect) {
+        match effect {
+            PartEffect::Output(output) => self.sink.output(output),
+            PartEffect::Peer(message) => self.handle_peer(now, self.me, message),
+            PartEffect::Router(RouterCommand::AcceptInput(run_id)) => self.handle_input_accepted(&run_id),
+            PartEffect::Delivery(command) => self.delivery.handle_command(now, command, &mut self.sink),
+            PartEffect::Ownership(command) => self.hand_to_ownership(now, command),
+            PartEffect::PresentState(found) => {
+                let owner = found.view.owner;
+                let key = found.key.clone();
+                self.sink.push(OwnershipCommand::CompareEpoch { key: key.clone(), epoch: owner.epoch });
+                if owner.holder.is_some_and(|holder| holder.node == self.me) {
+                    // The store names this node as owner: it has lost this node's release.
+                    self.sink.push(OwnershipCommand::Claim { key, expect: owner });
+                }
+                self.sink.push(DeliveryCommand::UseState(found));
+            }
+            PartEffect::Facts(durable) => {
+                self.release_acceptances(now, &durable.facts);
+                self.delivery.handle_facts(now, &durable, &mut self.sink);
+            }
+            PartEffect::UsablePage { key, page, since } => {
+                self.release_acceptances(now, &page.facts);
+                self.delivery.apply_page(now, &key, &page, since, &mut self.sink);
+            }
+        }
+    }
+
+    fn hand_to_ownership(&mut self, now: Now, command: OwnershipCommand) {
+        match command {
+            OwnershipCommand::Claim { key, expect } => self.claim(now, &key, expect),
+            OwnershipCommand::CompareEpoch { key, epoch } => self.handle_newer_epoch(now, &key, epoch),
+            OwnershipCommand::StartOwning { key, token, state } => self.start_owning(now, &key, token, *state),
+            OwnershipCommand::Drop(key) => self.drop_owned_session(&key),
         }
     }
 
@@ -195,18 +208,19 @@ impl Switchboard {
             PeerMessage::NotOwner { key, owner } => self.handle_not_owner(now, &key, owner),
             PeerMessage::Subscribed { key, stamp } => self.handle_subscribed(now, &key, from, stamp),
             PeerMessage::Facts { key, owner, after, facts } => {
-                self.handle_facts(now, &key, after, &facts);
-                self.watch_owner(now, &key, owner);
+                self.sink.push(PartEffect::Facts(DurableFacts { key, after, facts, owner: Some(owner) }));
             }
-            PeerMessage::Chunk { key, epoch, chunk } => self.handle_chunk(now, &key, epoch, &chunk),
+            PeerMessage::Chunk { key, epoch, chunk } => {
+                self.delivery.handle_chunk(now, &key, epoch, &chunk, &mut self.sink);
+            }
             PeerMessage::FetchText { key, run_id, attempt, offset } => {
-                self.handle_fetch_text(now, from, &key, &run_id, attempt, offset)
+                self.handle_fetch_text(from, &key, &run_id, attempt, offset)
             }
-            PeerMessage::TailDigest { logs } => self.handle_tail_digest(now, from, logs),
+            PeerMessage::TailDigest { logs } => self.delivery.handle_tail_digest(now, from, logs, &mut self.sink),
             PeerMessage::Ack { logs } => self.handle_ack(now, from, &logs),
             PeerMessage::HandOff { key, released: free } => self.handle_hand_off(now, from, &key, free),
             PeerMessage::ProcessOutput { key, epoch, run_id, printed } => {
-                self.handle_process_output(&key, epoch, &run_id, &printed)
+                self.delivery.handle_process_output(&key, epoch, &run_id, &printed, &mut self.sink);
             }
             PeerMessage::Reserve { key, epoch } => self.handle_reserve(now, from, &key, epoch),
             PeerMessage::Reserved { key, epoch, holder, nonce } => {
@@ -252,8 +266,10 @@ impl Switchboard {
             (Op::Append(append), reply) => self.handle_appended(now, &append.key, append.token, reply),
             (Op::Release { key, token, drain, .. }, reply) => self.handle_released(now, &key, token, drain, &reply),
             (Op::Transfer { key, token, to, .. }, reply) => self.handle_transferred(now, &key, token, to, &reply),
-            (Op::ReadView { key }, Reply::View(view)) => self.handle_state_read(now, &key, *view),
-            (Op::Read { key, after, .. }, Reply::Facts(heard)) => self.handle_page(now, &key, after, &heard),
+            (Op::ReadView { key }, Reply::View(view)) => self.delivery.handle_state_read(&key, *view, &mut self.sink),
+            (Op::Read { key, after, .. }, Reply::Facts(page)) => {
+                self.delivery.handle_page(key, after, page, &mut self.sink);
+            }
             (Op::WriteSnapshot(keep), Reply::Done) => {
                 self.handle_snapshot_stored(now, &keep.key, keep.token, keep.at.seq)
             }
@@ -261,13 +277,14 @@ impl Switchboard {
                 self.handle_inbox(now, &key, token, (after, control_after), inputs);
             }
             (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
-                self.handle_registered(now, &key, stamp, owner);
+                self.sink.push(OwnershipCommand::CompareEpoch { key: key.clone(), epoch: owner.epoch });
+                self.sink.push(DeliveryCommand::UseRegistration { key, stamp, owner });
             }
             (
                 Op::ReadView { key } | Op::Read { key, .. } | Op::Listen { key, .. },
                 Reply::Refused(StoreRefusal::Damaged),
-            ) => self.refuse_damaged(&key),
-            (Op::Listen { key, .. }, Reply::Refused(_)) => self.refuse_registration(&key),
+            ) => self.delivery.refuse_damaged(&key, &mut self.sink),
+            (Op::Listen { key, .. }, Reply::Refused(_)) => self.delivery.refuse_registration(&key, &mut self.sink),
             // The owner's session was quarantined because of damaged records.
             (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
                 self.reload_from_store(now, &key, token);
@@ -299,6 +316,14 @@ impl Switchboard {
         }
     }
 
+    /// Starts what the input has made room for, and exits once nothing is left to hand over.
+    fn finish_input(&mut self, now: Now) {
+        self.step(now);
+        self.start_permitted_turns(now);
+        self.exit_if_drained();
+        self.step(now);
+    }
+
     fn handle_timer(&mut self, now: Now, timer: Timer) {
         match timer {
             Timer::Renew => self.renew_lease(now),
@@ -309,8 +334,8 @@ impl Switchboard {
             Timer::Drain => self.handle_drain_timeout(now),
             Timer::Suspect(node) => self.probe_suspect(now, node),
             Timer::Offer(ask) => self.send_offer(now, &ask),
-            Timer::Read(key) => self.catch_up(&key),
-            Timer::FetchText(key) => self.fetch_text(now, &key),
+            Timer::Read(key) => self.delivery.catch_up(&key, &mut self.sink),
+            Timer::FetchText(key) => self.delivery.fetch_text(now, &key, &mut self.sink),
             Timer::Runtime(key) => self.handle_runtime_timeout(now, &key),
             Timer::Write(key) | Timer::Linger(key) => self.drive_runtime(now, &key),
             Timer::Reserve(key) => self.handle_reserve_timeout(&key),
@@ -335,7 +360,7 @@ impl Machine for Switchboard {
             Input::PauseSession { link, session, is_paused: is_held } => self.pause_session(link, session, is_held),
             Input::Peer { from, message } => self.handle_peer(now, from, message),
             Input::PublishFailed { to } => self.handle_publish_failed(now, to),
-            Input::MessagesMissed => self.register_all_again(),
+            Input::MessagesMissed => self.delivery.register_all_again(&mut self.sink),
             Input::Stored { op, result } => self.handle_stored(now, op, result),
             Input::Agent { key, run_id, attempt, epoch, events } => {
                 let to_input = |event| RuntimeInput::Agent { run_id: run_id.clone(), attempt, epoch, event };
@@ -345,8 +370,7 @@ impl Machine for Switchboard {
             Input::Drain => self.begin_drain(now),
             Input::Successors(successors) => self.hand_over_to_successors(now, successors),
         }
-        self.start_permitted_turns(now);
-        self.exit_if_drained();
+        self.finish_input(now);
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -355,9 +379,9 @@ impl Machine for Switchboard {
                 return;
             }
             self.handle_timer(now, timer);
+            self.step(now);
         }
-        self.start_permitted_turns(now);
-        self.exit_if_drained();
+        self.finish_input(now);
     }
 
     fn poll_output(&mut self) -> Option<Output> {

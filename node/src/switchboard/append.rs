@@ -1,7 +1,9 @@
 //! Performs the outputs of owned sessions: facts first, every other output once the facts are durable.
+use super::Switchboard;
+use super::effect::{DeliveryCommand, DurableFacts, PartEffect};
 use super::io::Output;
 use super::owned_session::{OwnedSession, SessionOwnership, SubscriberNode};
-use super::{Switchboard, Timer};
+use super::sink::Timer;
 use std::sync::Arc;
 use turnway_core::id::{Epoch, FenceToken, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits;
@@ -50,7 +52,7 @@ impl Switchboard {
         let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
         self.sink.timers.set_or_clear(Timer::Runtime(key.clone()), deadline);
         if !lawful {
-            return self.show_text_only(now, key, outputs);
+            return self.show_text_only(key, outputs);
         }
         self.append_backlog(now, key);
         for output in outputs {
@@ -61,17 +63,17 @@ impl Switchboard {
 
     /// Handles outputs without a lease: nothing is recorded, started or ended; text of running attempts is still
     /// shown to this node's links, as provisional as always.
-    fn show_text_only(&mut self, now: Now, key: &SessionKey, outputs: Vec<RuntimeOutput>) {
+    fn show_text_only(&mut self, key: &SessionKey, outputs: Vec<RuntimeOutput>) {
         for output in outputs {
             let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
                 return;
             };
             if let RuntimeOutput::Chunk(chunk) = output {
                 let epoch = owned.epoch();
-                self.handle_chunk(now, key, epoch, &chunk);
+                self.sink.push(DeliveryCommand::ShowChunk { key: key.clone(), epoch, chunk });
             } else if let RuntimeOutput::ProcessOutput { run_id, printed } = output {
                 let epoch = owned.epoch();
-                self.handle_process_output(key, epoch, &run_id, &printed);
+                self.sink.push(DeliveryCommand::ShowProcessOutput { key: key.clone(), epoch, run_id, printed });
             } else {
                 owned.held_outputs.push(output);
             }
@@ -92,9 +94,9 @@ impl Switchboard {
                 let subscribers: Vec<NodeId> =
                     owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in subscribers {
-                    self.send_peer(now, node, PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
+                    self.sink.send_peer(node, PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
                 }
-                self.handle_chunk(now, key, epoch, &chunk);
+                self.sink.push(DeliveryCommand::ShowChunk { key: key.clone(), epoch, chunk });
             }
             RuntimeOutput::ProcessOutput { run_id, printed } => {
                 let epoch = owned.epoch();
@@ -104,13 +106,13 @@ impl Switchboard {
                     let key = key.clone();
                     let run_id = run_id.clone();
                     let printed = printed.clone();
-                    self.send_peer(now, node, PeerMessage::ProcessOutput { key, epoch, run_id, printed });
+                    self.sink.send_peer(node, PeerMessage::ProcessOutput { key, epoch, run_id, printed });
                 }
-                self.handle_process_output(key, epoch, &run_id, &printed);
+                self.sink.push(DeliveryCommand::ShowProcessOutput { key: key.clone(), epoch, run_id, printed });
             }
             RuntimeOutput::ControlAnswered { control, shown } => {
                 let offerer = owned.control_offerers.remove(&control).unwrap_or(self.me);
-                self.send_peer(now, offerer, PeerMessage::ControlAnswered { key: key.clone(), control, shown });
+                self.sink.send_peer(offerer, PeerMessage::ControlAnswered { key: key.clone(), control, shown });
             }
             RuntimeOutput::SessionTask(task) => self.start_task(now, key, task),
             RuntimeOutput::ReadInbox => {
@@ -133,7 +135,7 @@ impl Switchboard {
             return;
         }
         if owned.may_delay_write() && self.drain.is_none() {
-            let is_awaited = owned.has_live_subscriber() || self.feeds.contains_key(key) || owned.runtime.is_gated();
+            let is_awaited = owned.has_live_subscriber() || self.delivery.has_feed(key) || owned.runtime.is_gated();
             let wait = if is_awaited { limits::FACT_WAIT } else { limits::FACT_WAIT_UNSUBSCRIBED };
             let at = owned.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
             owned.write_at = Some(at);
@@ -215,10 +217,9 @@ impl Switchboard {
         if !facts.is_empty() {
             for node in subscribers {
                 let facts = facts.clone();
-                self.send_peer(now, node, PeerMessage::Facts { key: key.clone(), owner, after, facts });
+                self.sink.send_peer(node, PeerMessage::Facts { key: key.clone(), owner, after, facts });
             }
-            self.handle_facts(now, key, after, &facts);
-            self.watch_owner(now, key, owner);
+            self.sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts, owner: Some(owner) }));
         }
         self.store_snapshot(key);
         self.verify_log(key);
@@ -237,7 +238,7 @@ impl Switchboard {
                 // The reply to this node's claim will name the new owner.
                 self.reload_from_store(now, key, token);
                 // A store that lost this claim may still name this node by an earlier one, which would never end.
-                self.read_state(key);
+                self.sink.push(DeliveryCommand::ReadState(key.clone()));
             }
             other @ (Reply::Renewed { .. }
             | Reply::LeaseLost
@@ -363,13 +364,12 @@ impl Switchboard {
         }
         self.sink.stats.released += 1;
         self.drop_owned_session(key);
-        if let Some(feed) = self.feeds.get_mut(key) {
-            feed.owner = OwnershipSnapshot { holder: None, epoch: token.epoch };
-        }
+        let owner = OwnershipSnapshot { holder: None, epoch: token.epoch };
+        self.sink.push(DeliveryCommand::SetOwner { key: key.clone(), owner });
         if drain {
-            self.offer_hand_off(now, key, OwnershipSnapshot { holder: None, epoch: token.epoch });
+            self.offer_hand_off(key, owner);
         } else {
-            self.offer_all(now, key, OwnershipSnapshot { holder: None, epoch: token.epoch });
+            self.offer_all(now, key, owner);
         }
     }
 }

@@ -116,9 +116,7 @@ impl Switchboard {
 
     fn exit(&mut self) {
         self.drain = Some(Drain::Gone);
-        for key in self.feeds.keys().cloned().collect::<Vec<_>>() {
-            self.deregister_subscription(&key);
-        }
+        self.delivery.deregister_all(&mut self.sink);
         self.sink.store(Op::Retire { holder: self.lease.holder });
         self.sink.output(Output::Exit);
     }
@@ -130,9 +128,9 @@ impl Switchboard {
     }
 
     /// Suggests to another node that it take over a session.
-    pub(super) fn offer_hand_off(&mut self, now: Now, key: &SessionKey, free: OwnershipSnapshot) {
+    pub(super) fn offer_hand_off(&mut self, key: &SessionKey, free: OwnershipSnapshot) {
         if let Some(peer) = self.pick_successor() {
-            self.send_peer(now, peer, PeerMessage::HandOff { key: key.clone(), released: free });
+            self.sink.send_peer(peer, PeerMessage::HandOff { key: key.clone(), released: free });
         }
     }
 }

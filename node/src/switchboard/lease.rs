@@ -1,6 +1,8 @@
 //! This node's lease, and its knowledge of other nodes' leases (ownership.md §1.6).
+use super::effect::DeliveryCommand;
 use super::takeover::CHECKS_APART;
 use super::{Switchboard, Timer};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use turnway_core::id::{Holder, LeaseId, NodeId};
 use turnway_core::limits;
@@ -113,7 +115,7 @@ impl Switchboard {
                 let forgot = self.lease.era.replace(era).is_some_and(|before| before != era);
                 let forgot = forgot && !planted(Mutant::EraIgnored);
                 if forgot || (new && !planted(Mutant::NoRelisten)) {
-                    self.register_all_again();
+                    self.sink.push(DeliveryCommand::RegisterAllAgain);
                 }
                 if forgot {
                     // The store may have lost leases too, so live nodes get time to renew.
@@ -222,7 +224,7 @@ impl Switchboard {
         }
         suspect.probes += 1;
         self.sink.timers.set(Timer::Suspect(node), now.mono + Duration::from_millis(100) * suspect.probes);
-        self.send_peer(now, node, PeerMessage::Probe);
+        self.sink.send_peer(node, PeerMessage::Probe);
     }
 
     pub(super) fn clear_suspect(&mut self, node: NodeId) {
@@ -259,6 +261,26 @@ impl Switchboard {
                     self.handle_node_died(now, node);
                     self.schedule_sweep(now, left);
                 }
+            }
+        }
+    }
+
+    /// Probes each node that owns a session with an open turn or request here, and checks its lease: the probe
+    /// detects a process that is gone, the lease one that is suspended.
+    pub(super) fn probe_owners(&mut self, now: Now) {
+        let me = self.me;
+        let shown = self.delivery.owners_of_open_turns();
+        let requested = self.requests.values().filter_map(|ask| ask.owner.holder);
+        let owners: BTreeSet<NodeId> =
+            shown.chain(requested).map(|holder| holder.node).filter(|node| *node != me).collect();
+        self.without_lease.retain(|node, _| owners.contains(node));
+        if !owners.is_empty() {
+            self.sink.timers.set(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+        }
+        for node in owners {
+            self.sink.store(Op::Lease { node, sent: now.mono });
+            if !self.suspects.contains_key(&node) {
+                self.sink.send_peer(node, PeerMessage::Probe);
             }
         }
     }

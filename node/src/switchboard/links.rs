@@ -1,4 +1,5 @@
 //! The links of this node, and the weight in flight to each.
+use super::effect::DeliveryCommand;
 use super::{Capacity, Switchboard, requests::RequestKey};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
@@ -178,21 +179,21 @@ impl Switchboard {
         let Some(gone) = self.sink.links.disconnect(link) else { return };
         self.forget_waiters(link, gone.requests);
         for key in gone.sessions {
-            self.unsubscribe(&key, link);
+            self.sink.push(DeliveryCommand::Unsubscribe { key, link });
         }
     }
 
     /// Pauses or resumes a session's cursor.
     pub(super) fn pause_session(&mut self, link: LinkId, session: SessionId, is_held: bool) {
         if let Some(key) = self.sink.links.pause(link, session, is_held) {
-            self.resume_link(&key, link);
+            self.sink.push(DeliveryCommand::ResumeLink { key, link });
         }
     }
 
     /// Handles written weight: the cursors of a full link continue once enough was written.
     pub(super) fn handle_written(&mut self, link: LinkId, weight: usize) {
         for key in self.sink.links.count_written(link, weight) {
-            self.resume_link(&key, link);
+            self.sink.push(DeliveryCommand::ResumeLink { key, link });
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Durable requests: offered to their owner until it accepts them, and answered at their end.
+use super::Switchboard;
+use super::effect::DeliveryCommand;
 use super::requests::{OFFER_INTERVAL, PendingRequest, RequestKey, RequestPayload, RequestWaiter};
-use super::{SnapshotPurpose, SnapshotWaiter, Switchboard, Timer};
+use super::sink::Timer;
+use super::snapshot_waiters::SnapshotPurpose;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, OwnershipSnapshot, Principal, RunId, SessionKey};
@@ -42,7 +45,7 @@ impl Switchboard {
         if holder.node != self.me {
             self.sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
-        self.send_peer(now, holder.node, PeerMessage::Offer { key, owner, item });
+        self.sink.send_peer(holder.node, PeerMessage::Offer { key, owner, item });
     }
 
     /// Records that the store itself notified the owner when it accepted the request; the answer is awaited as
@@ -70,9 +73,7 @@ impl Switchboard {
 
     /// Handles a lost claim: another node is the owner, or was until it died.
     pub(super) fn handle_claim_lost(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) {
-        if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
-            feed.owner = owner;
-        }
+        self.delivery.set_newer_owner(key, owner);
         // If the store lost a claim, a late copy of an older one may have won; then no other node would look after
         // a session whose named owner is alive. If this node is named, it claims the session; otherwise it tells
         // the named node.
@@ -81,7 +82,7 @@ impl Switchboard {
         };
         self.takeover.add_node(holder.node);
         self.offer_all(now, key, owner);
-        self.send_peer(now, holder.node, PeerMessage::HandOff { key: key.clone(), released: owner });
+        self.sink.send_peer(holder.node, PeerMessage::HandOff { key: key.clone(), released: owner });
     }
 
     /// Handles the message of a supposed owner that does not own the session: the session is free.
@@ -97,8 +98,7 @@ impl Switchboard {
     pub(super) fn handle_node_died(&mut self, now: Now, node: NodeId) {
         let of = |owner: OwnershipSnapshot| owner.holder.is_some_and(|holder| holder.node == node);
         let requested = self.requests.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
-        let shown = self.feeds.iter().filter(|(_, feed)| feed.state.has_open_turn() && of(feed.owner));
-        let shown = shown.map(|(key, feed)| (key.clone(), feed.owner));
+        let shown = self.delivery.open_sessions_of(node);
         for (key, owner) in requested.chain(shown).collect::<Vec<_>>() {
             self.claim(now, &key, owner);
         }
@@ -210,10 +210,8 @@ impl Switchboard {
 
     /// Answers a client with the session's state after its request.
     fn answer_with_snapshot(&mut self, key: &SessionKey, waiter: RequestWaiter, purpose: SnapshotPurpose) {
-        let view_number = self.view_number(key);
-        let waiting = SnapshotWaiter { link: waiter.link, request_id: waiter.request_id, view_number, purpose };
-        self.snapshot_waiters.entry(key.clone()).or_default().push(waiting);
-        self.read_state(key);
+        let RequestWaiter { link, request_id, .. } = waiter;
+        self.sink.push(DeliveryCommand::AwaitState { key: key.clone(), link, request_id, purpose });
     }
 
     pub(super) fn forget_waiters(&mut self, link: LinkId, asks: BTreeSet<RequestKey>) {

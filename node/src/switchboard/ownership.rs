@@ -1,9 +1,10 @@
 //! The sessions that this node owns: claim, load, append, release.
-use super::feed::state_of;
+use super::Switchboard;
+use super::effect::{DeliveryCommand, DurableFacts, PartEffect, RouterCommand};
 use super::io::Output;
 use super::owned_session::{OwnedSession, SessionOwnership, inputs_after};
-use super::state_reads::ReadTicket;
-use super::{Switchboard, Timer};
+use super::sink::Timer;
+use super::state_reads::state_of;
 use std::sync::Arc;
 use turnway_core::id::{
     Epoch, EventId, FenceToken, Holder, InboxPosition, NodeId, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey,
@@ -30,7 +31,7 @@ impl Switchboard {
             return;
         }
         let nonce = Nonce(self.sink.rng.next_u128());
-        let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
+        let floor = self.delivery.newest_epoch(key);
         self.sink.timers.clear(&Timer::Reserve(key.clone()));
         self.owned_sessions
             .insert(key.clone(), SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: None });
@@ -77,7 +78,7 @@ impl Switchboard {
             if let Some(state) = state {
                 self.start_owning(now, key, by, state);
             } else if let Some(view) = unread {
-                self.start_rebuild(key, Some(by), view, ReadTicket { number: 0, known_end: Seq(0) });
+                self.sink.push(DeliveryCommand::RebuildForOwner { key: key.clone(), token: by, view: Box::new(view) });
             }
         } else if let Reply::OwnershipConflict { owner } = reply {
             self.sink.stats.claims_held += 1;
@@ -117,8 +118,9 @@ impl Switchboard {
         }
         self.owned_sessions.insert(key.clone(), SessionOwnership::Owned(Box::new(owned)));
         // Links here may have missed facts that another owner wrote.
-        self.handle_facts(now, key, claimed.view.tail, &[]);
-        self.watch_owner(now, key, OwnershipSnapshot { holder: Some(self.lease.holder), epoch: by.epoch });
+        let owner = Some(OwnershipSnapshot { holder: Some(self.lease.holder), epoch: by.epoch });
+        let after = claimed.view.tail;
+        self.sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts: Vec::new(), owner }));
         self.apply_inbox(now, key, by, claimed.inbox);
     }
 
@@ -149,12 +151,14 @@ impl Switchboard {
     /// Resets a session after a broken invariant: drops the owned session and the feed, and loads both from the
     /// store. Every other session continues.
     pub fn reset_session(&mut self, now: Now, key: &SessionKey) {
-        self.view_reads.remove(key);
+        self.delivery.forget_state_read(key);
         match self.owned_sessions.get(key).and_then(SessionOwnership::owned).map(|owned| owned.token) {
             Some(token) => self.reload_from_store(now, key, token),
             None => self.drop_owned_session(key),
         }
-        self.resync_feed(key);
+        self.step(now);
+        self.delivery.resync(key, &mut self.sink);
+        self.step(now);
     }
 
     /// Drops an owned session: its attempts are closed, and later reports of them are ignored.
@@ -198,7 +202,7 @@ impl Switchboard {
             // The store names this node as owner: from an earlier lease, or because the store lost this node's
             // release.
             None if mine => self.claim(now, key, owner),
-            None => self.send_peer(now, from, PeerMessage::NotOwner { key: key.clone(), owner }),
+            None => self.sink.send_peer(from, PeerMessage::NotOwner { key: key.clone(), owner }),
         }
     }
 
@@ -217,7 +221,7 @@ impl Switchboard {
                     return self.read_inbox(key);
                 }
                 if !self.is_start_announced_to(key, &run_id, from) {
-                    self.send_peer(now, from, PeerMessage::InputAccepted { key: key.clone(), run_id });
+                    self.sink.send_peer(from, PeerMessage::InputAccepted { key: key.clone(), run_id });
                 }
                 return;
             }
@@ -311,7 +315,7 @@ impl Switchboard {
             owned.runtime.handle_input(now, RuntimeInput::InboxRead);
         }
         for run_id in accepted {
-            self.handle_input_accepted(&run_id);
+            self.sink.push(RouterCommand::AcceptInput(run_id));
         }
         if again {
             self.read_inbox(key);

@@ -1,7 +1,9 @@
 //! Reads without side effects: a session's state, a list of sessions, the position of a run.
+use super::Switchboard;
+use super::effect::DeliveryCommand;
 use super::requests::refusal_of;
 use super::sink::EffectSink;
-use super::{SnapshotPurpose, SnapshotWaiter, Switchboard};
+use super::snapshot_waiters::SnapshotPurpose;
 use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -11,10 +13,8 @@ use turnway_wire::channel::notification::{CommandReply, Notification, SessionLis
 impl Switchboard {
     /// Reads a session's present state for a link that does not subscribe.
     pub(super) fn read_snapshot(&mut self, link: LinkId, key: &SessionKey, request_id: Option<RequestId>) {
-        let view_number = self.view_number(key);
-        let waiting = SnapshotWaiter { link, request_id, view_number, purpose: SnapshotPurpose::Get };
-        self.snapshot_waiters.entry(key.clone()).or_default().push(waiting);
-        self.read_state(key);
+        let purpose = SnapshotPurpose::Get;
+        self.sink.push(DeliveryCommand::AwaitState { key: key.clone(), link, request_id, purpose });
     }
 
     /// Lists the user's own sessions; an operator sees all sessions of the tenant.

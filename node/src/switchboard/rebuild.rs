@@ -1,46 +1,58 @@
 //! Rebuilds a session's state from the log if this release cannot read its snapshot.
-use super::Switchboard;
+use super::effect::{OwnershipCommand, PartEffect, PresentState};
+use super::sink::EffectSink;
 use super::state_reads::ReadTicket;
+use std::collections::BTreeMap;
 use turnway_core::id::{FenceToken, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::session::State;
 use turnway_core::store::{FactPage, Op, SessionView};
-use turnway_core::time::Now;
+
+/// The rebuilds in progress, by session.
+#[derive(Debug, Default)]
+pub(super) struct Rebuilds(BTreeMap<SessionKey, Vec<Rebuild>>);
 
 /// A rebuild in progress, for a feed or (with a token) for an owner.
 #[derive(Debug)]
-pub(super) struct Rebuild {
+struct Rebuild {
     owner_token: Option<FenceToken>,
-    asked: ReadTicket,
+    ticket: ReadTicket,
     view: SessionView,
     state: State,
 }
 
-impl Switchboard {
-    pub(super) fn start_rebuild(
+impl Rebuilds {
+    /// Starts a rebuild, for an owner if `owner_token` is given.
+    pub(super) fn start(
         &mut self,
         key: &SessionKey,
-        by: Option<FenceToken>,
+        owner_token: Option<FenceToken>,
         view: SessionView,
         ticket: ReadTicket,
+        sink: &mut EffectSink,
     ) {
-        self.sink.stats.snapshots_unreadable += 1;
+        sink.stats.snapshots_unreadable += 1;
         if view.floor > Seq(0) {
             // The facts behind the snapshot have been trimmed: only a release that can read the snapshot can help.
-            self.sink.stats.abandoned += 1;
-            if by.is_some() {
-                self.drop_owned_session(key);
+            sink.stats.abandoned += 1;
+            if owner_token.is_some() {
+                sink.push(OwnershipCommand::Drop(key.clone()));
             }
             return;
         }
-        let rebuild = Rebuild { owner_token: by, asked: ticket, view, state: State::default() };
-        self.rebuilds.entry(key.clone()).or_default().push(rebuild);
-        self.sink.store(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
+        let rebuild = Rebuild { owner_token, ticket, view, state: State::default() };
+        self.0.entry(key.clone()).or_default().push(rebuild);
+        sink.store(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
+    }
+
+    /// Drops the rebuilds of a session with damaged records.
+    pub(super) fn drop_session(&mut self, key: &SessionKey) {
+        self.0.remove(key);
     }
 
     /// Applies a page to the rebuilds that wait for it.
-    pub(super) fn apply_page_to_rebuilds(&mut self, now: Now, key: &SessionKey, page: &FactPage) {
-        let Some(rebuilds) = self.rebuilds.remove(key) else { return };
+    pub(super) fn apply_page(&mut self, key: &SessionKey, page: &FactPage, sink: &mut EffectSink) {
+        let Some(rebuilds) = self.0.remove(key) else { return };
         for mut rebuild in rebuilds {
             if rebuild.state.tail.seq == page.after {
                 for (epoch, entry) in &page.facts {
@@ -50,14 +62,16 @@ impl Switchboard {
                 }
             }
             if rebuild.state.tail.seq >= rebuild.view.tail.seq {
-                match rebuild.owner_token {
-                    Some(token) => self.start_owning(now, key, token, rebuild.state),
-                    None => self.handle_state(now, key, &rebuild.view, rebuild.state, rebuild.asked),
-                }
+                let Rebuild { owner_token, ticket, view, state } = rebuild;
+                let key = key.clone();
+                sink.push(match owner_token {
+                    Some(token) => OwnershipCommand::StartOwning { key, token, state: Box::new(state) }.into(),
+                    None => PartEffect::PresentState(Box::new(PresentState { key, view, state, ticket })),
+                });
             } else {
                 let after = rebuild.state.tail.seq;
-                self.rebuilds.entry(key.clone()).or_default().push(rebuild);
-                self.sink.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
+                self.0.entry(key.clone()).or_default().push(rebuild);
+                sink.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Sessions of this node after its lease expired: those that no other node has claimed continue.
 use super::Switchboard;
+use super::effect::DeliveryCommand;
 use super::owned_session::{SessionOwnership, SubscriberNode};
-use turnway_core::id::{Epoch, Nonce, OwnershipSnapshot, SessionKey};
+use turnway_core::id::{Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::store::{Claimed, Op, Reply};
 use turnway_core::time::Now;
 
@@ -43,7 +44,7 @@ impl Switchboard {
             return self.claim(now, key, mine);
         };
         let holder = self.lease.holder;
-        let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
+        let floor = self.delivery.newest_epoch(key);
         self.sink.store(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
     }
 
@@ -91,7 +92,8 @@ impl Switchboard {
         if let Some(append) = again {
             self.sink.store(Op::Append(Box::new(append)));
         }
-        self.watch_owner(now, key, OwnershipSnapshot { holder: Some(self.lease.holder), epoch: claimed.token.epoch });
+        let owner = OwnershipSnapshot { holder: Some(self.lease.holder), epoch: claimed.token.epoch };
+        self.sink.push(DeliveryCommand::WatchOwner { key: key.clone(), owner });
         self.apply_inbox(now, key, claimed.token, claimed.inbox.clone());
         true
     }

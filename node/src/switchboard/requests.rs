@@ -1,8 +1,9 @@
 //! Client requests on their way: stored, offered to the session's owner, and kept until the owner has accepted
 //! them.
 use super::Switchboard;
-use super::Timer;
+use super::effect::DeliveryCommand;
 use super::resources;
+use super::sink::Timer;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
@@ -94,8 +95,10 @@ impl Switchboard {
             return self.sink.refuse_busy(link, command.request_id().cloned());
         }
         match command {
-            LinkCommand::Subscribe(subscribe) => self.handle_subscribe(link, subscribe),
-            LinkCommand::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),
+            LinkCommand::Subscribe(command) => self.sink.push(DeliveryCommand::Subscribe { link, command }),
+            LinkCommand::Unsubscribe { session, .. } => {
+                self.sink.push(DeliveryCommand::Unsubscribe { key: within(session), link });
+            }
             LinkCommand::GetSnapshot { request_id, session } => self.read_snapshot(link, &within(session), request_id),
             LinkCommand::List { before, limit } => self.list_sessions(link, principal, before, limit),
             LinkCommand::Delete { session } => self.delete_session(link, within(session), principal),
@@ -344,7 +347,7 @@ impl Switchboard {
                     RequestPayload::Input(input) => OfferedEntry::Input { place, prev, input },
                     RequestPayload::Control { control, .. } => OfferedEntry::Control { place, prev, control },
                 };
-                self.send_peer(now, holder.node, PeerMessage::Offer { key: key.clone(), owner, item });
+                self.sink.send_peer(holder.node, PeerMessage::Offer { key: key.clone(), owner, item });
             }
             None => self.claim(now, key, owner),
         }
@@ -364,7 +367,9 @@ impl Switchboard {
         }
         for (link, request_id) in answered_links {
             self.notify_turn_accepted(link, &key, &input, request_id, accepted.duplicate);
-            self.subscribe_sender(&key, link, &input.run_id, accepted.tail);
+            let run_id = input.run_id.clone();
+            let tail = accepted.tail;
+            self.sink.push(DeliveryCommand::SubscribeSender { key: key.clone(), link, run_id, tail });
         }
     }
 
@@ -403,7 +408,7 @@ impl Switchboard {
             let wait = self.sink.jitter(OFFER_INTERVAL * 4);
             self.sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
             if self.drain.is_some() {
-                self.offer_hand_off(now, &key, accepted.owner);
+                self.offer_hand_off(&key, accepted.owner);
             } else {
                 self.claim(now, &key, accepted.owner);
             }

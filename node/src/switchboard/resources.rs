@@ -208,8 +208,7 @@ impl Switchboard {
 
     /// Refuses a request that would make this node own a further session of a user who has too many.
     pub(super) fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
-        let is_elsewhere = |feed: &super::feed::Feed| feed.owner.holder.is_some_and(|holder| holder.node != self.me);
-        if self.owned_sessions.contains_key(key) || self.feeds.get(key).is_some_and(|feed| is_elsewhere(feed)) {
+        if self.owned_sessions.contains_key(key) || self.delivery.is_owned_elsewhere(key) {
             return Ok(());
         }
         let refused = self.holdings.sessions.check(&Account::from(principal), 1);

@@ -1,5 +1,6 @@
 //! The sink of the parts' effects, with the values that every part uses: timers, random numbers, statistics, and the
 //! links. Decides nothing; the parts get it as a parameter.
+use super::effect::PartEffect;
 use super::io::Output;
 use super::links::LinkTable;
 use super::requests::RequestKey;
@@ -14,6 +15,7 @@ use turnway_core::store::Op;
 use turnway_core::time::Now;
 use turnway_core::timers::Timers;
 use turnway_wire::channel::notification::{CommandReply, Notification};
+use turnway_wire::peer::PeerMessage;
 
 /// Every timer of the switchboard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +47,18 @@ pub(super) struct EffectSink {
     /// Store ops that are repeated later, by the number of their timer.
     repeats: BTreeMap<u64, Op>,
     last_repeat: u64,
+    /// This node, whose messages to itself are effects.
+    me: NodeId,
+    /// Effects of the running handler, in order, from the first one that is no output.
+    effects: Vec<PartEffect>,
     outbox: VecDeque<Output>,
 }
 
 impl EffectSink {
-    pub(super) fn new(links: LinkTable, rng: Rng) -> Self {
+    pub(super) fn new(me: NodeId, links: LinkTable, rng: Rng) -> Self {
         Self {
+            me,
+            effects: Vec::new(),
             links,
             timers: Timers::default(),
             rng,
@@ -61,9 +69,33 @@ impl EffectSink {
         }
     }
 
-    /// Adds an output of the node.
+    /// Adds an effect for another part. Its turn comes after the running handler has returned.
+    pub(super) fn push(&mut self, effect: impl Into<PartEffect>) {
+        self.effects.push(effect.into());
+    }
+
+    /// Adds an output of the node. An output keeps its place among the effects: it waits for the effects that were
+    /// added before it.
     pub(super) fn output(&mut self, output: Output) {
-        self.outbox.push_back(output);
+        if self.effects.is_empty() {
+            self.outbox.push_back(output);
+        } else {
+            self.effects.push(PartEffect::Output(output));
+        }
+    }
+
+    /// Sends a message to a node, which may be this one.
+    pub(super) fn send_peer(&mut self, to: NodeId, message: PeerMessage) {
+        if to == self.me {
+            self.push(PartEffect::Peer(message));
+        } else {
+            self.output(Output::Publish { to, message });
+        }
+    }
+
+    /// Moves the effects of the handler that has returned onto a stack, the first one on top.
+    pub(super) fn unload(&mut self, stack: &mut Vec<PartEffect>) {
+        stack.extend(self.effects.drain(..).rev());
     }
 
     /// Takes the next output for the shell.

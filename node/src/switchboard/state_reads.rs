@@ -1,17 +1,22 @@
 //! Reads of a session's present state: one at a time, so that no reply is older than its request.
-use super::Switchboard;
-use super::feed::state_of;
+use super::sink::EffectSink;
+use std::collections::BTreeMap;
 use turnway_core::id::{Seq, SessionKey};
+use turnway_core::session::State;
 use turnway_core::store::{Op, SessionView};
-use turnway_core::time::Now;
+
+/// The reads of sessions' states that are in flight.
+#[derive(Debug, Default)]
+pub(super) struct StateReads {
+    reads: BTreeMap<SessionKey, StateRead>,
+    /// Number of the last read.
+    count: u64,
+}
 
 /// A read in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StateRead {
-    /// The read's number; it answers requests with lower numbers.
-    pub(super) number: u64,
-    /// The known end of the log when the read started.
-    known_end: Seq,
+struct StateRead {
+    ticket: ReadTicket,
     /// Another request has arrived since.
     requested_again: bool,
 }
@@ -25,35 +30,42 @@ pub(super) struct ReadTicket {
     pub(super) known_end: Seq,
 }
 
-impl Switchboard {
+impl StateReads {
     /// Returns the number for a request made now; only a later read answers it.
-    pub(super) fn view_number(&self, key: &SessionKey) -> u64 {
-        self.view_reads.get(key).map_or(self.view_count, |viewing| viewing.number)
+    pub(super) fn number(&self, key: &SessionKey) -> u64 {
+        self.reads.get(key).map_or(self.count, |read| read.ticket.number)
+    }
+
+    pub(super) fn is_reading(&self, key: &SessionKey) -> bool {
+        self.reads.contains_key(key)
     }
 
     /// Requests a session's present state, as of now or later.
-    pub(super) fn read_state(&mut self, key: &SessionKey) {
-        if let Some(viewing) = self.view_reads.get_mut(key) {
-            viewing.requested_again = true;
+    pub(super) fn request(&mut self, key: &SessionKey, known_end: Seq, sink: &mut EffectSink) {
+        if let Some(read) = self.reads.get_mut(key) {
+            read.requested_again = true;
             return;
         }
-        let since = self.feeds.get(key).map_or(Seq(0), |feed| feed.head().seq);
-        self.view_count += 1;
-        self.view_reads
-            .insert(key.clone(), StateRead { number: self.view_count, known_end: since, requested_again: false });
-        self.sink.store(Op::ReadView { key: key.clone() });
+        self.count += 1;
+        let ticket = ReadTicket { number: self.count, known_end };
+        self.reads.insert(key.clone(), StateRead { ticket, requested_again: false });
+        sink.store(Op::ReadView { key: key.clone() });
     }
 
-    /// Handles the reply of a read.
-    pub(super) fn handle_state_read(&mut self, now: Now, key: &SessionKey, view: SessionView) {
-        let Some(viewing) = self.view_reads.remove(key) else { return };
-        if viewing.requested_again {
-            self.read_state(key);
-        }
-        let StateRead { number, known_end: since, .. } = viewing;
-        match state_of(&view) {
-            Some(state) => self.handle_state(now, key, &view, state, ReadTicket { number, known_end: since }),
-            None => self.start_rebuild(key, None, view, ReadTicket { number, known_end: since }),
-        }
+    /// Ends a read. Returns its ticket, and whether another read must follow.
+    pub(super) fn end(&mut self, key: &SessionKey) -> Option<(ReadTicket, bool)> {
+        self.reads.remove(key).map(|read| (read.ticket, read.requested_again))
     }
+}
+
+/// Returns the state of a view; `None` if its snapshot cannot be read.
+pub(super) fn state_of(view: &SessionView) -> Option<State> {
+    let mut state = match &view.snapshot {
+        Some(snapshot) => State::from_snapshot(&snapshot.state).ok()?,
+        None => State::default(),
+    };
+    for (epoch, entry) in &view.facts {
+        state.apply(*epoch, entry);
+    }
+    Some(state)
 }

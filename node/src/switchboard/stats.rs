@@ -218,7 +218,7 @@ impl Switchboard {
         let tally = |of: fn(&ResourceGauges) -> u64| CounterArray(held.map(|held| of(&held)));
         SwitchboardStats {
             links: self.sink.links.len() as u64,
-            feeds: self.feeds.len() as u64,
+            feeds: self.delivery.feed_count() as u64,
             owned_sessions: self.owned_sessions.len() as u64,
             held: tally(|held| held.held),
             held_max: tally(|held| held.capacity),

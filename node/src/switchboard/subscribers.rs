@@ -1,6 +1,8 @@
 //! The nodes that subscribe to owned sessions, and the positions that they have acknowledged.
+use super::Switchboard;
+use super::effect::DeliveryCommand;
 use super::owned_session::{SessionOwnership, SubscriberNode};
-use super::{Switchboard, Timer};
+use super::sink::Timer;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{Cursor, ListenStamp, NodeId, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
@@ -20,7 +22,7 @@ impl Switchboard {
             }
         } else if !self.owned_sessions.contains_key(key) {
             // The other node takes this node for the owner, so the store does or did until recently.
-            self.read_state(key);
+            self.sink.push(DeliveryCommand::ReadState(key.clone()));
         }
     }
 
@@ -135,7 +137,7 @@ impl Switchboard {
             self.check_lease(now, node);
         }
         for (node, logs) in digests {
-            self.send_peer(now, node, PeerMessage::TailDigest { logs });
+            self.sink.send_peer(node, PeerMessage::TailDigest { logs });
         }
     }
 }

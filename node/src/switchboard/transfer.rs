@@ -1,5 +1,6 @@
 //! Transfer of a session with open work to a chosen node without a gap in ownership (ownership.md §1.10).
 use super::drain::Drain;
+use super::effect::DeliveryCommand;
 use super::owned_session::SessionOwnership;
 use super::{Switchboard, Timer};
 use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
@@ -33,7 +34,7 @@ impl Switchboard {
         (owned.releasing, owned.lingering, owned.successor) = (true, false, Some(successor));
         let epoch = owned.epoch();
         self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_TIMEOUT);
-        self.send_peer(now, successor, PeerMessage::Reserve { key: key.clone(), epoch });
+        self.sink.send_peer(successor, PeerMessage::Reserve { key: key.clone(), epoch });
     }
 
     fn release_session(&mut self, key: &SessionKey) {
@@ -88,10 +89,8 @@ impl Switchboard {
         self.sink.stats.transferred += 1;
         self.drop_owned_session(key);
         let owner = OwnershipSnapshot { holder: Some(to), epoch: next.epoch };
-        if let Some(feed) = self.feeds.get_mut(key) {
-            feed.owner = owner;
-        }
-        self.send_peer(now, to.node, PeerMessage::HandOff { key: key.clone(), released: owner });
+        self.sink.push(DeliveryCommand::SetOwner { key: key.clone(), owner });
+        self.sink.send_peer(to.node, PeerMessage::HandOff { key: key.clone(), released: owner });
         self.offer_all(now, key, owner);
     }
 
@@ -109,7 +108,7 @@ impl Switchboard {
         if !planted(Mutant::ReservedForgotten) {
             self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
         }
-        self.send_peer(now, from, PeerMessage::Reserved { key: key.clone(), epoch, holder, nonce });
+        self.sink.send_peer(from, PeerMessage::Reserved { key: key.clone(), epoch, holder, nonce });
     }
 
     /// Handles the end of the wait: an owner without an answer releases the session; a reserving node checks

@@ -1,0 +1,177 @@
+//! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
+//! them over; a part never calls another part.
+use super::io::Output;
+use super::snapshot_waiters::SnapshotPurpose;
+use super::state_reads::ReadTicket;
+use std::sync::Arc;
+use turnway_core::id::{
+    Cursor, Epoch, FenceToken, LinkId, ListenStamp, OwnershipSnapshot, RequestId, RunId, Seq, SessionKey,
+};
+use turnway_core::protocol::action::ProcessOutput;
+use turnway_core::protocol::chunk::TextChunk;
+use turnway_core::protocol::entry::Entry;
+use turnway_core::session::State;
+use turnway_core::store::{FactPage, SessionView};
+use turnway_wire::channel::command::SubscribeCommand;
+use turnway_wire::peer::PeerMessage;
+
+/// An effect of a part.
+#[derive(Debug)]
+pub(super) enum PartEffect {
+    Output(Output),
+    /// A message of this node to itself.
+    Peer(PeerMessage),
+    Router(RouterCommand),
+    Delivery(DeliveryCommand),
+    Ownership(OwnershipCommand),
+    /// A session's present state was read: the ownership compares its epoch, then delivery uses the state.
+    PresentState(Box<PresentState>),
+    /// Facts became durable: the router releases acceptances, then delivery shows the facts.
+    Facts(DurableFacts),
+    /// A page of the log has facts for a feed; the order is that of durable facts.
+    UsablePage {
+        key: SessionKey,
+        page: FactPage,
+        since: Seq,
+    },
+}
+
+/// A command to the router.
+#[derive(Debug)]
+pub(super) enum RouterCommand {
+    /// The owner has accepted an input.
+    AcceptInput(RunId),
+}
+
+/// A command to the delivery.
+#[derive(Debug)]
+pub(super) enum DeliveryCommand {
+    Subscribe {
+        link: LinkId,
+        command: SubscribeCommand,
+    },
+    /// Subscribe the sender of a message to its session, from directly before the first fact of its turn.
+    SubscribeSender {
+        key: SessionKey,
+        link: LinkId,
+        run_id: RunId,
+        tail: Cursor,
+    },
+    Unsubscribe {
+        key: SessionKey,
+        link: LinkId,
+    },
+    ResumeLink {
+        key: SessionKey,
+        link: LinkId,
+    },
+    /// Answer a link with the session's state, read from now on.
+    AwaitState {
+        key: SessionKey,
+        link: LinkId,
+        request_id: Option<RequestId>,
+        purpose: SnapshotPurpose,
+    },
+    ReadState(SessionKey),
+    RebuildForOwner {
+        key: SessionKey,
+        token: FenceToken,
+        view: Box<SessionView>,
+    },
+    UseState(Box<PresentState>),
+    /// Start links after the facts of a present state were handled.
+    StartAfterState {
+        key: SessionKey,
+        fresh: (Cursor, u64),
+        owner: OwnershipSnapshot,
+    },
+    UseRegistration {
+        key: SessionKey,
+        stamp: ListenStamp,
+        owner: OwnershipSnapshot,
+    },
+    /// Use a page for the feed that has read it; the rebuilds have seen the page.
+    EndRead {
+        key: SessionKey,
+        after: Seq,
+        page: FactPage,
+    },
+    ShowChunk {
+        key: SessionKey,
+        epoch: Epoch,
+        chunk: TextChunk,
+    },
+    ShowProcessOutput {
+        key: SessionKey,
+        epoch: Epoch,
+        run_id: RunId,
+        printed: Box<ProcessOutput>,
+    },
+    WatchOwner {
+        key: SessionKey,
+        owner: OwnershipSnapshot,
+    },
+    /// Record the owner of a session that this node has given up.
+    SetOwner {
+        key: SessionKey,
+        owner: OwnershipSnapshot,
+    },
+    RegisterAllAgain,
+}
+
+/// A command to the ownership.
+#[derive(Debug)]
+pub(super) enum OwnershipCommand {
+    Claim {
+        key: SessionKey,
+        expect: OwnershipSnapshot,
+    },
+    /// Give up a session if an epoch proves a newer claim.
+    CompareEpoch {
+        key: SessionKey,
+        epoch: Epoch,
+    },
+    StartOwning {
+        key: SessionKey,
+        token: FenceToken,
+        state: Box<State>,
+    },
+    Drop(SessionKey),
+}
+
+/// Durable facts of a session, and the position that they follow.
+#[derive(Debug)]
+pub(super) struct DurableFacts {
+    pub(super) key: SessionKey,
+    pub(super) after: Cursor,
+    pub(super) facts: Vec<(Epoch, Arc<Entry>)>,
+    /// The owner that wrote the facts; `None` for facts that were read from the store.
+    pub(super) owner: Option<OwnershipSnapshot>,
+}
+
+/// A session's present state, as read from the store or rebuilt from its log.
+#[derive(Debug)]
+pub(super) struct PresentState {
+    pub(super) key: SessionKey,
+    pub(super) view: SessionView,
+    pub(super) state: State,
+    pub(super) ticket: ReadTicket,
+}
+
+impl From<RouterCommand> for PartEffect {
+    fn from(command: RouterCommand) -> Self {
+        Self::Router(command)
+    }
+}
+
+impl From<DeliveryCommand> for PartEffect {
+    fn from(command: DeliveryCommand) -> Self {
+        Self::Delivery(command)
+    }
+}
+
+impl From<OwnershipCommand> for PartEffect {
+    fn from(command: OwnershipCommand) -> Self {
+        Self::Ownership(command)
+    }
+}
