@@ -1,6 +1,7 @@
 //! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Performs no
 //! IO; the gateway's driver performs its outputs.
 mod append;
+mod commands;
 mod deliver;
 mod delivery;
 mod drain;
@@ -12,7 +13,6 @@ mod io;
 mod join;
 mod lease;
 mod links;
-mod offers;
 mod owned_session;
 mod owned_text;
 mod ownership;
@@ -22,6 +22,7 @@ mod rebuild;
 mod reclaim;
 mod requests;
 mod resources;
+mod router;
 mod session_task;
 mod sink;
 mod snapshot_waiters;
@@ -40,16 +41,17 @@ pub use session_task::MEMBER_PREFIX;
 pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
 use delivery::Delivery;
-use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect, RouterCommand};
+use effect::{DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect};
 use lease::{Lease, Suspect};
 use links::LinkTable;
 use owned_session::SessionOwnership;
-use requests::{PendingRequest, RequestKey, RequestPayload};
+use requests::{RequestKey, RequestPayload};
+use router::Router;
 use sink::{EffectSink, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{NodeId, OwnershipSnapshot, SessionKey};
+use turnway_core::id::{LinkId, NodeId, OwnershipSnapshot, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
@@ -102,8 +104,7 @@ pub struct Switchboard {
     /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
     /// lapsed.
     unclaimed_ownership: BTreeMap<SessionKey, OwnershipSnapshot>,
-    requests: BTreeMap<RequestKey, PendingRequest>,
-    requests_by_session: BTreeMap<SessionKey, BTreeSet<RequestKey>>,
+    router: Router,
     delivery: Delivery,
     holdings: resources::ResourceLedgers,
     drain: Option<drain::Drain>,
@@ -130,7 +131,7 @@ impl Switchboard {
             single_node: config.single_node,
             keep_facts: config.keep_facts,
             aging: idle_expiry::IdleWalk::new(config.max_age),
-            directory: config.directory,
+            directory: Arc::clone(&config.directory),
             lease,
             suspects: BTreeMap::new(),
             without_lease: BTreeMap::new(),
@@ -138,8 +139,7 @@ impl Switchboard {
             peers: BTreeSet::new(),
             owned_sessions: BTreeMap::new(),
             unclaimed_ownership: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            requests_by_session: BTreeMap::new(),
+            router: Router::new(config.node, config.directory),
             delivery: Delivery::new(config.node),
             holdings: resources::ResourceLedgers::new(config.capacity),
             drain: None,
@@ -164,9 +164,24 @@ impl Switchboard {
         match effect {
             PartEffect::Output(output) => self.sink.output(output),
             PartEffect::Peer(message) => self.handle_peer(now, self.me, message),
-            PartEffect::Router(RouterCommand::AcceptInput(run_id)) => self.handle_input_accepted(&run_id),
-            PartEffect::Delivery(command) => self.delivery.handle_command(now, command, &mut self.sink),
+            PartEffect::Router(command) => self.router.handle_effect(now, command, &mut self.sink),
+            PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
             PartEffect::Ownership(command) => self.hand_to_ownership(now, command),
+            PartEffect::Membership(MembershipCommand::SuspectNode(node)) => self.handle_publish_failed(now, node),
+            PartEffect::Membership(MembershipCommand::AddFasterNode(node)) => self.takeover.add_node(node),
+            PartEffect::Membership(MembershipCommand::ScheduleSweep(left)) => self.schedule_sweep(now, left),
+            PartEffect::NodeDied(node) => {
+                for (key, expect) in self.router.sessions_of(node).chain(self.delivery.open_sessions_of(node)) {
+                    self.sink.push(OwnershipCommand::Claim { key, expect });
+                }
+            }
+            PartEffect::FreeSession { key, owner } => {
+                if self.drain.is_some() {
+                    self.offer_hand_off(&key, owner);
+                } else {
+                    self.claim(now, &key, owner);
+                }
+            }
             PartEffect::PresentState(found) => {
                 let owner = found.view.owner;
                 let key = found.key.clone();
@@ -178,11 +193,11 @@ impl Switchboard {
                 self.sink.push(DeliveryCommand::UseState(found));
             }
             PartEffect::Facts(durable) => {
-                self.release_acceptances(now, &durable.facts);
+                self.router.release_acceptances(now, &durable.facts, &mut self.sink);
                 self.delivery.handle_facts(now, &durable, &mut self.sink);
             }
             PartEffect::UsablePage { key, page, since } => {
-                self.release_acceptances(now, &page.facts);
+                self.router.release_acceptances(now, &page.facts, &mut self.sink);
                 self.delivery.apply_page(now, &key, &page, since, &mut self.sink);
             }
         }
@@ -190,10 +205,20 @@ impl Switchboard {
 
     fn hand_to_ownership(&mut self, now: Now, command: OwnershipCommand) {
         match command {
+            OwnershipCommand::Admit(new) => self.admit(new),
             OwnershipCommand::Claim { key, expect } => self.claim(now, &key, expect),
             OwnershipCommand::CompareEpoch { key, epoch } => self.handle_newer_epoch(now, &key, epoch),
             OwnershipCommand::StartOwning { key, token, state } => self.start_owning(now, &key, token, *state),
             OwnershipCommand::Drop(key) => self.drop_owned_session(&key),
+        }
+    }
+
+    fn handle_disconnect(&mut self, link: LinkId) {
+        let Some(gone) = self.sink.links.disconnect(link) else { return };
+        let (requests, sessions) = gone.into_holdings();
+        self.router.forget_waiters(link, requests, &mut self.sink);
+        for key in sessions {
+            self.sink.push(DeliveryCommand::Unsubscribe { key, link });
         }
     }
 
@@ -203,9 +228,11 @@ impl Switchboard {
         }
         match message {
             PeerMessage::Offer { key, owner, item } => self.handle_offer(now, from, &key, owner, item),
-            PeerMessage::InputAccepted { run_id, .. } => self.handle_input_accepted(&run_id),
-            PeerMessage::ControlAnswered { control, shown, .. } => self.handle_control_answered(&control, shown),
-            PeerMessage::NotOwner { key, owner } => self.handle_not_owner(now, &key, owner),
+            PeerMessage::InputAccepted { run_id, .. } => self.router.handle_input_accepted(&run_id, &mut self.sink),
+            PeerMessage::ControlAnswered { control, shown, .. } => {
+                self.router.handle_control_answered(&control, shown, &mut self.sink);
+            }
+            PeerMessage::NotOwner { key, owner } => self.router.handle_not_owner(key, owner, &mut self.sink),
             PeerMessage::Subscribed { key, stamp } => self.handle_subscribed(now, &key, from, stamp),
             PeerMessage::Facts { key, owner, after, facts } => {
                 self.sink.push(PartEffect::Facts(DurableFacts { key, after, facts, owner: Some(owner) }));
@@ -241,15 +268,16 @@ impl Switchboard {
             (Op::DeleteIdle { .. }, result) => self.handle_forgotten(&result),
             (Op::Accept { key, input, hash, .. }, result) => {
                 let ask_key = RequestKey::Input(input.run_id.clone(), hash);
-                self.handle_accepted(now, &ask_key, &key, RequestPayload::Input(input), result);
+                Router::handle_accepted(ask_key, key, RequestPayload::Input(input), result, &mut self.sink);
             }
             (Op::Control { key, principal, control, create }, result) => {
                 let ask_key = RequestKey::Control(control.id.clone(), principal);
-                self.handle_accepted(now, &ask_key, &key, RequestPayload::Control { control, create }, result);
+                let payload = RequestPayload::Control { control, create };
+                Router::handle_accepted(ask_key, key, payload, result, &mut self.sink);
             }
-            (Op::ListSessions { link, .. }, result) => self.handle_listed(link, result),
-            (Op::Delete { key, link, .. }, result) => self.handle_deleted(link, &key, result),
-            (Op::Find { run_id, link, .. }, result) => self.handle_found(link, run_id, result),
+            (Op::ListSessions { link, .. }, result) => queries::handle_listed(link, result, &mut self.sink),
+            (Op::Delete { key, link, .. }, result) => queries::handle_deleted(link, &key, result, &mut self.sink),
+            (Op::Find { run_id, link, .. }, result) => queries::handle_found(link, run_id, result, &mut self.sink),
             (Op::Get { name }, result) => self.handle_fetched(now, name, result),
             (Op::Put { name, .. }, result) => self.handle_put(now, name, result),
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.sink.retry(now, op),
@@ -333,7 +361,7 @@ impl Switchboard {
             Timer::Probe => self.probe_owners(now),
             Timer::Drain => self.handle_drain_timeout(now),
             Timer::Suspect(node) => self.probe_suspect(now, node),
-            Timer::Offer(ask) => self.send_offer(now, &ask),
+            Timer::Offer(ask) => self.router.send_offer(now, &ask, &mut self.sink),
             Timer::Read(key) => self.delivery.catch_up(&key, &mut self.sink),
             Timer::FetchText(key) => self.delivery.fetch_text(now, &key, &mut self.sink),
             Timer::Runtime(key) => self.handle_runtime_timeout(now, &key),
@@ -353,11 +381,24 @@ impl Machine for Switchboard {
             return;
         }
         match input {
-            Input::Connect { link, principal } => self.handle_connect(link, principal),
+            Input::Connect { link, principal } => {
+                self.sink.links.connect(link, principal);
+                if self.drain.is_some() {
+                    self.sink.notify(link, drain::go_away());
+                }
+            }
             Input::Disconnect { link } => self.handle_disconnect(link),
-            Input::Command { link, command } => self.handle_command(now, link, command),
-            Input::Written { link, weight } => self.handle_written(link, weight),
-            Input::PauseSession { link, session, is_paused: is_held } => self.pause_session(link, session, is_held),
+            Input::Command { link, command } => self.router.handle_command(now, link, command, &mut self.sink),
+            Input::Written { link, weight } => {
+                for key in self.sink.links.count_written(link, weight) {
+                    self.sink.push(DeliveryCommand::ResumeLink { key, link });
+                }
+            }
+            Input::PauseSession { link, session, is_paused } => {
+                if let Some(key) = self.sink.links.pause(link, session, is_paused) {
+                    self.sink.push(DeliveryCommand::ResumeLink { key, link });
+                }
+            }
             Input::Peer { from, message } => self.handle_peer(now, from, message),
             Input::PublishFailed { to } => self.handle_publish_failed(now, to),
             Input::MessagesMissed => self.delivery.register_all_again(&mut self.sink),

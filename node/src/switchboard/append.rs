@@ -1,6 +1,6 @@
 //! Performs the outputs of owned sessions: facts first, every other output once the facts are durable.
 use super::Switchboard;
-use super::effect::{DeliveryCommand, DurableFacts, PartEffect};
+use super::effect::{DeliveryCommand, DurableFacts, PartEffect, RouterCommand};
 use super::io::Output;
 use super::owned_session::{OwnedSession, SessionOwnership, SubscriberNode};
 use super::sink::Timer;
@@ -369,7 +369,7 @@ impl Switchboard {
         if drain {
             self.offer_hand_off(key, owner);
         } else {
-            self.offer_all(now, key, owner);
+            self.sink.push(RouterCommand::OfferAll { key: key.clone(), owner });
         }
     }
 }

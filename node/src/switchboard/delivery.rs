@@ -54,7 +54,7 @@ impl Delivery {
     }
 
     /// Handles a command of another part.
-    pub(super) fn handle_command(&mut self, now: Now, command: DeliveryCommand, sink: &mut EffectSink) {
+    pub(super) fn handle_effect(&mut self, now: Now, command: DeliveryCommand, sink: &mut EffectSink) {
         match command {
             DeliveryCommand::Subscribe { link, command } => self.handle_subscribe(link, command, sink),
             DeliveryCommand::SubscribeSender { key, link, run_id, tail } => {
@@ -79,6 +79,7 @@ impl Delivery {
             }
             DeliveryCommand::WatchOwner { key, owner } => self.watch_owner(now, &key, owner, sink),
             DeliveryCommand::SetOwner { key, owner } => self.set_owner(&key, owner),
+            DeliveryCommand::SetNewerOwner { key, owner } => self.set_newer_owner(&key, owner),
             DeliveryCommand::RegisterAllAgain => self.register_all_again(sink),
         }
     }
@@ -579,7 +580,7 @@ impl Delivery {
     }
 
     /// Records the owner that this node's claim lost to, unless this node knows of a newer one.
-    pub(super) fn set_newer_owner(&mut self, key: &SessionKey, owner: OwnershipSnapshot) {
+    fn set_newer_owner(&mut self, key: &SessionKey, owner: OwnershipSnapshot) {
         if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
             feed.owner = owner;
         }

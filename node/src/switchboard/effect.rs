@@ -1,11 +1,14 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
 use super::io::Output;
+use super::requests::NewRequest;
+use super::router::AcceptanceReply;
 use super::snapshot_waiters::SnapshotPurpose;
 use super::state_reads::ReadTicket;
 use std::sync::Arc;
+use std::time::Duration;
 use turnway_core::id::{
-    Cursor, Epoch, FenceToken, LinkId, ListenStamp, OwnershipSnapshot, RequestId, RunId, Seq, SessionKey,
+    Cursor, Epoch, FenceToken, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, RunId, Seq, SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::chunk::TextChunk;
@@ -24,6 +27,14 @@ pub(super) enum PartEffect {
     Router(RouterCommand),
     Delivery(DeliveryCommand),
     Ownership(OwnershipCommand),
+    Membership(MembershipCommand),
+    /// A node is dead: its sessions with requests or open turns here are claimed.
+    NodeDied(NodeId),
+    /// An accepted request found no owner: this node claims the session, or suggests it to another node.
+    FreeSession {
+        key: SessionKey,
+        owner: OwnershipSnapshot,
+    },
     /// A session's present state was read: the ownership compares its epoch, then delivery uses the state.
     PresentState(Box<PresentState>),
     /// Facts became durable: the router releases acceptances, then delivery shows the facts.
@@ -41,6 +52,12 @@ pub(super) enum PartEffect {
 pub(super) enum RouterCommand {
     /// The owner has accepted an input.
     AcceptInput(RunId),
+    /// The ownership has admitted a request.
+    AddRequest(Box<NewRequest>),
+    /// Use the store's reply to a request; the ownership has compared its epoch.
+    UseReply(Box<AcceptanceReply>),
+    /// Offer every request of a session to its owner.
+    OfferAll { key: SessionKey, owner: OwnershipSnapshot },
 }
 
 /// A command to the delivery.
@@ -116,12 +133,19 @@ pub(super) enum DeliveryCommand {
         key: SessionKey,
         owner: OwnershipSnapshot,
     },
+    /// Record the owner that a claim lost to, unless a newer one is known.
+    SetNewerOwner {
+        key: SessionKey,
+        owner: OwnershipSnapshot,
+    },
     RegisterAllAgain,
 }
 
 /// A command to the ownership.
 #[derive(Debug)]
 pub(super) enum OwnershipCommand {
+    /// Admit a request, unless its user owns too many sessions here.
+    Admit(Box<NewRequest>),
     Claim {
         key: SessionKey,
         expect: OwnershipSnapshot,
@@ -137,6 +161,17 @@ pub(super) enum OwnershipCommand {
         state: Box<State>,
     },
     Drop(SessionKey),
+}
+
+/// A command to the membership.
+#[derive(Debug)]
+pub(super) enum MembershipCommand {
+    /// A message did not reach a node.
+    SuspectNode(NodeId),
+    /// Another node takes over sessions of the same pages and was faster.
+    AddFasterNode(NodeId),
+    /// Look for the sessions of a dead node, whose lease lasts for this time.
+    ScheduleSweep(Option<Duration>),
 }
 
 /// Durable facts of a session, and the position that they follow.
@@ -167,6 +202,12 @@ impl From<RouterCommand> for PartEffect {
 impl From<DeliveryCommand> for PartEffect {
     fn from(command: DeliveryCommand) -> Self {
         Self::Delivery(command)
+    }
+}
+
+impl From<MembershipCommand> for PartEffect {
+    fn from(command: MembershipCommand) -> Self {
+        Self::Membership(command)
     }
 }
 

@@ -1,5 +1,5 @@
 //! This node's lease, and its knowledge of other nodes' leases (ownership.md §1.6).
-use super::effect::DeliveryCommand;
+use super::effect::{DeliveryCommand, MembershipCommand, PartEffect};
 use super::takeover::CHECKS_APART;
 use super::{Switchboard, Timer};
 use std::collections::BTreeSet;
@@ -185,8 +185,8 @@ impl Switchboard {
         let first = *self.without_lease.entry(node).or_insert(now.mono);
         if self.has_stable_contact(now) && first + CHECKS_APART <= now.mono {
             self.without_lease.remove(&node);
-            self.handle_node_died(now, node);
-            self.schedule_sweep(now, None);
+            self.sink.push(PartEffect::NodeDied(node));
+            self.sink.push(MembershipCommand::ScheduleSweep(None));
         } else {
             self.sink.timers.set_earlier(Timer::Probe, now.mono + CHECKS_APART);
         }
@@ -258,8 +258,8 @@ impl Switchboard {
                 }
                 self.clear_suspect(node);
                 if !renewed && (self.has_stable_contact(now) || self.has_seen_renewal(sent, left)) {
-                    self.handle_node_died(now, node);
-                    self.schedule_sweep(now, left);
+                    self.sink.push(PartEffect::NodeDied(node));
+                    self.sink.push(MembershipCommand::ScheduleSweep(left));
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Switchboard {
     pub(super) fn probe_owners(&mut self, now: Now) {
         let me = self.me;
         let shown = self.delivery.owners_of_open_turns();
-        let requested = self.requests.values().filter_map(|ask| ask.owner.holder);
+        let requested = self.router.owners();
         let owners: BTreeSet<NodeId> =
             shown.chain(requested).map(|holder| holder.node).filter(|node| *node != me).collect();
         self.without_lease.retain(|node, _| owners.contains(node));

@@ -1,6 +1,5 @@
 //! The links of this node, and the weight in flight to each.
-use super::effect::DeliveryCommand;
-use super::{Capacity, Switchboard, requests::RequestKey};
+use super::{Capacity, requests::RequestKey};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;
@@ -44,6 +43,10 @@ impl AttachedLink {
     pub(super) fn is_busy(&self, command: &LinkCommand) -> bool {
         let more = if matches!(command, LinkCommand::Cancel { .. }) { limits::LINK_CANCELS_MAX } else { 0 };
         self.requests.len() >= limits::LINK_REQUESTS_MAX + more
+    }
+    /// Returns the link's requests in progress and its subscribed sessions.
+    pub(super) fn into_holdings(self) -> (BTreeSet<RequestKey>, Vec<SessionKey>) {
+        (self.requests, self.sessions)
     }
     fn subscribe(&mut self, key: &SessionKey) {
         if let Err(place) = self.sessions.binary_search(key) {
@@ -119,7 +122,7 @@ impl LinkTable {
     }
 
     /// Adds an admitted connection.
-    fn connect(&mut self, link: LinkId, principal: Principal) {
+    pub(super) fn connect(&mut self, link: LinkId, principal: Principal) {
         let fresh = AttachedLink {
             principal,
             sessions: Vec::new(),
@@ -132,7 +135,7 @@ impl LinkTable {
     }
 
     /// Removes a link and gives back its subscriptions.
-    fn disconnect(&mut self, link: LinkId) -> Option<AttachedLink> {
+    pub(super) fn disconnect(&mut self, link: LinkId) -> Option<AttachedLink> {
         let gone = self.links.remove(&link)?;
         let account = Account::from(&gone.principal);
         if !planted::planted(Planted::SubscriptionsKept) {
@@ -142,7 +145,7 @@ impl LinkTable {
     }
 
     /// Pauses or resumes a session's cursor. Returns the session whose cursor continues, if any.
-    fn pause(&mut self, link: LinkId, session: SessionId, is_paused: bool) -> Option<SessionKey> {
+    pub(super) fn pause(&mut self, link: LinkId, session: SessionId, is_paused: bool) -> Option<SessionKey> {
         let there = self.links.get_mut(&link)?;
         let key = SessionKey { tenant: there.principal.tenant.clone(), session };
         there.paused.retain(|held| *held != key);
@@ -156,7 +159,7 @@ impl LinkTable {
 
     /// Handles written weight. Returns the sessions whose cursors continue: those of a full link, once enough was
     /// written.
-    fn count_written(&mut self, link: LinkId, weight: usize) -> Vec<SessionKey> {
+    pub(super) fn count_written(&mut self, link: LinkId, weight: usize) -> Vec<SessionKey> {
         let Some(there) = self.links.get_mut(&link) else { return Vec::new() };
         there.unwritten = there.unwritten.saturating_sub(weight);
         if !there.full || there.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2 {
@@ -164,36 +167,5 @@ impl LinkTable {
         }
         there.full = false;
         there.sessions.clone()
-    }
-}
-
-impl Switchboard {
-    pub(super) fn handle_connect(&mut self, link: LinkId, principal: Principal) {
-        self.sink.links.connect(link, principal);
-        if self.drain.is_some() {
-            self.sink.notify(link, super::drain::go_away());
-        }
-    }
-
-    pub(super) fn handle_disconnect(&mut self, link: LinkId) {
-        let Some(gone) = self.sink.links.disconnect(link) else { return };
-        self.forget_waiters(link, gone.requests);
-        for key in gone.sessions {
-            self.sink.push(DeliveryCommand::Unsubscribe { key, link });
-        }
-    }
-
-    /// Pauses or resumes a session's cursor.
-    pub(super) fn pause_session(&mut self, link: LinkId, session: SessionId, is_held: bool) {
-        if let Some(key) = self.sink.links.pause(link, session, is_held) {
-            self.sink.push(DeliveryCommand::ResumeLink { key, link });
-        }
-    }
-
-    /// Handles written weight: the cursors of a full link continue once enough was written.
-    pub(super) fn handle_written(&mut self, link: LinkId, weight: usize) {
-        for key in self.sink.links.count_written(link, weight) {
-            self.sink.push(DeliveryCommand::ResumeLink { key, link });
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The sessions that this node owns: claim, load, append, release.
 use super::Switchboard;
-use super::effect::{DeliveryCommand, DurableFacts, PartEffect, RouterCommand};
+use super::effect::{DeliveryCommand, DurableFacts, MembershipCommand, PartEffect, RouterCommand};
 use super::io::Output;
 use super::owned_session::{OwnedSession, SessionOwnership, inputs_after};
 use super::sink::Timer;
@@ -84,6 +84,20 @@ impl Switchboard {
             self.sink.stats.claims_held += 1;
             self.handle_claim_lost(now, key, owner);
         }
+    }
+
+    /// Handles a lost claim: another node is the owner, or was until it died.
+    fn handle_claim_lost(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) {
+        self.sink.push(DeliveryCommand::SetNewerOwner { key: key.clone(), owner });
+        // If the store lost a claim, a late copy of an older one may have won; then no other node would look after
+        // a session whose named owner is alive. If this node is named, it claims the session; otherwise it tells
+        // the named node.
+        let Some(holder) = owner.holder.filter(|holder| holder.node != self.me) else {
+            return self.claim(now, key, owner);
+        };
+        self.sink.push(MembershipCommand::AddFasterNode(holder.node));
+        self.sink.push(RouterCommand::OfferAll { key: key.clone(), owner });
+        self.sink.send_peer(holder.node, PeerMessage::HandOff { key: key.clone(), released: owner });
     }
 
     /// Starts to own a claimed session whose state is known.

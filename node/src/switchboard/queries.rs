@@ -1,5 +1,4 @@
 //! Reads without side effects: a session's state, a list of sessions, the position of a run.
-use super::Switchboard;
 use super::effect::DeliveryCommand;
 use super::requests::refusal_of;
 use super::sink::EffectSink;
@@ -10,77 +9,66 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{CreationKey, Op, Reply, RunLocation, SessionSummary, StoreError, StoreRefusal};
 use turnway_wire::channel::notification::{CommandReply, Notification, SessionListEntry};
 
-impl Switchboard {
-    /// Reads a session's present state for a link that does not subscribe.
-    pub(super) fn read_snapshot(&mut self, link: LinkId, key: &SessionKey, request_id: Option<RequestId>) {
-        let purpose = SnapshotPurpose::Get;
-        self.sink.push(DeliveryCommand::AwaitState { key: key.clone(), link, request_id, purpose });
-    }
+/// Reads a session's present state for a link that does not subscribe.
+pub(super) fn read_snapshot(link: LinkId, key: SessionKey, request_id: Option<RequestId>, sink: &mut EffectSink) {
+    let purpose = SnapshotPurpose::Get;
+    sink.push(DeliveryCommand::AwaitState { key, link, request_id, purpose });
+}
 
-    /// Lists the user's own sessions; an operator sees all sessions of the tenant.
-    pub(super) fn list_sessions(
-        &mut self,
-        link: LinkId,
-        principal: Principal,
-        before: Option<CreationKey>,
-        limit: u32,
-    ) {
-        let user = (!principal.operator).then_some(principal.user);
-        let limit = limit.min(limits::LIST_SESSIONS_MAX);
-        self.sink.store(Op::ListSessions { tenant: principal.tenant, user, before, limit, link });
-    }
+/// Lists the user's own sessions; an operator sees all sessions of the tenant.
+pub(super) fn list_sessions(
+    link: LinkId,
+    principal: Principal,
+    before: Option<CreationKey>,
+    limit: u32,
+    sink: &mut EffectSink,
+) {
+    let user = (!principal.operator).then_some(principal.user);
+    let limit = limit.min(limits::LIST_SESSIONS_MAX);
+    sink.store(Op::ListSessions { tenant: principal.tenant, user, before, limit, link });
+}
 
-    pub(super) fn handle_listed(&mut self, link: LinkId, result: Result<Reply, StoreError>) {
-        match result {
-            Ok(Reply::Sessions { sessions, more }) => {
-                let sessions = sessions.into_iter().map(list_entry).collect();
-                self.sink.notify(link, Notification::Reply(CommandReply::SessionList { sessions, more }));
-            }
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                refuse_unavailable(&mut self.sink, link, None)
-            }
+/// Answers a request for a list of sessions.
+pub(super) fn handle_listed(link: LinkId, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+    match result {
+        Ok(Reply::Sessions { sessions, more }) => {
+            let sessions = sessions.into_iter().map(list_entry).collect();
+            sink.notify(link, Notification::Reply(CommandReply::SessionList { sessions, more }));
         }
+        Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => refuse_unavailable(sink, link, None),
     }
+}
 
-    /// Requests a run's position in the log. The store checks the session's owner.
-    pub(super) fn find_run(&mut self, link: LinkId, principal: Principal, run_id: RunId) {
-        let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
-        self.sink.store(Op::Find { key, principal, run_id, link });
-    }
+/// Requests a run's position in the log. The store checks the session's owner.
+pub(super) fn find_run(link: LinkId, principal: Principal, run_id: RunId, sink: &mut EffectSink) {
+    let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
+    sink.store(Op::Find { key, principal, run_id, link });
+}
 
-    pub(super) fn handle_found(&mut self, link: LinkId, run_id: RunId, result: Result<Reply, StoreError>) {
-        match result {
-            Ok(Reply::Found(RunLocation { after, ended })) => {
-                self.sink.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
-            }
-            Ok(Reply::Refused(refused @ (StoreRefusal::NotFound | StoreRefusal::Damaged))) => {
-                self.sink.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
-            }
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                refuse_unavailable(&mut self.sink, link, Some(run_id))
-            }
+/// Answers a request for a run's position.
+pub(super) fn handle_found(link: LinkId, run_id: RunId, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+    match result {
+        Ok(Reply::Found(RunLocation { after, ended })) => {
+            sink.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
         }
-    }
-
-    /// Deletes a closed session.
-    pub(super) fn delete_session(&mut self, link: LinkId, key: SessionKey, principal: Principal) {
-        self.sink.store(Op::Delete { key, principal, link });
-    }
-
-    /// Answers a deletion request; repeating the request is safe.
-    pub(super) fn handle_deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
-        let session = key.session.clone();
-        match result {
-            Ok(Reply::Done) => self.sink.notify(link, Notification::Reply(CommandReply::Deleted { session })),
-            Ok(Reply::Refused(StoreRefusal::Busy)) => {
-                let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
-                self.sink.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
-            }
-            Ok(Reply::Refused(refused)) => self.sink.refuse(link, None, Some(session), None, refusal_of(refused)),
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                refuse_unavailable(&mut self.sink, link, None)
-            }
+        Ok(Reply::Refused(refused @ (StoreRefusal::NotFound | StoreRefusal::Damaged))) => {
+            sink.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
         }
+        Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => refuse_unavailable(sink, link, Some(run_id)),
+    }
+}
+
+/// Answers a deletion request; repeating the request is safe.
+pub(super) fn handle_deleted(link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+    let session = key.session.clone();
+    match result {
+        Ok(Reply::Done) => sink.notify(link, Notification::Reply(CommandReply::Deleted { session })),
+        Ok(Reply::Refused(StoreRefusal::Busy)) => {
+            let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
+            sink.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
+        }
+        Ok(Reply::Refused(refused)) => sink.refuse(link, None, Some(session), None, refusal_of(refused)),
+        Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => refuse_unavailable(sink, link, None),
     }
 }
 

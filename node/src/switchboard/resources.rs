@@ -2,7 +2,9 @@
 //! session requests a permit before it starts a turn; if its user's share is used up, the turn waits in a fair
 //! queue.
 use super::Switchboard;
+use super::effect::RouterCommand;
 use super::owned_session::{OwnedSession, SessionOwnership};
+use super::requests::{NewRequest, RequestWaiter};
 use turnway_core::id::{Principal, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -207,7 +209,17 @@ impl Switchboard {
     }
 
     /// Refuses a request that would make this node own a further session of a user who has too many.
-    pub(super) fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
+    pub(super) fn admit(&mut self, new: Box<NewRequest>) {
+        match self.check_sessions(&new.key, &new.principal) {
+            Ok(()) => self.sink.push(RouterCommand::AddRequest(new)),
+            Err(refusal) => {
+                let RequestWaiter { link, request_id, .. } = new.waiter;
+                self.sink.refuse(link, request_id, Some(new.key.session), None, refusal);
+            }
+        }
+    }
+
+    fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
         if self.owned_sessions.contains_key(key) || self.delivery.is_owned_elsewhere(key) {
             return Ok(());
         }

@@ -28,7 +28,7 @@ fn member_name(key: &SessionKey, agent: &AgentId) -> String {
 impl Switchboard {
     /// Starts a task; a repetition of a running task has no effect.
     pub(super) fn start_task(&mut self, now: Now, key: &SessionKey, task: SessionTask) {
-        if task.record_to_keep.is_none() && self.is_unknown(&task.agent_id) {
+        if task.record_to_keep.is_none() && self.router.is_unknown(&task.agent_id) {
             return self.deliver_receipt(
                 now,
                 key,

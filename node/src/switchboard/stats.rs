@@ -224,7 +224,7 @@ impl Switchboard {
             held_max: tally(|held| held.capacity),
             over_share: tally(|held| held.refused),
             permits_waiting,
-            requests: self.requests.len() as u64,
+            requests: self.router.request_count() as u64,
             timers: self.sink.timers.len() as u64,
             open_turns: open,
             oldest_turn: now.mono - oldest,

@@ -1,6 +1,6 @@
 //! Transfer of a session with open work to a chosen node without a gap in ownership (ownership.md §1.10).
 use super::drain::Drain;
-use super::effect::DeliveryCommand;
+use super::effect::{DeliveryCommand, RouterCommand};
 use super::owned_session::SessionOwnership;
 use super::{Switchboard, Timer};
 use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
@@ -91,7 +91,7 @@ impl Switchboard {
         let owner = OwnershipSnapshot { holder: Some(to), epoch: next.epoch };
         self.sink.push(DeliveryCommand::SetOwner { key: key.clone(), owner });
         self.sink.send_peer(to.node, PeerMessage::HandOff { key: key.clone(), released: owner });
-        self.offer_all(now, key, owner);
+        self.sink.push(RouterCommand::OfferAll { key: key.clone(), owner });
     }
 
     // === the successor ===

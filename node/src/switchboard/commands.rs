@@ -1,0 +1,164 @@
+//! Commands of links: checks them, and makes requests of them or hands them to the delivery. Replies come later, from
+//! the router.
+use super::effect::DeliveryCommand;
+use super::queries;
+use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
+use super::resources;
+use super::router::Router;
+use super::sink::EffectSink;
+use std::sync::Arc;
+use turnway_core::id::{ControlId, EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::input::{ControlEntry, ControlRequest, Input, Strategy};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::Op;
+use turnway_core::time::Now;
+use turnway_wire::channel::authority;
+use turnway_wire::channel::command::{CancelTarget, InvokeCommand, LinkCommand};
+use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
+
+impl Router {
+    /// Handles a command of a link.
+    pub(super) fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand, sink: &mut EffectSink) {
+        let Some(there) = sink.links.get(link) else { return };
+        let principal = there.principal.clone();
+        let busy = there.is_busy(&command);
+        let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
+        if let Err(refusal) = authority::check_access(&principal, command.kind().operation) {
+            return sink.refuse(link, command.request_id().cloned(), None, None, refusal);
+        }
+        if busy && command.kind().counts_as_request {
+            return sink.refuse_busy(link, command.request_id().cloned());
+        }
+        match command {
+            LinkCommand::Subscribe(command) => sink.push(DeliveryCommand::Subscribe { link, command }),
+            LinkCommand::Unsubscribe { session, .. } => {
+                sink.push(DeliveryCommand::Unsubscribe { key: within(session), link });
+            }
+            LinkCommand::GetSnapshot { request_id, session } => {
+                queries::read_snapshot(link, within(session), request_id, sink)
+            }
+            LinkCommand::List { before, limit } => queries::list_sessions(link, principal, before, limit, sink),
+            LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),
+            LinkCommand::FindRun { run_id } => queries::find_run(link, principal, run_id, sink),
+            LinkCommand::Invoke(invoke) => self.handle_invoke(now, link, principal, *invoke, sink),
+            LinkCommand::Open { request_id, session, agents, active } => {
+                if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
+                    return sink.refuse(link, request_id, session, None, Refusal::not_found());
+                }
+                let waiter =
+                    RequestWaiter { repeatable: session.is_some(), ..RequestWaiter::new(now, link, request_id) };
+                let session = session.unwrap_or_else(|| new_session(now, sink));
+                let what = ControlRequest::Open { agents, active };
+                self.put_control(now, within(session), principal, waiter, what, sink);
+            }
+            LinkCommand::Control { request_id, session, request } => {
+                let waiter = RequestWaiter::new(now, link, request_id);
+                self.put_control(now, within(session), principal, waiter, request, sink);
+            }
+            LinkCommand::Cancel { request_id, target, wants_receipt: receipt } => {
+                let (session, run_id) = match target {
+                    CancelTarget::Run(run_id) => (run_id.session(), Some(run_id)),
+                    CancelTarget::Session(session) => (session, None),
+                };
+                let waiter = RequestWaiter { wants_receipt: receipt, ..RequestWaiter::new(now, link, request_id) };
+                self.put_control(now, within(session), principal, waiter, ControlRequest::Cancel { run_id }, sink);
+            }
+        }
+    }
+
+    fn handle_invoke(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        principal: Principal,
+        ask: InvokeCommand,
+        sink: &mut EffectSink,
+    ) {
+        if ask.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
+            return sink.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
+        }
+        let is_placed = ask.session.is_some();
+        let session = ask.session.unwrap_or_else(|| new_session(now, sink));
+        let followed = sink.links.get(link).map_or(0, |there| there.subscription_count());
+        let key = SessionKey { tenant: principal.tenant.clone(), session };
+        let follows = sink.links.get(link).is_some_and(|there| there.is_subscribed(&key));
+        if followed >= limits::LINK_SUBSCRIPTIONS_MAX && !follows {
+            let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
+            return sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
+        if let Some(over) = sink.links.exceeded_bound(link, &key) {
+            let refusal = resources::over_share_refusal(over, "subscriptions");
+            return sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
+        let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
+        let repeatable = is_placed && named.is_some();
+        let message_id = named.unwrap_or_else(|| {
+            let id = EventId::new(now.store, sink.rng.next_u128()).to_string();
+            MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
+        });
+        let input = Arc::new(Input {
+            run_id: RunId::derive(&key, &principal.user, &message_id),
+            message_id,
+            request_id: ask.request_id.clone(),
+            user: principal.user.clone(),
+            agent_id: ask.agent_id,
+            message: ask.message,
+            history: ask.history,
+            // Acts like `enqueue` if the running agent does not accept steering (RX-4).
+            strategy: ask.strategy.unwrap_or(Strategy::Steer),
+            replaces: ask.replaces,
+            metadata: ask.metadata,
+            traceparent: ask.traceparent,
+        });
+        if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
+            let why = format!("message and metadata exceed the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
+            let refusal = Refusal::new(Code::TooLarge, why);
+            return sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
+        let hash = input.body_hash();
+        let request_key = RequestKey::Input(input.run_id.clone(), hash);
+        if planted(Mutant::AcceptEarly) {
+            let run_id = input.run_id.clone();
+            let message_id = input.message_id.clone();
+            let session = key.session.clone();
+            let request_id = ask.request_id.clone();
+            let early = AcceptedTurn { request_id, session, run_id, message_id, duplicate: false };
+            sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(early))));
+        }
+        let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, ask.request_id) };
+        let payload = RequestPayload::Input(input);
+        self.put_request(now, NewRequest { request_key, key, principal, waiter, payload }, sink);
+    }
+
+    fn put_control(
+        &mut self,
+        now: Now,
+        key: SessionKey,
+        principal: Principal,
+        waiter: RequestWaiter,
+        what: ControlRequest,
+        sink: &mut EffectSink,
+    ) {
+        let name = if let ControlRequest::Cancel { run_id: Some(run_id) } = &what {
+            format!("cancel:{run_id}")
+        } else {
+            EventId::new(now.store, sink.rng.next_u128()).to_string()
+        };
+        let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
+        let create = matches!(what, ControlRequest::Open { .. });
+        let user = principal.user.clone();
+        let request_id = waiter.request_id.clone();
+        let control = ControlEntry { id: id.clone(), user, request_id, what };
+        let payload = RequestPayload::Control { control: Arc::new(control), create };
+        let request_key = RequestKey::Control(id, principal.clone());
+        self.put_request(now, NewRequest { request_key, key, principal, waiter, payload }, sink);
+    }
+}
+
+/// Returns the id of a new session.
+fn new_session(now: Now, sink: &mut EffectSink) -> SessionId {
+    let id = EventId::new(now.store, sink.rng.next_u128()).to_string();
+    SessionId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a name"))
+}

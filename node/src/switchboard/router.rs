@@ -1,0 +1,516 @@
+//! The requests of this node's links on their way: stored, offered to the session's owner, kept until the owner has
+//! accepted them, and answered at their end. Owns the table of requests; other parts are reached by effects only.
+use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
+use super::requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, refusal_of};
+use super::sink::{EffectSink, Timer};
+use super::snapshot_waiters::SnapshotPurpose;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{
+    AgentId, ControlId, Epoch, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RequestId, RunId, SessionKey,
+};
+use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
+use turnway_core::protocol::history::History;
+use turnway_core::protocol::input::{ControlRequest, Input};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::shrink::Shrink;
+use turnway_core::store::{self, Op, Reply, StoreError};
+use turnway_core::time::Now;
+use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
+use turnway_wire::peer::{OfferedEntry, PeerMessage};
+
+/// Base interval between offers; the wait grows with the number of offers.
+const OFFER_INTERVAL: Duration = Duration::from_millis(150);
+
+/// Number of offers after which the store is asked for the owner again.
+const OFFERS_PER_LOOKUP: u32 = 4;
+
+/// The requests of one node's links.
+#[derive(Debug)]
+pub(super) struct Router {
+    me: NodeId,
+    directory: Arc<AgentDirectory>,
+    requests: BTreeMap<RequestKey, PendingRequest>,
+    requests_by_session: BTreeMap<SessionKey, BTreeSet<RequestKey>>,
+}
+
+/// The store's reply to a request.
+#[derive(Debug)]
+pub(super) struct AcceptanceReply {
+    request_key: RequestKey,
+    key: SessionKey,
+    payload: RequestPayload,
+    result: Result<Reply, StoreError>,
+    /// The wait before another try, drawn when the reply arrived.
+    wait: Duration,
+}
+
+impl Router {
+    pub(super) fn new(me: NodeId, directory: Arc<AgentDirectory>) -> Self {
+        Self { me, directory, requests: BTreeMap::new(), requests_by_session: BTreeMap::new() }
+    }
+
+    /// Handles an effect of another part.
+    pub(super) fn handle_effect(&mut self, now: Now, command: RouterCommand, sink: &mut EffectSink) {
+        match command {
+            RouterCommand::AcceptInput(run_id) => self.handle_input_accepted(&run_id, sink),
+            RouterCommand::AddRequest(new) => self.add_request(now, *new, sink),
+            RouterCommand::UseReply(reply) => self.use_reply(now, *reply, sink),
+            RouterCommand::OfferAll { key, owner } => self.offer_all(now, &key, owner, sink),
+        }
+    }
+
+    /// Returns whether no agent of this name is configured.
+    pub(super) fn is_unknown(&self, agent: &AgentId) -> bool {
+        !self.directory.agents.contains_key(agent)
+    }
+
+    // === acceptance ===
+
+    /// Adds a request, unless its user would own too many sessions here.
+    pub(super) fn put_request(&mut self, now: Now, new: NewRequest, sink: &mut EffectSink) {
+        if new.makes_work() && !self.requests.contains_key(&new.request_key) {
+            sink.push(OwnershipCommand::Admit(Box::new(new)));
+        } else {
+            self.add_request(now, new, sink);
+        }
+    }
+
+    fn add_request(&mut self, now: Now, new: NewRequest, sink: &mut EffectSink) {
+        let NewRequest { request_key, key, principal, waiter, payload } = new;
+        if let Some(there) = sink.links.get_mut(waiter.link) {
+            there.requests.insert(request_key.clone());
+        }
+        if let Some(ask) = self.requests.get_mut(&request_key) {
+            ask.waiters.push(waiter);
+        } else {
+            self.requests_by_session.entry(key.clone()).or_default().insert(request_key.clone());
+            let ask = PendingRequest {
+                key,
+                principal,
+                payload,
+                waiters: vec![waiter],
+                owner: OwnershipSnapshot::default(),
+                place: None,
+                offers: 0,
+                accepted_by_owner: false,
+                unknown_since: None,
+            };
+            self.requests.insert(request_key.clone(), ask);
+        }
+        self.submit_request(now, &request_key, sink);
+    }
+
+    /// Stores the request, or asks the store again for the owner.
+    fn submit_request(&self, now: Now, ask_key: &RequestKey, sink: &mut EffectSink) {
+        let Some(ask) = self.requests.get(ask_key) else { return };
+        let key = ask.key.clone();
+        let principal = ask.principal.clone();
+        let op = match (&ask.payload, ask_key) {
+            (RequestPayload::Input(input), RequestKey::Input(_, hash)) => {
+                Op::Accept { key, principal, input: Arc::clone(input), hash: *hash }
+            }
+            (RequestPayload::Control { control, create }, _) => {
+                Op::Control { key, principal, control: Arc::clone(control), create: *create }
+            }
+            (RequestPayload::Input(_), RequestKey::Control(..)) => return,
+        };
+        sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + OFFER_INTERVAL * 20);
+        sink.store(op);
+    }
+
+    /// Handles the store's reply to a request. The owner here learns of a newer epoch before the reply is used.
+    pub(super) fn handle_accepted(
+        request_key: RequestKey,
+        key: SessionKey,
+        payload: RequestPayload,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        let wait = sink.jitter(limits::STORE_RETRY);
+        if let Ok(Reply::Accepted(accepted)) = &result {
+            sink.push(OwnershipCommand::CompareEpoch { key: key.clone(), epoch: accepted.owner.epoch });
+        }
+        let reply = AcceptanceReply { request_key, key, payload, result, wait };
+        sink.push(RouterCommand::UseReply(Box::new(reply)));
+    }
+
+    fn use_reply(&mut self, now: Now, reply: AcceptanceReply, sink: &mut EffectSink) {
+        let AcceptanceReply { request_key: ask_key, key, payload, result, wait } = reply;
+        let Some(ask) = self.requests.get_mut(&ask_key) else {
+            return handle_orphaned_reply(key, payload, result, sink);
+        };
+        match result {
+            Ok(Reply::Accepted(accepted)) => {
+                (ask.place, ask.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
+                self.notify_accepted(now, &ask_key, &accepted, sink);
+                self.forward_request(now, &ask_key, &accepted, sink);
+            }
+            // A store that refuses everything for now reveals nothing about an earlier attempt, which may have been
+            // stored.
+            Ok(Reply::Refused(refused)) if ask.unknown_since.is_none() || !refused.is_store_wide() => {
+                self.refuse_request(&ask_key, refusal_of(refused), sink);
+            }
+            Err(StoreError::Unavailable) if ask.place.is_none() && ask.unknown_since.is_none() => {
+                let why = "the store is unavailable; nothing was accepted, try again later";
+                let refusal = Refusal::new(Code::StoreUnavailable, why);
+                self.refuse_request(&ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER), sink);
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                let since = *ask.unknown_since.get_or_insert(now.mono);
+                if ask.may_be_repeated() && now.mono - since >= limits::STORE_OUTCOME_TIMEOUT {
+                    let why = "the store has not confirmed the request, which may have been accepted; repeat it with \
+                               the same id";
+                    let refusal = Refusal::new(Code::StoreUnavailable, why);
+                    let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
+                    return self.refuse_request(&ask_key, refusal, sink);
+                }
+                sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
+            }
+        }
+    }
+
+    /// Reports the durable input to the clients and subscribes them to the session.
+    fn notify_accepted(&mut self, now: Now, ask_key: &RequestKey, accepted: &store::Acceptance, sink: &mut EffectSink) {
+        let Some(ask) = self.requests.get_mut(ask_key) else { return };
+        let RequestPayload::Input(input) = ask.payload.clone() else { return };
+        let key = ask.key.clone();
+        let unanswered: Vec<_> = ask.waiters.iter_mut().filter(|waiter| !waiter.answered).collect();
+        let mut answered_links = Vec::new();
+        for waiter in unanswered {
+            waiter.answered = true;
+            sink.stats.accept_durations.record(now.mono - waiter.since);
+            answered_links.push((waiter.link, waiter.request_id.clone()));
+        }
+        for (link, request_id) in answered_links {
+            notify_turn_accepted(link, &key, &input, request_id, accepted.duplicate, sink);
+            let run_id = input.run_id.clone();
+            let tail = accepted.tail;
+            sink.push(DeliveryCommand::SubscribeSender { key: key.clone(), link, run_id, tail });
+        }
+    }
+
+    /// Offers the request to the owner; without an owner, this node claims the session.
+    fn forward_request(&mut self, now: Now, ask_key: &RequestKey, accepted: &store::Acceptance, sink: &mut EffectSink) {
+        let Some(ask) = self.requests.get(ask_key) else { return };
+        let key = ask.key.clone();
+        let in_hand = ask.accepted_by_owner;
+        if accepted.ended {
+            self.complete_request(ask_key, false, sink);
+        } else if in_hand {
+            self.remove_request(ask_key, sink);
+        } else if let Some(holder) = accepted.owner.holder {
+            match accepted.offer_receivers {
+                Some(receivers) => self.record_store_offer(now, ask_key, holder.node, receivers, sink),
+                None => self.send_offer(now, ask_key, sink),
+            }
+        } else {
+            let wait = sink.jitter(OFFER_INTERVAL * 4);
+            sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
+            sink.push(PartEffect::FreeSession { key, owner: accepted.owner });
+        }
+    }
+
+    // === offers ===
+
+    /// Offers a request to its owner; after several offers, asks the store again for the owner.
+    pub(super) fn send_offer(&mut self, now: Now, ask_key: &RequestKey, sink: &mut EffectSink) {
+        let wait = sink.jitter(OFFER_INTERVAL);
+        let Some(ask) = self.requests.get_mut(ask_key) else { return };
+        ask.offers += 1;
+        let (Some((place, prev)), Some(holder)) = (ask.place, ask.owner.holder) else {
+            return self.submit_request(now, ask_key, sink);
+        };
+        if ask.offers.is_multiple_of(OFFERS_PER_LOOKUP) {
+            return self.submit_request(now, ask_key, sink);
+        }
+        let item = match &ask.payload {
+            RequestPayload::Input(input) => OfferedEntry::Input { place, prev, input: Arc::clone(input) },
+            RequestPayload::Control { control, .. } => {
+                OfferedEntry::Control { place, prev, control: Arc::clone(control) }
+            }
+        };
+        let key = ask.key.clone();
+        let owner = ask.owner;
+        sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
+        if holder.node != self.me {
+            sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+        }
+        sink.send_peer(holder.node, PeerMessage::Offer { key, owner, item });
+    }
+
+    /// Records that the store itself notified the owner when it accepted the request; the answer is awaited as
+    /// after any offer.
+    fn record_store_offer(
+        &mut self,
+        now: Now,
+        ask_key: &RequestKey,
+        node: NodeId,
+        receivers: u32,
+        sink: &mut EffectSink,
+    ) {
+        let wait = sink.jitter(OFFER_INTERVAL);
+        let Some(ask) = self.requests.get_mut(ask_key) else { return };
+        ask.offers += 1;
+        sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
+        sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
+        if receivers == 0 {
+            sink.push(MembershipCommand::SuspectNode(node));
+        }
+    }
+
+    /// Sets the owner of every request of a session, and offers the requests to it.
+    fn offer_all(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot, sink: &mut EffectSink) {
+        for ask_key in self.requests_by_session.get(key).cloned().unwrap_or_default() {
+            if let Some(ask) = self.requests.get_mut(&ask_key).filter(|ask| ask.place.is_some()) {
+                ask.owner = owner;
+                self.send_offer(now, &ask_key, sink);
+            }
+        }
+    }
+
+    /// Handles the message of a supposed owner that does not own the session: the session is free.
+    pub(super) fn handle_not_owner(&self, key: SessionKey, owner: OwnershipSnapshot, sink: &mut EffectSink) {
+        let mut asks =
+            self.requests_by_session.get(&key).into_iter().flatten().filter_map(|ask_key| self.requests.get(ask_key));
+        if asks.any(|ask| ask.owner == owner) {
+            sink.push(OwnershipCommand::Claim { key, expect: owner });
+        }
+    }
+
+    /// Returns the sessions with requests here that a node owns.
+    pub(super) fn sessions_of(&self, node: NodeId) -> impl Iterator<Item = (SessionKey, OwnershipSnapshot)> {
+        let of = move |owner: OwnershipSnapshot| owner.holder.is_some_and(|holder| holder.node == node);
+        self.requests.values().filter(move |ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner))
+    }
+
+    /// Returns the owners that requests here were offered to.
+    pub(super) fn owners(&self) -> impl Iterator<Item = Holder> {
+        self.requests.values().filter_map(|ask| ask.owner.holder)
+    }
+
+    pub(super) fn request_count(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn remove_request(&mut self, ask_key: &RequestKey, sink: &mut EffectSink) -> Option<PendingRequest> {
+        let ask = self.requests.remove(ask_key)?;
+        sink.timers.clear(&Timer::Offer(ask_key.clone()));
+        for waiter in &ask.waiters {
+            if let Some(there) = sink.links.get_mut(waiter.link) {
+                if !planted(Planted::AsksKept) {
+                    there.requests.remove(ask_key);
+                }
+                there.requests.shrink_if_empty();
+            }
+        }
+        if let Some(asks) = self.requests_by_session.get_mut(&ask.key) {
+            asks.remove(ask_key);
+            if asks.is_empty() {
+                self.requests_by_session.remove(&ask.key);
+            }
+        }
+        Some(ask)
+    }
+
+    fn refuse_request(&mut self, ask_key: &RequestKey, refusal: Refusal, sink: &mut EffectSink) {
+        let Some(ask) = self.remove_request(ask_key, sink) else { return };
+        let run_id = match &ask.payload {
+            RequestPayload::Input(_) => None,
+            RequestPayload::Control { control, .. } => match &control.what {
+                ControlRequest::Cancel { run_id } => run_id.clone(),
+                ControlRequest::Open { .. }
+                | ControlRequest::Close
+                | ControlRequest::Switch { .. }
+                | ControlRequest::Invite { .. }
+                | ControlRequest::Remove { .. }
+                | ControlRequest::Handover { .. } => None,
+            },
+        };
+        for waiter in ask.waiters.into_iter().filter(|waiter| !waiter.answered) {
+            let session = Some(ask.key.session.clone());
+            sink.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
+        }
+    }
+
+    /// Handles the owner's confirmation of an input.
+    pub(super) fn handle_input_accepted(&mut self, run_id: &RunId, sink: &mut EffectSink) {
+        for ask_key in self.requests_of_run(run_id) {
+            let Some(ask) = self.requests.get_mut(&ask_key) else { continue };
+            if ask.waiters.iter().all(|waiter| waiter.answered) {
+                self.remove_request(&ask_key, sink);
+            } else {
+                ask.accepted_by_owner = true;
+            }
+        }
+    }
+
+    fn requests_of_run(&self, run_id: &RunId) -> Vec<RequestKey> {
+        let all = RequestKey::Input(run_id.clone(), [0; 32])..=RequestKey::Input(run_id.clone(), [255; 32]);
+        self.requests.range(all).map(|(ask_key, _)| ask_key.clone()).collect()
+    }
+
+    /// Handles the durable answer to a control entry.
+    pub(super) fn handle_control_answered(&mut self, control: &ControlId, shown: bool, sink: &mut EffectSink) {
+        let named = |ask_key: &RequestKey| matches!(ask_key, RequestKey::Control(id, _) if id == control);
+        let first = RequestKey::Control(control.clone(), Principal::first());
+        let matching = self.requests.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
+        for ask_key in matching.cloned().collect::<Vec<_>>() {
+            self.complete_request(&ask_key, shown, sink);
+        }
+    }
+
+    /// Completes a request and answers its clients. `shown`: a fact reports the result to the session's
+    /// subscribers.
+    fn complete_request(&mut self, ask_key: &RequestKey, shown: bool, sink: &mut EffectSink) {
+        let Some(ask) = self.remove_request(ask_key, sink) else { return };
+        let RequestPayload::Control { control, .. } = &ask.payload else { return };
+        for waiter in ask.waiters {
+            match &control.what {
+                ControlRequest::Open { .. } => await_snapshot(&ask.key, waiter, SnapshotPurpose::Open, sink),
+                ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
+                    await_snapshot(&ask.key, waiter, SnapshotPurpose::Members, sink);
+                }
+                ControlRequest::Handover { handover_id, .. } => {
+                    await_snapshot(&ask.key, waiter, SnapshotPurpose::Handover(*handover_id), sink);
+                }
+                ControlRequest::Close => {
+                    let follows = sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&ask.key));
+                    if !(shown && follows) {
+                        let request_id = waiter.request_id;
+                        let session = ask.key.session.clone();
+                        sink.notify(waiter.link, Notification::Reply(CommandReply::Closed { request_id, session }));
+                    }
+                }
+                ControlRequest::Cancel { .. } if !waiter.wants_receipt => {}
+                ControlRequest::Cancel { run_id } => {
+                    let request_id = waiter.request_id;
+                    let session = ask.key.session.clone();
+                    let run_id = run_id.clone();
+                    sink.notify(
+                        waiter.link,
+                        Notification::Reply(CommandReply::CancelAccepted { request_id, session, run_id }),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Forgets a disconnected link's waits.
+    pub(super) fn forget_waiters(&mut self, link: LinkId, asks: BTreeSet<RequestKey>, sink: &mut EffectSink) {
+        // A request is dropped with its last client; a stored one is found by its owner or by a sweep.
+        for ask_key in asks {
+            let Some(ask) = self.requests.get_mut(&ask_key) else { continue };
+            ask.waiters.retain(|waiter| waiter.link != link);
+            if ask.waiters.is_empty() {
+                self.remove_request(&ask_key, sink);
+            }
+        }
+    }
+
+    /// Releases the acceptance of turns whose first facts arrive, which proves their durability, so that no link
+    /// sees a part of a turn before `turn_accepted` (protocol.md §1.3).
+    pub(super) fn release_acceptances(&mut self, now: Now, facts: &[(Epoch, Arc<Entry>)], sink: &mut EffectSink) {
+        for (_, entry) in facts {
+            let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.requests.is_empty()) else { continue };
+            if let Fact::Input(InputFact::UserMessage { .. }) = &entry.fact {
+                for ask_key in self.requests_of_run(run_id) {
+                    self.release_acceptance(now, &ask_key, &entry.fact, sink);
+                }
+            }
+            if matches!(entry.fact, Fact::Run(RunFact::Started { .. })) || entry.fact.is_terminal() {
+                self.handle_input_accepted(run_id, sink);
+            }
+        }
+    }
+
+    fn release_acceptance(&mut self, now: Now, ask_key: &RequestKey, fact: &Fact, sink: &mut EffectSink) {
+        let Some(ask) = self.requests.get_mut(ask_key) else { return };
+        let RequestPayload::Input(input) = ask.payload.clone() else { return };
+        if !records_input(&input, fact) {
+            return;
+        }
+        let key = ask.key.clone();
+        let links = &sink.links;
+        let follows = |link: LinkId| links.get(link).is_some_and(|there| there.is_subscribed(&key));
+        let mut answered_links = Vec::new();
+        for waiter in ask.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
+            waiter.answered = true;
+            sink.stats.accept_durations.record(now.mono - waiter.since);
+            answered_links.push((waiter.link, waiter.request_id.clone()));
+        }
+        for (link, request_id) in answered_links {
+            notify_turn_accepted(link, &key, &input, request_id, false, sink);
+        }
+    }
+}
+
+/// Handles a store reply after every client has disconnected; a durable request is carried out all the same.
+fn handle_orphaned_reply(
+    key: SessionKey,
+    payload: RequestPayload,
+    result: Result<Reply, StoreError>,
+    sink: &mut EffectSink,
+) {
+    let Ok(Reply::Accepted(accepted)) = result else { return };
+    let place = accepted.place;
+    let prev = accepted.prev;
+    let owner = accepted.owner;
+    match owner.holder {
+        _ if accepted.ended => {}
+        // The store has notified the owner.
+        Some(holder) if accepted.offer_receivers.is_some() => {
+            if accepted.offer_receivers == Some(0) {
+                sink.push(MembershipCommand::SuspectNode(holder.node));
+            }
+        }
+        Some(holder) => {
+            let item = match payload {
+                RequestPayload::Input(input) => OfferedEntry::Input { place, prev, input },
+                RequestPayload::Control { control, .. } => OfferedEntry::Control { place, prev, control },
+            };
+            sink.send_peer(holder.node, PeerMessage::Offer { key, owner, item });
+        }
+        None => sink.push(OwnershipCommand::Claim { key, expect: owner }),
+    }
+}
+
+/// Tells a client that its input is durable.
+fn notify_turn_accepted(
+    link: LinkId,
+    key: &SessionKey,
+    input: &Input,
+    request_id: Option<RequestId>,
+    duplicate: bool,
+    sink: &mut EffectSink,
+) {
+    sink.stats.accepted += 1;
+    sink.stats.duplicates += u64::from(duplicate);
+    let session = key.session.clone();
+    let run_id = input.run_id.clone();
+    let message_id = input.message_id.clone();
+    let note = AcceptedTurn { request_id, session, run_id, message_id, duplicate };
+    sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(note))));
+}
+
+/// Answers a client with the session's state after its request.
+fn await_snapshot(key: &SessionKey, waiter: RequestWaiter, purpose: SnapshotPurpose, sink: &mut EffectSink) {
+    let RequestWaiter { link, request_id, .. } = waiter;
+    sink.push(DeliveryCommand::AwaitState { key: key.clone(), link, request_id, purpose });
+}
+
+/// Returns whether the fact records this input, and not another body with the same id.
+fn records_input(input: &Input, fact: &Fact) -> bool {
+    let Fact::Input(InputFact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. }) = fact else {
+        return false;
+    };
+    input.message == *message
+        && input.history.as_ref().map(History::sha256) == *history_sha256
+        && input.agent_id == *agent_id
+        && input.strategy == *strategy
+        && input.metadata == *metadata
+}
