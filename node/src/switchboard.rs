@@ -1,18 +1,21 @@
-//! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Performs no
-//! IO; the gateway's driver performs its outputs.
+//! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Its parts have
+//! their own state and do not call each other; this file hands each effect of a part to the next part. Performs no IO.
 mod append;
 mod commands;
 mod deliver;
 mod delivery;
 mod drain;
+mod drive;
 mod effect;
 mod feed;
 mod histogram;
 mod idle_expiry;
+mod inbox;
 mod io;
 mod join;
 mod lease;
 mod links;
+mod membership;
 mod owned_session;
 mod owned_text;
 mod ownership;
@@ -30,6 +33,7 @@ mod state_reads;
 mod stats;
 mod subscribers;
 mod subscription;
+mod suspicion;
 mod takeover;
 mod text;
 mod transfer;
@@ -41,17 +45,17 @@ pub use session_task::MEMBER_PREFIX;
 pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
 use delivery::Delivery;
-use effect::{DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect};
-use lease::{Lease, Suspect};
+use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
 use links::LinkTable;
-use owned_session::SessionOwnership;
+use membership::Membership;
+use ownership::{OwnerContext, Ownership};
 use requests::{RequestKey, RequestPayload};
-use router::Router;
+use router::RequestRouter;
 use sink::{EffectSink, Timer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LinkId, NodeId, OwnershipSnapshot, SessionKey};
+use turnway_core::id::{LinkId, NodeId, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
@@ -79,37 +83,21 @@ pub struct Config {
     pub capacity: Capacity,
 }
 
-/// The router, the edge, the host of session runtimes, and the delivery of one node.
+/// The parts of one node, and the way of an effect from one part to the next.
 ///
-/// - Client requests: modules `links`, `requests`, `offers`; reads of states and lists: `queries`.
-/// - Subscribed sessions and the position of each link: `feed`, `subscription`, `log_reads`, `deliver`, `text`.
-/// - Owned sessions: `ownership`, `owned_session`, `append`, `subscribers`.
-/// - The node's own lease, and suspicions of other nodes: `lease`; sessions of dead nodes: `takeover`; shutdown:
-///   `drain`, `transfer`.
+/// - [`RequestRouter`]: requests of links until their session's owner has accepted them; modules `router`, `commands`,
+///   `requests`.
+/// - [`Delivery`]: subscribed sessions and the position of each link; modules `delivery`, `feed` and its operations.
+/// - [`Ownership`]: owned and claimed sessions; modules `ownership`, `owned_session` and their operations.
+/// - [`Membership`]: the node's lease, suspicions of other nodes, takeovers, the shutdown.
+/// - [`EffectSink`]: effects, timers, statistics, and the links, which every part notifies.
 #[derive(Debug)]
 pub struct Switchboard {
     me: NodeId,
-    single_node: bool,
-    keep_facts: Option<u64>,
-    aging: idle_expiry::IdleWalk,
-    directory: Arc<AgentDirectory>,
-    lease: Lease,
-    suspects: BTreeMap<NodeId, Suspect>,
-    /// Owner nodes without a lease at the last check, and the time of the first such check.
-    without_lease: BTreeMap<NodeId, Mono>,
-    takeover: takeover::TakeoverState,
-    /// Nodes that have sent a message to this node.
-    peers: BTreeSet<NodeId>,
-    owned_sessions: BTreeMap<SessionKey, SessionOwnership>,
-    /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
-    /// lapsed.
-    unclaimed_ownership: BTreeMap<SessionKey, OwnershipSnapshot>,
-    router: Router,
+    router: RequestRouter,
     delivery: Delivery,
-    holdings: resources::ResourceLedgers,
-    drain: Option<drain::Drain>,
-    /// Tasks of sessions, by the name of the stored object.
-    session_tasks: BTreeMap<String, session_task::RunningTask>,
+    ownership: Ownership,
+    membership: Membership,
     sink: EffectSink,
     /// Effects that wait for their turn in [`Switchboard::step`], the next one last.
     pending: Vec<PartEffect>,
@@ -118,36 +106,72 @@ pub struct Switchboard {
 impl Switchboard {
     /// Creates a node that owns nothing yet. The node requests its lease at its first timeout.
     pub fn new(config: Config) -> Self {
+        let me = config.node;
         let mut rng = Rng::from_seed(config.seed);
-        let lease = Lease::new(config.node, &mut rng);
-        let mut sink = EffectSink::new(config.node, LinkTable::new(config.capacity), rng);
+        let membership = Membership::new(me, config.single_node, config.max_age, &mut rng);
+        let mut sink = EffectSink::new(me, LinkTable::new(config.capacity), rng);
         sink.timers.set(Timer::Renew, Mono::default());
         sink.timers.set(Timer::Sweep, Mono::default());
         if config.max_age.is_some() {
             sink.timers.set(Timer::Idle, Mono::default());
         }
         Self {
-            me: config.node,
-            single_node: config.single_node,
-            keep_facts: config.keep_facts,
-            aging: idle_expiry::IdleWalk::new(config.max_age),
-            directory: Arc::clone(&config.directory),
-            lease,
-            suspects: BTreeMap::new(),
-            without_lease: BTreeMap::new(),
-            takeover: takeover::TakeoverState::default(),
-            peers: BTreeSet::new(),
-            owned_sessions: BTreeMap::new(),
-            unclaimed_ownership: BTreeMap::new(),
-            router: Router::new(config.node, config.directory),
-            delivery: Delivery::new(config.node),
-            holdings: resources::ResourceLedgers::new(config.capacity),
-            drain: None,
-            session_tasks: BTreeMap::new(),
+            me,
+            router: RequestRouter::new(me, Arc::clone(&config.directory)),
+            delivery: Delivery::new(me),
+            ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
+            membership,
             sink,
             pending: Vec::new(),
         }
     }
+
+    /// Returns whether this node holds a lease, as far as it knows; for readiness.
+    pub fn is_leased(&self, now: Now) -> bool {
+        self.membership.lease.may_own(now)
+    }
+
+    /// Returns the number of sessions that a leaving node still owns.
+    pub fn drain_progress(&self) -> Option<usize> {
+        self.membership.drain.is_started().then(|| self.ownership.session_count())
+    }
+
+    /// Returns the present statistics. The cost grows with the number of owned sessions.
+    pub fn stats(&self, now: Now) -> SwitchboardStats {
+        let [attempts, content, sessions] = self.ownership.resource_gauges();
+        let held = [attempts, content, sessions, self.sink.links.subscriptions().into()];
+        let tally = |of: fn(&ResourceGauges) -> u64| CounterArray(held.map(|held| of(&held)));
+        let owned = self.ownership.stats(now);
+        SwitchboardStats {
+            links: self.sink.links.len() as u64,
+            feeds: self.delivery.feed_count() as u64,
+            owned_sessions: owned.owned_sessions,
+            held: tally(|held| held.held),
+            held_max: tally(|held| held.capacity),
+            over_share: tally(|held| held.refused),
+            permits_waiting: owned.permits_waiting,
+            requests: self.router.request_count() as u64,
+            timers: self.sink.timers.len() as u64,
+            open_turns: owned.open_turns,
+            oldest_turn: owned.oldest_turn,
+            waiting_turns: owned.waiting_turns,
+            waiting_turns_max: owned.waiting_turns_max,
+            ..self.sink.stats
+        }
+    }
+
+    /// Resets a session after a broken invariant: drops the owned session and the feed, and loads both from the
+    /// store. Every other session continues.
+    pub fn reset_session(&mut self, now: Now, key: &SessionKey) {
+        self.delivery.forget_state_read(key);
+        let (ownership, context, sink) = self.ownership(now);
+        ownership.reset(context, key, sink);
+        self.step(now);
+        self.delivery.resync(key, &mut self.sink);
+        self.step(now);
+    }
+
+    // === effects ===
 
     /// Hands the effects of the parts over until none is left. An effect's own effects come before the effects that
     /// were added after it, so that outputs have the order in which their causes were decided.
@@ -159,27 +183,28 @@ impl Switchboard {
         }
     }
 
-    /// Hands one effect to its part.
+    /// Hands one effect to its part. An effect that several parts use goes to one after the other.
     fn hand_over(&mut self, now: Now, effect: PartEffect) {
         match effect {
             PartEffect::Output(output) => self.sink.output(output),
             PartEffect::Peer(message) => self.handle_peer(now, self.me, message),
             PartEffect::Router(command) => self.router.handle_effect(now, command, &mut self.sink),
             PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
-            PartEffect::Ownership(command) => self.hand_to_ownership(now, command),
-            PartEffect::Membership(MembershipCommand::SuspectNode(node)) => self.handle_publish_failed(now, node),
-            PartEffect::Membership(MembershipCommand::AddFasterNode(node)) => self.takeover.add_node(node),
-            PartEffect::Membership(MembershipCommand::ScheduleSweep(left)) => self.schedule_sweep(now, left),
+            PartEffect::Ownership(command) => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_effect(context, command, sink);
+            }
+            PartEffect::Membership(command) => self.membership.handle_effect(now, command, &mut self.sink),
             PartEffect::NodeDied(node) => {
                 for (key, expect) in self.router.sessions_of(node).chain(self.delivery.open_sessions_of(node)) {
                     self.sink.push(OwnershipCommand::Claim { key, expect });
                 }
             }
             PartEffect::FreeSession { key, owner } => {
-                if self.drain.is_some() {
-                    self.offer_hand_off(&key, owner);
+                if self.membership.drain.is_started() {
+                    self.membership.drain.offer_hand_off(key, owner, &mut self.sink);
                 } else {
-                    self.claim(now, &key, owner);
+                    self.sink.push(OwnershipCommand::Claim { key, expect: owner });
                 }
             }
             PartEffect::PresentState(found) => {
@@ -200,18 +225,45 @@ impl Switchboard {
                 self.router.release_acceptances(now, &page.facts, &mut self.sink);
                 self.delivery.apply_page(now, &key, &page, since, &mut self.sink);
             }
+            PartEffect::ExitIfDrained => self.exit_if_drained(),
+            PartEffect::Exit => self.exit(),
         }
     }
 
-    fn hand_to_ownership(&mut self, now: Now, command: OwnershipCommand) {
-        match command {
-            OwnershipCommand::Admit(new) => self.admit(new),
-            OwnershipCommand::Claim { key, expect } => self.claim(now, &key, expect),
-            OwnershipCommand::CompareEpoch { key, epoch } => self.handle_newer_epoch(now, &key, epoch),
-            OwnershipCommand::StartOwning { key, token, state } => self.start_owning(now, &key, token, *state),
-            OwnershipCommand::Drop(key) => self.drop_owned_session(&key),
+    /// Returns the ownership with what it reads and its sink.
+    fn ownership(&mut self, now: Now) -> (&mut Ownership, OwnerContext<'_>, &mut EffectSink) {
+        let context = OwnerContext { now, membership: &self.membership, delivery: &self.delivery };
+        (&mut self.ownership, context, &mut self.sink)
+    }
+
+    /// Starts what the input has made room for, and exits once nothing is left to hand over.
+    fn finish_input(&mut self, now: Now) {
+        self.step(now);
+        loop {
+            let (ownership, context, sink) = self.ownership(now);
+            if !ownership.start_next_permitted(context, sink) {
+                break;
+            }
+            self.step(now);
+        }
+        self.exit_if_drained();
+        self.step(now);
+    }
+
+    fn exit_if_drained(&mut self) {
+        if self.membership.drain.may_exit(&self.ownership) {
+            self.exit();
         }
     }
+
+    fn exit(&mut self) {
+        self.membership.drain.end();
+        self.delivery.deregister_all(&mut self.sink);
+        self.sink.store(Op::Retire { holder: self.membership.lease.holder() });
+        self.sink.output(Output::Exit);
+    }
+
+    // === inputs ===
 
     fn handle_disconnect(&mut self, link: LinkId) {
         let Some(gone) = self.sink.links.disconnect(link) else { return };
@@ -224,63 +276,90 @@ impl Switchboard {
 
     fn handle_peer(&mut self, now: Now, from: NodeId, message: PeerMessage) {
         if from != self.me {
-            self.peers.insert(from);
+            self.membership.drain.add_peer(from);
         }
         match message {
-            PeerMessage::Offer { key, owner, item } => self.handle_offer(now, from, &key, owner, item),
             PeerMessage::InputAccepted { run_id, .. } => self.router.handle_input_accepted(&run_id, &mut self.sink),
             PeerMessage::ControlAnswered { control, shown, .. } => {
                 self.router.handle_control_answered(&control, shown, &mut self.sink);
             }
             PeerMessage::NotOwner { key, owner } => self.router.handle_not_owner(key, owner, &mut self.sink),
-            PeerMessage::Subscribed { key, stamp } => self.handle_subscribed(now, &key, from, stamp),
             PeerMessage::Facts { key, owner, after, facts } => {
                 self.sink.push(PartEffect::Facts(DurableFacts { key, after, facts, owner: Some(owner) }));
             }
             PeerMessage::Chunk { key, epoch, chunk } => {
                 self.delivery.handle_chunk(now, &key, epoch, &chunk, &mut self.sink);
             }
-            PeerMessage::FetchText { key, run_id, attempt, offset } => {
-                self.handle_fetch_text(from, &key, &run_id, attempt, offset)
-            }
-            PeerMessage::TailDigest { logs } => self.delivery.handle_tail_digest(now, from, logs, &mut self.sink),
-            PeerMessage::Ack { logs } => self.handle_ack(now, from, &logs),
-            PeerMessage::HandOff { key, released: free } => self.handle_hand_off(now, from, &key, free),
             PeerMessage::ProcessOutput { key, epoch, run_id, printed } => {
                 self.delivery.handle_process_output(&key, epoch, &run_id, &printed, &mut self.sink);
             }
-            PeerMessage::Reserve { key, epoch } => self.handle_reserve(now, from, &key, epoch),
+            PeerMessage::TailDigest { logs } => {
+                self.delivery.handle_tail_digest(now, from, logs, &mut self.sink);
+            }
+            PeerMessage::HandOff { key, released } => {
+                self.membership.takeover.add_node(from);
+                self.sink.push(OwnershipCommand::Claim { key, expect: released });
+            }
+            PeerMessage::Offer { key, owner, item } => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_offer(context, from, &key, owner, item, sink);
+            }
+            PeerMessage::Subscribed { key, stamp } => {
+                self.ownership.handle_subscribed(key, from, stamp, &mut self.sink);
+            }
+            PeerMessage::FetchText { key, run_id, attempt, offset } => {
+                self.ownership.handle_fetch_text(from, &key, (&run_id, attempt, offset), &mut self.sink);
+            }
+            PeerMessage::Ack { logs } => Ownership::handle_acks(from, logs, &mut self.sink),
+            PeerMessage::Reserve { key, epoch } => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_reserve(context, from, &key, epoch, sink);
+            }
             PeerMessage::Reserved { key, epoch, holder, nonce } => {
-                self.handle_reserved(from, &key, epoch, (holder, nonce))
+                self.ownership.handle_reserved(from, &key, epoch, (holder, nonce), &mut self.sink);
             }
             PeerMessage::Probe | PeerMessage::RemoteAttempt(_) => {}
         }
     }
 
     fn handle_stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
+        let sink = &mut self.sink;
         match (op, result) {
-            (Op::Renew { holder, fresh, sent, .. }, result) => self.handle_renewed(now, holder, fresh, sent, result),
-            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => self.handle_lease_check(now, node, sent, left),
-            (Op::Lease { node, .. }, _) => self.clear_suspect(node),
-            (Op::Sweep { .. }, result) => self.handle_sweep(now, result),
+            (Op::Renew { holder, fresh, sent, .. }, result) => {
+                self.membership.lease.handle_renewed(now, holder, fresh, sent, result, sink);
+            }
+            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => {
+                self.membership.handle_lease_check(now, node, sent, left, sink);
+            }
+            (Op::Lease { node, .. }, _) => self.membership.suspicions.clear_suspect(node, sink),
+            (Op::Sweep { .. }, result) => self.membership.handle_sweep(now, result, &self.ownership, sink),
             (Op::Retire { .. }, _) => {}
-            (Op::ScanIdle { before, .. }, result) => self.handle_idle(now, before, result),
-            (Op::DeleteIdle { .. }, result) => self.handle_forgotten(&result),
+            (Op::ScanIdle { before, .. }, result) => {
+                self.membership.expiry.handle_idle(now, before, result, sink);
+            }
+            // A session that was not deleted is found again by the next walk.
+            (Op::DeleteIdle { .. }, result) => sink.stats.expired += u64::from(matches!(result, Ok(Reply::Done))),
             (Op::Accept { key, input, hash, .. }, result) => {
-                let ask_key = RequestKey::Input(input.run_id.clone(), hash);
-                Router::handle_accepted(ask_key, key, RequestPayload::Input(input), result, &mut self.sink);
+                let request_key = RequestKey::Input(input.run_id.clone(), hash);
+                RequestRouter::handle_accepted(request_key, key, RequestPayload::Input(input), result, sink);
             }
             (Op::Control { key, principal, control, create }, result) => {
-                let ask_key = RequestKey::Control(control.id.clone(), principal);
+                let request_key = RequestKey::Control(control.id.clone(), principal);
                 let payload = RequestPayload::Control { control, create };
-                Router::handle_accepted(ask_key, key, payload, result, &mut self.sink);
+                RequestRouter::handle_accepted(request_key, key, payload, result, sink);
             }
-            (Op::ListSessions { link, .. }, result) => queries::handle_listed(link, result, &mut self.sink),
-            (Op::Delete { key, link, .. }, result) => queries::handle_deleted(link, &key, result, &mut self.sink),
-            (Op::Find { run_id, link, .. }, result) => queries::handle_found(link, run_id, result, &mut self.sink),
-            (Op::Get { name }, result) => self.handle_fetched(now, name, result),
-            (Op::Put { name, .. }, result) => self.handle_put(now, name, result),
-            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.sink.retry(now, op),
+            (Op::ListSessions { link, .. }, result) => queries::handle_listed(link, result, sink),
+            (Op::Delete { key, link, .. }, result) => queries::handle_deleted(link, &key, result, sink),
+            (Op::Find { run_id, link, .. }, result) => queries::handle_found(link, run_id, result, sink),
+            (Op::Get { name }, result) => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_fetched(context, name, result, sink);
+            }
+            (Op::Put { name, .. }, result) => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_put(context, name, result, sink);
+            }
+            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => sink.retry(now, op),
             (op, Ok(reply)) => self.handle_reply(now, op, reply),
         }
     }
@@ -288,21 +367,18 @@ impl Switchboard {
     /// Handles replies of ops that are repeated until they succeed.
     fn handle_reply(&mut self, now: Now, op: Op, reply: Reply) {
         match (op, reply) {
-            (Op::Claim { key, holder, nonce, expect, .. }, reply) => {
-                self.handle_claimed(now, &key, (holder, nonce), expect, reply);
+            (op @ (Op::Claim { .. } | Op::Append(_) | Op::Release { .. } | Op::Transfer { .. }), reply) => {
+                self.handle_owner_reply(now, op, reply);
             }
-            (Op::Append(append), reply) => self.handle_appended(now, &append.key, append.token, reply),
-            (Op::Release { key, token, drain, .. }, reply) => self.handle_released(now, &key, token, drain, &reply),
-            (Op::Transfer { key, token, to, .. }, reply) => self.handle_transferred(now, &key, token, to, &reply),
-            (Op::ReadView { key }, Reply::View(view)) => self.delivery.handle_state_read(&key, *view, &mut self.sink),
+            (op @ Op::WriteSnapshot(_), reply @ Reply::Done) => self.handle_owner_reply(now, op, reply),
+            (op @ Op::Inbox { .. }, reply @ (Reply::Inbox(_) | Reply::Refused(_) | Reply::Fenced)) => {
+                self.handle_owner_reply(now, op, reply);
+            }
+            (Op::ReadView { key }, Reply::View(view)) => {
+                self.delivery.handle_state_read(&key, *view, &mut self.sink);
+            }
             (Op::Read { key, after, .. }, Reply::Facts(page)) => {
                 self.delivery.handle_page(key, after, page, &mut self.sink);
-            }
-            (Op::WriteSnapshot(keep), Reply::Done) => {
-                self.handle_snapshot_stored(now, &keep.key, keep.token, keep.at.seq)
-            }
-            (Op::Inbox { key, token, after, control_after }, Reply::Inbox(inputs)) => {
-                self.handle_inbox(now, &key, token, (after, control_after), inputs);
             }
             (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
                 self.sink.push(OwnershipCommand::CompareEpoch { key: key.clone(), epoch: owner.epoch });
@@ -312,10 +388,8 @@ impl Switchboard {
                 Op::ReadView { key } | Op::Read { key, .. } | Op::Listen { key, .. },
                 Reply::Refused(StoreRefusal::Damaged),
             ) => self.delivery.refuse_damaged(&key, &mut self.sink),
-            (Op::Listen { key, .. }, Reply::Refused(_)) => self.delivery.refuse_registration(&key, &mut self.sink),
-            // The owner's session was quarantined because of damaged records.
-            (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
-                self.reload_from_store(now, &key, token);
+            (Op::Listen { key, .. }, Reply::Refused(_)) => {
+                self.delivery.refuse_registration(&key, &mut self.sink);
             }
             (
                 Op::Listen { .. }
@@ -345,30 +419,40 @@ impl Switchboard {
     }
 
     /// Starts what the input has made room for, and exits once nothing is left to hand over.
-    fn finish_input(&mut self, now: Now) {
-        self.step(now);
-        self.start_permitted_turns(now);
-        self.exit_if_drained();
-        self.step(now);
+
+    /// Handles the replies to an owner's ops.
+    fn handle_owner_reply(&mut self, now: Now, op: Op, reply: Reply) {
+        if let Op::Claim { nonce, .. } = &op {
+            let won = matches!(reply, Reply::Claimed(_));
+            self.membership.takeover.handle_claim_answered(now, *nonce, won, &mut self.sink);
+        }
+        let (ownership, context, sink) = self.ownership(now);
+        ownership.handle_reply(context, op, reply, sink);
     }
 
     fn handle_timer(&mut self, now: Now, timer: Timer) {
         match timer {
-            Timer::Renew => self.renew_lease(now),
-            Timer::Sweep => self.start_sweep(now),
-            Timer::Idle => self.walk_idle(now),
-            Timer::TailDigest => self.send_tail_digests(now),
+            timer @ (Timer::Renew | Timer::Sweep | Timer::Idle | Timer::Drain | Timer::Suspect(_)) => {
+                self.membership.handle_timer(now, &timer, &mut self.sink);
+            }
             Timer::Probe => self.probe_owners(now),
-            Timer::Drain => self.handle_drain_timeout(now),
-            Timer::Suspect(node) => self.probe_suspect(now, node),
             Timer::Offer(ask) => self.router.send_offer(now, &ask, &mut self.sink),
             Timer::Read(key) => self.delivery.catch_up(&key, &mut self.sink),
             Timer::FetchText(key) => self.delivery.fetch_text(now, &key, &mut self.sink),
-            Timer::Runtime(key) => self.handle_runtime_timeout(now, &key),
-            Timer::Write(key) | Timer::Linger(key) => self.drive_runtime(now, &key),
-            Timer::Reserve(key) => self.handle_reserve_timeout(&key),
+            timer
+            @ (Timer::TailDigest | Timer::Runtime(_) | Timer::Write(_) | Timer::Linger(_) | Timer::Reserve(_)) => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_timer(context, timer, sink);
+            }
             Timer::Repeat(number) => self.sink.repeat(number),
         }
+    }
+
+    /// Probes the nodes that own a session with an open turn or request here.
+    fn probe_owners(&mut self, now: Now) {
+        let owners = self.delivery.owners_of_open_turns().chain(self.router.owners());
+        let owners: BTreeSet<NodeId> = owners.map(|holder| holder.node).filter(|node| *node != self.me).collect();
+        self.membership.suspicions.probe_owners(now, owners, &mut self.sink);
     }
 }
 
@@ -377,46 +461,52 @@ impl Machine for Switchboard {
     type Output = Output;
 
     fn handle_input(&mut self, now: Now, input: Input) {
-        if self.is_gone() {
+        if self.membership.drain.is_gone() {
             return;
         }
+        let sink = &mut self.sink;
         match input {
             Input::Connect { link, principal } => {
-                self.sink.links.connect(link, principal);
-                if self.drain.is_some() {
-                    self.sink.notify(link, drain::go_away());
+                sink.links.connect(link, principal);
+                if self.membership.drain.is_started() {
+                    sink.notify(link, drain::go_away());
                 }
             }
             Input::Disconnect { link } => self.handle_disconnect(link),
-            Input::Command { link, command } => self.router.handle_command(now, link, command, &mut self.sink),
+            Input::Command { link, command } => self.router.handle_command(now, link, command, sink),
             Input::Written { link, weight } => {
-                for key in self.sink.links.count_written(link, weight) {
-                    self.sink.push(DeliveryCommand::ResumeLink { key, link });
+                for key in sink.links.count_written(link, weight) {
+                    sink.push(DeliveryCommand::ResumeLink { key, link });
                 }
             }
             Input::PauseSession { link, session, is_paused } => {
-                if let Some(key) = self.sink.links.pause(link, session, is_paused) {
-                    self.sink.push(DeliveryCommand::ResumeLink { key, link });
+                if let Some(key) = sink.links.pause(link, session, is_paused) {
+                    sink.push(DeliveryCommand::ResumeLink { key, link });
                 }
             }
             Input::Peer { from, message } => self.handle_peer(now, from, message),
-            Input::PublishFailed { to } => self.handle_publish_failed(now, to),
-            Input::MessagesMissed => self.delivery.register_all_again(&mut self.sink),
+            Input::PublishFailed { to } => self.membership.suspicions.suspect(now, to, sink),
+            Input::MessagesMissed => self.delivery.register_all_again(sink),
             Input::Stored { op, result } => self.handle_stored(now, op, result),
             Input::Agent { key, run_id, attempt, epoch, events } => {
                 let to_input = |event| RuntimeInput::Agent { run_id: run_id.clone(), attempt, epoch, event };
-                self.handle_reports(now, &key, events.into_iter().map(to_input));
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_reports(context, &key, events.into_iter().map(to_input), sink);
             }
-            Input::Tool { key, action_id, report } => self.handle_tool_report(now, &key, action_id, report),
-            Input::Drain => self.begin_drain(now),
-            Input::Successors(successors) => self.hand_over_to_successors(now, successors),
+            Input::Tool { key, action_id, report } => {
+                let report = RuntimeInput::Tool { action_id, report };
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_reports(context, &key, std::iter::once(report), sink);
+            }
+            Input::Drain => self.membership.drain.begin(now, sink),
+            Input::Successors(successors) => self.membership.drain.hand_over_to(successors, sink),
         }
         self.finish_input(now);
     }
 
     fn handle_timeout(&mut self, now: Now) {
         while let Some(timer) = self.sink.timers.pop_due(now.mono) {
-            if self.is_gone() {
+            if self.membership.drain.is_gone() {
                 return;
             }
             self.handle_timer(now, timer);
@@ -430,6 +520,6 @@ impl Machine for Switchboard {
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        if self.is_gone() { None } else { self.sink.timers.next_deadline("switchboard") }
+        if self.membership.drain.is_gone() { None } else { self.sink.timers.next_deadline("switchboard") }
     }
 }

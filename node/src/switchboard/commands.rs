@@ -4,7 +4,7 @@ use super::effect::DeliveryCommand;
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::resources;
-use super::router::Router;
+use super::router::RequestRouter;
 use super::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
@@ -18,7 +18,7 @@ use turnway_wire::channel::authority;
 use turnway_wire::channel::command::{CancelTarget, InvokeCommand, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 
-impl Router {
+impl RequestRouter {
     /// Handles a command of a link.
     pub(super) fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand, sink: &mut EffectSink) {
         let Some(there) = sink.links.get(link) else { return };

@@ -8,13 +8,14 @@ use super::state_reads::ReadTicket;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    Cursor, Epoch, FenceToken, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, RunId, Seq, SessionKey,
+    Cursor, Epoch, FenceToken, LinkId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, RequestId, RunId, Seq, SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
-use turnway_core::session::State;
+use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
+use turnway_core::time::Mono;
 use turnway_wire::channel::command::SubscribeCommand;
 use turnway_wire::peer::PeerMessage;
 
@@ -28,6 +29,10 @@ pub(super) enum PartEffect {
     Delivery(DeliveryCommand),
     Ownership(OwnershipCommand),
     Membership(MembershipCommand),
+    /// Exit if nothing is left to hand over.
+    ExitIfDrained,
+    /// Exit although sessions are left.
+    Exit,
     /// A node is dead: its sessions with requests or open turns here are claimed.
     NodeDied(NodeId),
     /// An accepted request found no owner: this node claims the session, or suggests it to another node.
@@ -150,6 +155,40 @@ pub(super) enum OwnershipCommand {
         key: SessionKey,
         expect: OwnershipSnapshot,
     },
+    /// Claim a session of a page by a claim that the takeover has named.
+    ClaimAs {
+        key: SessionKey,
+        expect: OwnershipSnapshot,
+        nonce: Nonce,
+    },
+    /// Drop an owned session and claim it again.
+    Reload {
+        key: SessionKey,
+        token: FenceToken,
+    },
+    /// Perform the outputs of a session's runtime.
+    Drive(SessionKey),
+    DriveAll,
+    /// Hand an input to every runtime.
+    Broadcast(RuntimeInput),
+    /// Record the position that a subscriber node has.
+    Acknowledge {
+        key: SessionKey,
+        from: NodeId,
+        at: Cursor,
+    },
+    /// Read a node's lease, because its subscriptions are in doubt.
+    CheckLease(NodeId),
+    /// Remove a node that had no lease when it was checked.
+    RemoveSubscriber {
+        node: NodeId,
+        sent: Mono,
+    },
+    /// Compare every owned session with the store, which may have lost writes.
+    VerifyAll,
+    LoseLease,
+    /// Claim the sessions of an earlier lease.
+    ReclaimAll,
     /// Give up a session if an epoch proves a newer claim.
     CompareEpoch {
         key: SessionKey,
@@ -172,6 +211,8 @@ pub(super) enum MembershipCommand {
     AddFasterNode(NodeId),
     /// Look for the sessions of a dead node, whose lease lasts for this time.
     ScheduleSweep(Option<Duration>),
+    /// Suggest to another node that it take over a free session.
+    OfferHandOff { key: SessionKey, free: OwnershipSnapshot },
 }
 
 /// Durable facts of a session, and the position that they follow.

@@ -1,6 +1,6 @@
 //! Deletes sessions without facts for longer than the configured age. Every node walks through all sessions in
 //! small steps; the store guarantees that each session is deleted once, and none that is in use.
-use super::{Switchboard, Timer};
+use super::sink::{EffectSink, Timer};
 use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::store::{IdleCursor, Op, Reply, StoreError};
@@ -15,45 +15,40 @@ pub(super) struct IdleWalk {
     place: Option<IdleCursor>,
 }
 
-// === impl IdleWalk ===
-
 impl IdleWalk {
     pub(super) fn new(max_age: Option<Duration>) -> Self {
         Self { max_age, place: None }
     }
-}
 
-// === impl Switchboard ===
-
-impl Switchboard {
     /// Requests the next sessions. If the reply is lost, the walk starts anew later.
-    pub(super) fn walk_idle(&mut self, now: Now) {
-        let Some(max_age) = self.aging.max_age.filter(|_| self.drain.is_none()) else { return };
+    pub(super) fn start_step(&mut self, now: Now, sink: &mut EffectSink) {
+        let Some(max_age) = self.max_age else { return };
         // With an age of seconds, the walk runs more often.
-        let wait = self.sink.jitter(limits::IDLE_SCAN_WAIT.min(max_age / 8).max(limits::IDLE_SCAN_STEP_WAIT));
-        self.sink.timers.set(Timer::Idle, now.mono + wait);
+        let wait = sink.jitter(limits::IDLE_SCAN_WAIT.min(max_age / 8).max(limits::IDLE_SCAN_STEP_WAIT));
+        sink.timers.set(Timer::Idle, now.mono + wait);
         let max_age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.store.0.saturating_sub(max_age));
-        let from = self.aging.place.take();
+        let from = self.place.take();
         let limit = limits::IDLE_SCAN_SESSIONS_MAX;
-        self.sink.store(Op::ScanIdle { from, before, limit });
+        sink.store(Op::ScanIdle { from, before, limit });
     }
 
     /// Deletes the idle sessions and continues the walk.
-    pub(super) fn handle_idle(&mut self, now: Now, before: Millis, result: Result<Reply, StoreError>) {
+    pub(super) fn handle_idle(
+        &mut self,
+        now: Now,
+        before: Millis,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
         let Ok(Reply::Idle { sessions, next }) = result else { return };
         for key in sessions {
-            self.sink.store(Op::DeleteIdle { key, before });
+            sink.store(Op::DeleteIdle { key, before });
         }
         if next.is_some() {
-            let wait = self.sink.jitter(limits::IDLE_SCAN_STEP_WAIT);
-            self.sink.timers.set(Timer::Idle, now.mono + wait);
+            let wait = sink.jitter(limits::IDLE_SCAN_STEP_WAIT);
+            sink.timers.set(Timer::Idle, now.mono + wait);
         }
-        self.aging.place = next;
-    }
-
-    /// Counts a deleted session. A session that was not deleted is found again by the next walk.
-    pub(super) fn handle_forgotten(&mut self, result: &Result<Reply, StoreError>) {
-        self.sink.stats.expired += u64::from(matches!(result, Ok(Reply::Done)));
+        self.place = next;
     }
 }

@@ -2,14 +2,13 @@
 use super::resources::PermitState;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use turnway_core::id::{
-    ControlId, Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, Nonce, Seq,
+    ControlId, Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, Nonce, Seq, SessionKey,
 };
-use turnway_core::protocol::input::{Input, Strategy};
+use turnway_core::protocol::input::Strategy;
 use turnway_core::session::{FactRecord, Output as RuntimeOutput, SessionRuntime, State};
 use turnway_core::share::Account;
-use turnway_core::store::{Append, Claimed, InboxContents};
+use turnway_core::store::{Append, Claimed};
 use turnway_core::time::Mono;
 
 /// This node's ownership of one session.
@@ -49,6 +48,52 @@ impl SessionOwnership {
             Self::Owned(owned) => Some(owned),
             Self::Claiming { .. } | Self::Loading { .. } => None,
         }
+    }
+}
+
+/// The sessions that this node owns or claims.
+#[derive(Debug, Default)]
+pub(super) struct OwnedSessions(BTreeMap<SessionKey, SessionOwnership>);
+
+impl OwnedSessions {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+    pub(super) fn contains(&self, key: &SessionKey) -> bool {
+        self.0.contains_key(key)
+    }
+    pub(super) fn get(&self, key: &SessionKey) -> Option<&SessionOwnership> {
+        self.0.get(key)
+    }
+    pub(super) fn insert(&mut self, key: SessionKey, ownership: SessionOwnership) {
+        self.0.insert(key, ownership);
+    }
+    pub(super) fn remove(&mut self, key: &SessionKey) -> Option<SessionOwnership> {
+        self.0.remove(key)
+    }
+    /// Returns a session that this node owns; none that is only claimed.
+    pub(super) fn owned(&self, key: &SessionKey) -> Option<&OwnedSession> {
+        self.0.get(key).and_then(SessionOwnership::owned)
+    }
+    pub(super) fn owned_mut(&mut self, key: &SessionKey) -> Option<&mut OwnedSession> {
+        self.0.get_mut(key).and_then(SessionOwnership::owned_mut)
+    }
+    /// Returns a session that this node owns under this claim.
+    pub(super) fn owned_by(&mut self, key: &SessionKey, token: FenceToken) -> Option<&mut OwnedSession> {
+        self.owned_mut(key).filter(|owned| owned.token == token)
+    }
+    /// Returns the keys of all sessions; the sessions may be changed meanwhile.
+    pub(super) fn keys(&self) -> Vec<SessionKey> {
+        self.0.keys().cloned().collect()
+    }
+    pub(super) fn values(&self) -> impl Iterator<Item = &SessionOwnership> {
+        self.0.values()
+    }
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&SessionKey, &mut SessionOwnership)> {
+        self.0.iter_mut()
+    }
+    pub(super) fn iter_owned_mut(&mut self) -> impl Iterator<Item = (&SessionKey, &mut OwnedSession)> {
+        self.0.iter_mut().filter_map(|(key, ownership)| Some((key, ownership.owned_mut()?)))
     }
 }
 
@@ -198,12 +243,4 @@ impl OwnedSession {
     pub(super) fn is_next_input(&self, place: InboxPosition, prev: InboxPosition) -> bool {
         place > self.head && prev == self.head
     }
-}
-
-/// Returns the inputs after a position, in order.
-pub(super) fn inputs_after(
-    inputs: &InboxContents,
-    head: InboxPosition,
-) -> impl Iterator<Item = (InboxPosition, Arc<Input>)> {
-    inputs.inputs.iter().filter(move |(place, _)| *place > head).map(|(place, input)| (*place, Arc::clone(input)))
 }

@@ -1,6 +1,6 @@
 //! Text of owned sessions for the nodes that lack it.
-use super::Switchboard;
-use super::owned_session::SessionOwnership;
+use super::owned_session::OwnedSession;
+use super::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{NodeId, RunId, SessionKey};
 use turnway_core::private::Private;
@@ -26,26 +26,24 @@ fn pieces(text: &str) -> impl Iterator<Item = (u64, &str)> {
     })
 }
 
-impl Switchboard {
-    /// Sends text of an owned session's run to a node that lacks it.
-    pub(super) fn handle_fetch_text(
-        &mut self,
-        from: NodeId,
+impl OwnedSession {
+    /// Sends text of a run to a node that lacks it.
+    pub(super) fn send_text(
+        &self,
+        to: NodeId,
         key: &SessionKey,
         run_id: &RunId,
         attempt: u32,
         offset: u64,
+        sink: &mut EffectSink,
     ) {
-        let Some(owned) = self.owned_sessions.get(key).and_then(SessionOwnership::owned) else {
-            return;
-        };
-        let epoch = owned.token.epoch;
-        let Some((offset, text)) = owned.runtime.text_since(run_id, attempt, offset) else { return };
+        let epoch = self.epoch();
+        let Some((offset, text)) = self.runtime.text_since(run_id, attempt, offset) else { return };
         for (skip, piece) in pieces(text.reveal()) {
             let run_id = run_id.clone();
             let text = Private(Arc::from(piece));
             let chunk = TextChunk { run_id, attempt, offset: offset + skip, kind: TextKind::Text, text };
-            self.sink.send_peer(from, PeerMessage::Chunk { key: key.clone(), epoch, chunk });
+            sink.send_peer(to, PeerMessage::Chunk { key: key.clone(), epoch, chunk });
         }
     }
 }

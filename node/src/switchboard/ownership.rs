@@ -1,369 +1,482 @@
-//! The sessions that this node owns: claim, load, append, release.
-use super::Switchboard;
-use super::effect::{DeliveryCommand, DurableFacts, MembershipCommand, PartEffect, RouterCommand};
+//! The sessions that this node owns: claimed, loaded, given up. The modules `drive`, `reclaim`, `subscribers` and
+//! `transfer` contain further operations; other parts are read, and reached by effects only.
+use super::delivery::Delivery;
+use super::drive::add_counts;
+use super::effect::{DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
 use super::io::Output;
-use super::owned_session::{OwnedSession, SessionOwnership, inputs_after};
-use super::sink::Timer;
+use super::membership::Membership;
+use super::owned_session::{OwnedSession, OwnedSessions, SessionOwnership};
+use super::requests::{NewRequest, RequestWaiter};
+use super::resources::{Capacity, ResourceGauges, ResourceLedgers};
+use super::session_task::SessionTasks;
+use super::sink::{EffectSink, Timer};
 use super::state_reads::state_of;
+use super::stats::SwitchboardStats;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_core::id::{
-    Epoch, EventId, FenceToken, Holder, InboxPosition, NodeId, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey,
-};
+use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey};
 use turnway_core::machine::Machine;
-use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::action::ToolReport;
-use turnway_core::protocol::entry::{Entry, Fact, RunFact};
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionRuntime, State};
-use turnway_core::store::{InboxContents, Op, Reply};
+use turnway_core::store::{Claimed, Op, Reply, StoreError};
 use turnway_core::time::Now;
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
-impl Switchboard {
-    // === claim and load ===
+/// The sessions that this node owns or claims.
+#[derive(Debug)]
+pub(super) struct Ownership {
+    pub(super) me: NodeId,
+    /// Minimum number of facts kept for each session; `None`: all.
+    pub(super) keep_facts: Option<u64>,
+    pub(super) sessions: OwnedSessions,
+    /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
+    /// lapsed.
+    pub(super) unclaimed: BTreeMap<SessionKey, OwnershipSnapshot>,
+    pub(super) holdings: ResourceLedgers,
+    pub(super) tasks: SessionTasks,
+}
 
-    /// Claims a session that was seen to be free, or to belong to a holder that is gone.
-    pub(super) fn claim(&mut self, now: Now, key: &SessionKey, expect: OwnershipSnapshot) {
-        if !self.may_own(now)
-            || self.drain.is_some()
-            || self.owned_sessions.get(key).is_some_and(SessionOwnership::is_beyond_reserved)
-        {
-            return;
+/// The time and the other parts, as far as the ownership reads them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnerContext<'a> {
+    pub(super) now: Now,
+    pub(super) membership: &'a Membership,
+    pub(super) delivery: &'a Delivery,
+}
+
+impl Ownership {
+    pub(super) fn new(me: NodeId, keep_facts: Option<u64>, capacity: Capacity, directory: Arc<AgentDirectory>) -> Self {
+        Self {
+            me,
+            keep_facts,
+            sessions: OwnedSessions::default(),
+            unclaimed: BTreeMap::new(),
+            holdings: ResourceLedgers::new(capacity),
+            tasks: SessionTasks::new(directory),
         }
-        let nonce = Nonce(self.sink.rng.next_u128());
-        let floor = self.delivery.newest_epoch(key);
-        self.sink.timers.clear(&Timer::Reserve(key.clone()));
-        self.owned_sessions
-            .insert(key.clone(), SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: None });
-        self.sink.store(Op::Claim { key: key.clone(), holder: self.lease.holder, nonce, expect, floor });
     }
 
+    /// Handles an effect of another part.
+    pub(super) fn handle_effect(
+        &mut self,
+        context: OwnerContext<'_>,
+        command: OwnershipCommand,
+        sink: &mut EffectSink,
+    ) {
+        match command {
+            OwnershipCommand::Admit(new) => self.admit(context, new, sink),
+            OwnershipCommand::Claim { key, expect } => self.claim(context, &key, expect, sink),
+            OwnershipCommand::ClaimAs { key, expect, nonce } => self.claim_as(context, &key, expect, nonce, sink),
+            OwnershipCommand::CompareEpoch { key, epoch } => self.compare_epoch(context, &key, epoch, sink),
+            OwnershipCommand::StartOwning { key, token, state } => {
+                self.start_owning(context, &key, token, *state, sink);
+            }
+            OwnershipCommand::Drop(key) => self.drop_session(&key, sink),
+            OwnershipCommand::Reload { key, token } => self.reload(context, &key, token, sink),
+            OwnershipCommand::Drive(key) => self.drive(context, &key, sink),
+            OwnershipCommand::DriveAll => self.drive_all(context, sink),
+            OwnershipCommand::Broadcast(input) => self.broadcast(context, &input, sink),
+            OwnershipCommand::Acknowledge { key, from, at } => self.acknowledge(key, from, at, sink),
+            OwnershipCommand::CheckLease(node) => self.check_lease(context.now, node, sink),
+            OwnershipCommand::RemoveSubscriber { node, sent } => self.remove_subscriber(node, sent, sink),
+            OwnershipCommand::VerifyAll => self.verify_all(sink),
+            OwnershipCommand::LoseLease => self.lose_lease(context, sink),
+            OwnershipCommand::ReclaimAll => self.reclaim_all(context, sink),
+        }
+    }
+
+    // === read by other parts ===
+
+    pub(super) fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Returns whether this node neither owns nor claims a session.
+    pub(super) fn is_claimable(&self, key: &SessionKey) -> bool {
+        !self.sessions.get(key).is_some_and(SessionOwnership::is_beyond_reserved)
+    }
+
+    /// Returns the nonce of the claim in flight, if any.
+    pub(super) fn claim_nonce(&self, key: &SessionKey) -> Option<Nonce> {
+        match self.sessions.get(key)? {
+            SessionOwnership::Claiming { nonce, .. } => Some(*nonce),
+            SessionOwnership::Loading { .. } | SessionOwnership::Owned(_) => None,
+        }
+    }
+
+    /// Returns whether every session only waits for people or agents, and has written everything.
+    pub(super) fn only_awaits_others(&self) -> bool {
+        self.sessions.values().all(|ownership| {
+            ownership.owned().is_some_and(|owned| owned.is_written() && owned.runtime.only_awaits_others())
+        })
+    }
+
+    /// Returns whether every owned session has written everything.
+    pub(super) fn is_written(&self) -> bool {
+        self.sessions.values().all(|ownership| ownership.owned().is_none_or(OwnedSession::is_written))
+    }
+
+    /// Returns the gauges of owned sessions.
+    pub(super) fn stats(&self, now: Now) -> SwitchboardStats {
+        let mut stats = SwitchboardStats { owned_sessions: self.sessions.len() as u64, ..SwitchboardStats::default() };
+        let mut oldest = now.mono;
+        for runtime in self.sessions.values().filter_map(SessionOwnership::owned).map(|owned| &owned.runtime) {
+            let waits = runtime.state().waiting.len() as u64;
+            stats.open_turns += runtime.state().runs.len() as u64;
+            stats.waiting_turns += waits;
+            stats.waiting_turns_max = waits.max(stats.waiting_turns_max);
+            oldest = runtime.oldest_input_at().map_or(oldest, |at| at.min(oldest));
+        }
+        stats.oldest_turn = now.mono - oldest;
+        stats.permits_waiting = self.holdings.waiting_turns();
+        stats
+    }
+
+    /// Returns the gauges of attempts, content and sessions.
+    pub(super) fn resource_gauges(&self) -> [ResourceGauges; 3] {
+        self.holdings.gauges()
+    }
+
+    // === claim and load ===
+
+    /// Admits a request to the router, unless it would make this node own a further session of a user who has too
+    /// many.
+    fn admit(&mut self, context: OwnerContext<'_>, new: Box<NewRequest>, sink: &mut EffectSink) {
+        let is_counted = self.sessions.contains(&new.key) || context.delivery.is_owned_elsewhere(&new.key);
+        match if is_counted { Ok(()) } else { self.holdings.check_session(&new.principal) } {
+            Ok(()) => sink.push(RouterCommand::AddRequest(new)),
+            Err(refusal) => {
+                let RequestWaiter { link, request_id, .. } = new.waiter;
+                sink.refuse(link, request_id, Some(new.key.session), None, refusal);
+            }
+        }
+    }
+
+    /// Claims a session that was seen to be free, or to belong to a holder that is gone.
+    fn claim(&mut self, context: OwnerContext<'_>, key: &SessionKey, expect: OwnershipSnapshot, sink: &mut EffectSink) {
+        if context.membership.may_claim(context.now) && self.is_claimable(key) {
+            let nonce = Nonce(sink.rng.next_u128());
+            self.claim_as(context, key, expect, nonce, sink);
+        }
+    }
+
+    fn claim_as(
+        &mut self,
+        context: OwnerContext<'_>,
+        key: &SessionKey,
+        expect: OwnershipSnapshot,
+        nonce: Nonce,
+        sink: &mut EffectSink,
+    ) {
+        let holder = context.membership.lease.holder();
+        let floor = context.delivery.newest_epoch(key);
+        sink.timers.clear(&Timer::Reserve(key.clone()));
+        let since = context.now.mono;
+        self.sessions.insert(key.clone(), SessionOwnership::Claiming { nonce, since, reserved_for: None });
+        sink.store(Op::Claim { key: key.clone(), holder, nonce, expect, floor });
+    }
+
+    /// Claims the sessions that this node owned under an earlier lease, unless another node owns them.
+    fn reclaim_all(&mut self, context: OwnerContext<'_>, sink: &mut EffectSink) {
+        for (key, mine) in std::mem::take(&mut self.unclaimed) {
+            let Some(nonce) = self.sessions.owned(&key).and_then(|owned| owned.reclaim_nonce) else {
+                self.claim(context, &key, mine, sink);
+                continue;
+            };
+            let holder = context.membership.lease.holder();
+            let floor = context.delivery.newest_epoch(&key);
+            sink.store(Op::Claim { key, holder, nonce, expect: mine, floor });
+        }
+    }
+
+    /// Handles the store's reply to a claim.
     pub(super) fn handle_claimed(
         &mut self,
-        now: Now,
+        context: OwnerContext<'_>,
         key: &SessionKey,
         (holder, nonce): (Holder, Nonce),
         expect: OwnershipSnapshot,
         reply: Reply,
+        sink: &mut EffectSink,
     ) {
-        self.handle_claim_answered(now, nonce, matches!(reply, Reply::Claimed(_)));
-        let (mine, since) = match self.owned_sessions.get(key) {
+        let now = context.now;
+        let (mine, since) = match self.sessions.get(key) {
             Some(SessionOwnership::Claiming { nonce, since, .. }) => (Some(*nonce), *since),
             Some(SessionOwnership::Owned(owned)) => (owned.reclaim_nonce, now.mono),
             Some(SessionOwnership::Loading { .. }) | None => return,
         };
-        if mine != Some(nonce) || holder != self.lease.holder {
+        if mine != Some(nonce) || holder != context.membership.lease.holder() {
             return;
         }
         if let Reply::Claimed(claimed) = &reply
-            && self.continue_owning(now, key, claimed)
+            && self.continue_owning(context, key, claimed, sink)
         {
             return;
         }
         if let Reply::OwnershipConflict { owner } = &reply
-            && self.is_hand_over_pending(now, key, *owner)
+            && self.await_hand_over(now, key, *owner, context.membership.drain.is_started(), sink)
         {
             return;
         }
-        self.drop_owned_session(key);
+        self.drop_session(key, sink);
         if let Reply::Claimed(claimed) = reply {
-            self.sink.stats.claims += 1;
+            sink.stats.claims += 1;
             let before = expect.holder.map(|before| before.node).filter(|node| *node != holder.node);
-            self.sink.stats.takeovers += u64::from(before.is_some());
+            sink.stats.takeovers += u64::from(before.is_some());
             let by = claimed.token;
             let state = state_of(&claimed.view);
             let unread = state.is_none().then(|| claimed.view.clone());
-            self.owned_sessions
-                .insert(key.clone(), SessionOwnership::Loading { claimed, since, previous_owner: before });
+            self.sessions.insert(key.clone(), SessionOwnership::Loading { claimed, since, previous_owner: before });
             if let Some(state) = state {
-                self.start_owning(now, key, by, state);
+                self.start_owning(context, key, by, state, sink);
             } else if let Some(view) = unread {
-                self.sink.push(DeliveryCommand::RebuildForOwner { key: key.clone(), token: by, view: Box::new(view) });
+                sink.push(DeliveryCommand::RebuildForOwner { key: key.clone(), token: by, view: Box::new(view) });
             }
         } else if let Reply::OwnershipConflict { owner } = reply {
-            self.sink.stats.claims_held += 1;
-            self.handle_claim_lost(now, key, owner);
+            sink.stats.claims_held += 1;
+            self.handle_claim_lost(context, key, owner, sink);
         }
     }
 
     /// Handles a lost claim: another node is the owner, or was until it died.
-    fn handle_claim_lost(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) {
-        self.sink.push(DeliveryCommand::SetNewerOwner { key: key.clone(), owner });
+    fn handle_claim_lost(
+        &mut self,
+        context: OwnerContext<'_>,
+        key: &SessionKey,
+        owner: OwnershipSnapshot,
+        sink: &mut EffectSink,
+    ) {
+        sink.push(DeliveryCommand::SetNewerOwner { key: key.clone(), owner });
         // If the store lost a claim, a late copy of an older one may have won; then no other node would look after
         // a session whose named owner is alive. If this node is named, it claims the session; otherwise it tells
         // the named node.
         let Some(holder) = owner.holder.filter(|holder| holder.node != self.me) else {
-            return self.claim(now, key, owner);
+            return self.claim(context, key, owner, sink);
         };
-        self.sink.push(MembershipCommand::AddFasterNode(holder.node));
-        self.sink.push(RouterCommand::OfferAll { key: key.clone(), owner });
-        self.sink.send_peer(holder.node, PeerMessage::HandOff { key: key.clone(), released: owner });
+        sink.push(MembershipCommand::AddFasterNode(holder.node));
+        sink.push(RouterCommand::OfferAll { key: key.clone(), owner });
+        sink.send_peer(holder.node, PeerMessage::HandOff { key: key.clone(), released: owner });
     }
 
     /// Starts to own a claimed session whose state is known.
-    pub(super) fn start_owning(&mut self, now: Now, key: &SessionKey, by: FenceToken, state: State) {
-        let Some(SessionOwnership::Loading { claimed, since, .. }) = self.owned_sessions.get(key) else {
-            return;
-        };
+    fn start_owning(
+        &mut self,
+        context: OwnerContext<'_>,
+        key: &SessionKey,
+        by: FenceToken,
+        state: State,
+        sink: &mut EffectSink,
+    ) {
+        let Some(SessionOwnership::Loading { claimed, since, .. }) = self.sessions.get(key) else { return };
         if claimed.token != by {
             return;
         }
         if state.tail != claimed.view.tail {
-            return self.reload_from_store(now, key, by);
+            return self.reload(context, key, by, sink);
         }
-        self.sink.stats.claim_durations.record(now.mono - *since);
-        let Some(SessionOwnership::Loading { claimed, previous_owner: before, .. }) = self.owned_sessions.remove(key)
-        else {
+        sink.stats.claim_durations.record(context.now.mono - *since);
+        let Some(SessionOwnership::Loading { claimed, previous_owner, .. }) = self.sessions.remove(key) else {
             return;
         };
-        let mut seed = [0; 32];
-        seed[..16].copy_from_slice(&self.sink.rng.next_u128().to_be_bytes());
-        seed[16..].copy_from_slice(&self.sink.rng.next_u128().to_be_bytes());
-        let rng = Rng::from_seed(seed);
-        let directory = Arc::clone(&self.directory);
-        let mut runtime = SessionRuntime::new(key.clone(), by, directory, rng, state.clone());
-        runtime.require_permits();
-        let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
-        let mut owned = OwnedSession::new(&claimed, runtime, state, kept);
-        owned.previous_owner = before;
-        owned.account = self.count_session(key, claimed.view.user.as_ref());
-        if self.drain.is_some() {
-            owned.runtime.handle_input(now, RuntimeInput::Hold);
+        let mut owned = self.loaded_session(key, &claimed, state, sink);
+        owned.previous_owner = previous_owner;
+        if context.membership.drain.is_started() {
+            owned.runtime.handle_input(context.now, RuntimeInput::Hold);
         }
-        self.owned_sessions.insert(key.clone(), SessionOwnership::Owned(Box::new(owned)));
+        self.sessions.insert(key.clone(), SessionOwnership::Owned(Box::new(owned)));
         // Links here may have missed facts that another owner wrote.
-        let owner = Some(OwnershipSnapshot { holder: Some(self.lease.holder), epoch: by.epoch });
+        let owner = Some(OwnershipSnapshot { holder: Some(context.membership.lease.holder()), epoch: by.epoch });
         let after = claimed.view.tail;
-        self.sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts: Vec::new(), owner }));
-        self.apply_inbox(now, key, by, claimed.inbox);
+        sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts: Vec::new(), owner }));
+        self.apply_inbox(context, key, by, claimed.inbox, sink);
     }
 
+    /// Creates an owned session with a runtime of its own.
+    fn loaded_session(
+        &mut self,
+        key: &SessionKey,
+        claimed: &Claimed,
+        state: State,
+        sink: &mut EffectSink,
+    ) -> OwnedSession {
+        let mut seed = [0; 32];
+        seed[..16].copy_from_slice(&sink.rng.next_u128().to_be_bytes());
+        seed[16..].copy_from_slice(&sink.rng.next_u128().to_be_bytes());
+        let rng = Rng::from_seed(seed);
+        let directory = Arc::clone(self.tasks.directory());
+        let mut runtime = SessionRuntime::new(key.clone(), claimed.token, directory, rng, state.clone());
+        runtime.require_permits();
+        let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
+        let mut owned = OwnedSession::new(claimed, runtime, state, kept);
+        owned.account = self.holdings.count_session(key, claimed.view.user.as_ref());
+        owned
+    }
+
+    // === end ===
+
     /// Drops an owned session and claims it again, because the store does not have what this owner remembers.
-    pub(super) fn reload_from_store(&mut self, now: Now, key: &SessionKey, token: FenceToken) {
-        self.sink.stats.abandoned += 1;
-        self.drop_owned_session(key);
-        let mine = OwnershipSnapshot { holder: Some(self.lease.holder), epoch: token.epoch };
-        if self.may_own(now) {
-            self.claim(now, key, mine);
+    pub(super) fn reload(
+        &mut self,
+        context: OwnerContext<'_>,
+        key: &SessionKey,
+        token: FenceToken,
+        sink: &mut EffectSink,
+    ) {
+        sink.stats.abandoned += 1;
+        self.drop_session(key, sink);
+        let mine = OwnershipSnapshot { holder: Some(context.membership.lease.holder()), epoch: token.epoch };
+        if context.membership.lease.may_own(context.now) {
+            self.claim(context, key, mine, sink);
         } else {
             // The store still names this node as owner, so no other node will take the session over; this node
             // claims it as soon as it has a lease.
-            self.unclaimed_ownership.insert(key.clone(), mine);
+            self.unclaimed.insert(key.clone(), mine);
+        }
+    }
+
+    /// Reloads a session after a broken invariant.
+    pub(super) fn reset(&mut self, context: OwnerContext<'_>, key: &SessionKey, sink: &mut EffectSink) {
+        match self.sessions.owned(key).map(|owned| owned.token) {
+            Some(token) => self.reload(context, key, token, sink),
+            None => self.drop_session(key, sink),
         }
     }
 
     /// Gives up ownership when the store or the bus reports a newer claim. The owner would learn of the claim from
     /// its next write, but an owner that slept may have nothing to write while an agent works for it.
-    pub(super) fn handle_newer_epoch(&mut self, now: Now, key: &SessionKey, by: Epoch) {
-        let Some(owned) = self.owned_sessions.get(key).and_then(SessionOwnership::owned) else { return };
+    fn compare_epoch(&mut self, context: OwnerContext<'_>, key: &SessionKey, by: Epoch, sink: &mut EffectSink) {
+        let Some(owned) = self.sessions.owned(key) else { return };
         if owned.reclaim_nonce.is_none() && owned.epoch() < by {
             let token = owned.token;
-            self.reload_from_store(now, key, token);
+            self.reload(context, key, token, sink);
         }
-    }
-
-    /// Resets a session after a broken invariant: drops the owned session and the feed, and loads both from the
-    /// store. Every other session continues.
-    pub fn reset_session(&mut self, now: Now, key: &SessionKey) {
-        self.delivery.forget_state_read(key);
-        match self.owned_sessions.get(key).and_then(SessionOwnership::owned).map(|owned| owned.token) {
-            Some(token) => self.reload_from_store(now, key, token),
-            None => self.drop_owned_session(key),
-        }
-        self.step(now);
-        self.delivery.resync(key, &mut self.sink);
-        self.step(now);
     }
 
     /// Drops an owned session: its attempts are closed, and later reports of them are ignored.
-    pub(super) fn drop_owned_session(&mut self, key: &SessionKey) {
-        self.sink.timers.clear(&Timer::Runtime(key.clone()));
-        self.sink.timers.clear(&Timer::Write(key.clone()));
-        self.sink.timers.clear(&Timer::Linger(key.clone()));
-        self.sink.timers.clear(&Timer::Reserve(key.clone()));
-        if let Some(SessionOwnership::Owned(mut owned)) = self.owned_sessions.remove(key) {
+    fn drop_session(&mut self, key: &SessionKey, sink: &mut EffectSink) {
+        sink.timers.clear(&Timer::Runtime(key.clone()));
+        sink.timers.clear(&Timer::Write(key.clone()));
+        sink.timers.clear(&Timer::Linger(key.clone()));
+        sink.timers.clear(&Timer::Reserve(key.clone()));
+        if let Some(SessionOwnership::Owned(mut owned)) = self.sessions.remove(key) {
             let held = std::mem::take(&mut owned.held_outputs);
             let unsaid = held.iter().filter_map(RuntimeOutput::drop_order).cloned();
             for order in unsaid.chain(owned.runtime.abandon()) {
-                self.sink.output(Output::Order(order));
+                sink.output(Output::Order(order));
             }
-            self.record_runtime_counts(&mut owned);
-            self.return_holdings(key, &mut owned);
+            add_counts(&mut sink.stats, &mut owned);
+            self.holdings.return_holdings(key, &mut owned);
         }
     }
 
-    pub(super) fn owned_session_mut(&mut self, key: &SessionKey, token: FenceToken) -> Option<&mut OwnedSession> {
-        self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut).filter(|owned| owned.token == token)
+    // === messages and replies ===
+
+    /// Handles one of the owner's timers.
+    pub(super) fn handle_timer(&mut self, context: OwnerContext<'_>, timer: Timer, sink: &mut EffectSink) {
+        match timer {
+            Timer::TailDigest => self.send_tail_digests(context, sink),
+            Timer::Runtime(key) => self.handle_runtime_timeout(context, &key, sink),
+            Timer::Write(key) | Timer::Linger(key) => self.drive(context, &key, sink),
+            Timer::Reserve(key) => self.handle_reserve_timeout(context, &key, sink),
+            Timer::Renew
+            | Timer::Sweep
+            | Timer::Idle
+            | Timer::Probe
+            | Timer::Drain
+            | Timer::Suspect(_)
+            | Timer::Offer(_)
+            | Timer::Read(_)
+            | Timer::FetchText(_)
+            | Timer::Repeat(_) => {}
+        }
     }
 
-    // === inbox and control lane ===
+    /// Handles the store's reply to an owner's op.
+    pub(super) fn handle_reply(&mut self, context: OwnerContext<'_>, op: Op, reply: Reply, sink: &mut EffectSink) {
+        if let Op::Claim { key, holder, nonce, expect, .. } = op {
+            self.handle_claimed(context, &key, (holder, nonce), expect, reply, sink);
+        } else if let Op::Append(append) = op {
+            self.handle_appended(context, &append.key, append.token, reply, sink);
+        } else if let Op::Release { key, token, drain, .. } = op {
+            self.handle_released(key, token, drain, &reply, sink);
+        } else if let Op::Transfer { key, token, to, .. } = op {
+            self.handle_transferred(key, token, to, &reply, sink);
+        } else if let Op::WriteSnapshot(keep) = op {
+            self.handle_snapshot_stored(context, &keep.key, keep.token, keep.at.seq, sink);
+        } else if let Op::Inbox { key, token, after, control_after } = op {
+            if let Reply::Inbox(inputs) = reply {
+                self.handle_inbox(context, &key, token, (after, control_after), inputs, sink);
+            } else {
+                // The owner's session was quarantined because of damaged records.
+                self.reload(context, &key, token, sink);
+            }
+        }
+    }
 
+    /// Handles an offer of an accepted entry. `owner`: the owner that the store has named to the sender.
     pub(super) fn handle_offer(
         &mut self,
-        now: Now,
+        context: OwnerContext<'_>,
         from: NodeId,
         key: &SessionKey,
         owner: OwnershipSnapshot,
         item: OfferedEntry,
+        sink: &mut EffectSink,
     ) {
-        let mine = owner.holder.is_some_and(|holder| holder.node == self.me) && self.drain.is_none();
-        match self.owned_sessions.get_mut(key) {
+        let is_leaving = context.membership.drain.is_started();
+        let mine = owner.holder.is_some_and(|holder| holder.node == self.me) && !is_leaving;
+        match self.sessions.get(key) {
             // The session was handed over, and the message about that is late.
-            Some(ownership) if mine && !ownership.is_beyond_reserved() => self.claim(now, key, owner),
+            Some(ownership) if mine && !ownership.is_beyond_reserved() => self.claim(context, key, owner, sink),
             Some(SessionOwnership::Claiming { .. } | SessionOwnership::Loading { .. }) => {}
             Some(SessionOwnership::Owned(owned)) if owned.releasing => {}
-            Some(SessionOwnership::Owned(_)) => self.accept_offer(now, from, key, item),
+            Some(SessionOwnership::Owned(_)) => self.accept_offer(context, from, key, item, sink),
             // The store names this node as owner: from an earlier lease, or because the store lost this node's
             // release.
-            None if mine => self.claim(now, key, owner),
-            None => self.sink.send_peer(from, PeerMessage::NotOwner { key: key.clone(), owner }),
+            None if mine => self.claim(context, key, owner, sink),
+            None => sink.send_peer(from, PeerMessage::NotOwner { key: key.clone(), owner }),
         }
     }
 
-    fn accept_offer(&mut self, now: Now, from: NodeId, key: &SessionKey, item: OfferedEntry) {
-        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            return;
-        };
-        match item {
-            OfferedEntry::Input { place, prev, input } => {
-                let run_id = input.run_id.clone();
-                if owned.is_next_input(place, prev) || (place > owned.head && planted(Mutant::BellTrusted)) {
-                    owned.head = place;
-                    owned.runtime.handle_input(now, RuntimeInput::Take { place, input });
-                    self.drive_runtime(now, key);
-                } else if place > owned.head {
-                    return self.read_inbox(key);
-                }
-                if !self.is_start_announced_to(key, &run_id, from) {
-                    self.sink.send_peer(from, PeerMessage::InputAccepted { key: key.clone(), run_id });
-                }
-                return;
-            }
-            OfferedEntry::Control { place, prev, control } => {
-                if place > owned.control_head {
-                    owned.control_offerers.insert(control.id.clone(), from);
-                    if prev != owned.control_head || !owned.runtime.state().has_open_turn() && owned.reading {
-                        return self.read_inbox(key);
-                    }
-                    owned.control_head = place;
-                    owned.runtime.handle_input(now, RuntimeInput::Control { place, control });
-                }
-            }
-        }
-        self.drive_runtime(now, key);
-    }
-
-    /// Returns whether the start of a turn is being written and the node subscribes to it, so that it needs no
-    /// other confirmation. If the fact is lost, the node repeats its offer.
-    fn is_start_announced_to(&self, key: &SessionKey, run_id: &RunId, node: NodeId) -> bool {
-        let Some(owned) = self.owned_sessions.get(key).and_then(SessionOwnership::owned) else {
-            return false;
-        };
-        let begins = |entry: &Arc<Entry>| {
-            matches!(entry.fact, Fact::Run(RunFact::Started { .. })) && entry.run_id.as_ref() == Some(run_id)
-        };
-        let mut written = owned.in_flight.iter().flat_map(|append| &append.facts);
-        owned.subscribers.contains_key(&node) && written.any(begins)
-    }
-
-    pub(super) fn read_inbox(&mut self, key: &SessionKey) {
-        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            return;
-        };
-        if std::mem::replace(&mut owned.reading, true) {
-            owned.read_again = true;
-            return;
-        }
-        let token = owned.token;
-        let control_after = owned.control_head;
-        // Starts at an input whose content was left in the store, once its turn has come.
-        let wanted = owned.runtime.wanted_content().map(|place| InboxPosition(place.0.saturating_sub(1)));
-        let after = wanted.map_or(owned.head, |before| before.min(owned.head));
-        self.sink.store(Op::Inbox { key: key.clone(), token, after, control_after });
-    }
-
-    /// Handles a read of inbox and control lane. If they end before the owner's position, the store has lost
-    /// entries, and missing ones prove nothing about what was accepted.
-    pub(super) fn handle_inbox(
-        &mut self,
-        now: Now,
+    /// Sends text of a run to a node that lacks it.
+    pub(super) fn handle_fetch_text(
+        &self,
+        from: NodeId,
         key: &SessionKey,
-        token: FenceToken,
-        had: (InboxPosition, InboxPosition),
-        inputs: InboxContents,
+        (run_id, attempt, offset): (&RunId, u32, u64),
+        sink: &mut EffectSink,
     ) {
-        let Some(owned) = self.owned_session_mut(key, token) else { return };
-        let lacks = |wanted: InboxPosition| had.0 < wanted && !inputs.inputs.iter().any(|(place, _)| *place == wanted);
-        let is_gone = owned.runtime.wanted_content().is_some_and(lacks);
-        if inputs.tail >= had.0 && inputs.control_tail >= had.1 && !is_gone {
-            self.apply_inbox(now, key, token, inputs);
-        } else if owned.reclaim_nonce.is_none() {
-            self.reload_from_store(now, key, token);
+        if let Some(owned) = self.sessions.owned(key) {
+            owned.send_text(from, key, run_id, attempt, offset, sink);
         }
     }
 
-    /// Handles the entries of inbox and control lane: inputs first, because control entries refer to them.
-    pub(super) fn apply_inbox(&mut self, now: Now, key: &SessionKey, token: FenceToken, inputs: InboxContents) {
-        let Some(owned) = self.owned_session_mut(key, token) else { return };
-        owned.reading = false;
-        let head = owned.head;
-        let control_head = owned.control_head;
-        let wanted = owned.runtime.wanted_content();
-        let content = inputs.inputs.iter().find(|(place, _)| Some(*place) == wanted);
-        if let Some((place, input)) = content.map(|(place, input)| (*place, Arc::clone(input))) {
-            owned.runtime.handle_input(now, RuntimeInput::Content { place, input });
-        }
-        let mut accepted = Vec::new();
-        for (place, input) in inputs_after(&inputs, head) {
-            accepted.push(input.run_id.clone());
-            owned.runtime.handle_input(now, RuntimeInput::Take { place, input });
-        }
-        let controls = inputs.controls.into_iter().filter(|(place, _)| *place > control_head);
-        for (place, control) in controls.filter(|_| !planted(Mutant::ControlUnread)) {
-            owned.runtime.handle_input(now, RuntimeInput::Control { place, control });
-        }
-        owned.head = owned.head.max(inputs.tail);
-        owned.control_head = owned.control_head.max(inputs.control_tail);
-        let again = std::mem::take(&mut owned.read_again);
-        if !again && std::mem::take(&mut owned.catching_up) {
-            owned.runtime.handle_input(now, RuntimeInput::InboxRead);
-        }
-        for run_id in accepted {
-            self.sink.push(RouterCommand::AcceptInput(run_id));
-        }
-        if again {
-            self.read_inbox(key);
-        }
-        self.drive_runtime(now, key);
-    }
-
-    /// Handles a tool runner's report about an action.
-    pub(super) fn handle_tool_report(&mut self, now: Now, key: &SessionKey, action_id: EventId, report: ToolReport) {
-        self.handle_reports(now, key, std::iter::once(RuntimeInput::Tool { action_id, report }));
-    }
-
-    /// Handles reports of agents and tool runners.
-    pub(super) fn handle_reports(
+    /// Handles a value that was read for a session's task.
+    pub(super) fn handle_fetched(
         &mut self,
-        now: Now,
-        key: &SessionKey,
-        reports: impl ExactSizeIterator<Item = RuntimeInput>,
+        context: OwnerContext<'_>,
+        name: String,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
     ) {
-        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            self.sink.stats.late_reports += reports.len() as u64;
-            return;
-        };
-        // The facts of all reports go into one append.
-        for report in reports {
-            owned.runtime.handle_input(now, report);
+        let receipt = self.tasks.handle_fetched(context.now, name, result, &self.sessions, sink);
+        if let Some(receipt) = receipt {
+            self.deliver_receipt(context, receipt, sink);
         }
-        self.drive_runtime(now, key);
     }
 
-    pub(super) fn handle_runtime_timeout(&mut self, now: Now, key: &SessionKey) {
-        if let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) {
-            owned.runtime.handle_timeout(now);
+    /// Handles the result of a write for a session's task.
+    pub(super) fn handle_put(
+        &mut self,
+        context: OwnerContext<'_>,
+        name: String,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        let receipt = self.tasks.handle_put(context.now, name, result, &self.sessions, sink);
+        if let Some(receipt) = receipt {
+            self.deliver_receipt(context, receipt, sink);
         }
-        self.drive_runtime(now, key);
     }
 }

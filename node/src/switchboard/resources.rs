@@ -1,10 +1,7 @@
 //! The amounts that users hold on this node: attempts, content of running inputs, sessions, and subscriptions. A
 //! session requests a permit before it starts a turn; if its user's share is used up, the turn waits in a fair
 //! queue.
-use super::Switchboard;
-use super::effect::RouterCommand;
-use super::owned_session::{OwnedSession, SessionOwnership};
-use super::requests::{NewRequest, RequestWaiter};
+use super::owned_session::OwnedSession;
 use turnway_core::id::{Principal, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -116,7 +113,7 @@ impl ResourceLedgers {
     }
 
     /// Ends a session's permit or its wait for one.
-    fn end_permit(&mut self, key: &SessionKey, booking: &mut PermitState) {
+    pub(super) fn end_permit(&mut self, key: &SessionKey, booking: &mut PermitState) {
         match std::mem::take(booking) {
             PermitState::None => {}
             PermitState::Waiting(account) => self.waiting.remove(&account, |(waiting, _)| waiting == key),
@@ -172,66 +169,49 @@ impl ResourceLedgers {
         self.content.force(&account, bytes);
         Some((account, key, bytes))
     }
-}
 
-impl Switchboard {
+    /// Returns the next session whose user may start a turn and holds a permit for it from now on.
+    pub(super) fn next_permitted(&mut self) -> Option<(SessionKey, PermitState)> {
+        while std::mem::take(&mut self.is_changed) {
+            if let Some((account, key, bytes)) = self.pop_next() {
+                self.is_changed = true;
+                return Some((key, PermitState::Granted(account, bytes)));
+            }
+        }
+        None
+    }
+
     /// Counts a session that this node owns from now on.
     pub(super) fn count_session(&mut self, key: &SessionKey, user: Option<&UserId>) -> Option<Account> {
         let account = Account { tenant: key.tenant.clone(), user: user?.clone() };
-        self.holdings.sessions.force(&account, 1);
+        self.sessions.force(&account, 1);
         Some(account)
     }
 
     /// Gives back everything that an owned session holds.
     pub(super) fn return_holdings(&mut self, key: &SessionKey, owned: &mut OwnedSession) {
-        self.holdings.end_permit(key, &mut owned.permit);
+        self.end_permit(key, &mut owned.permit);
         if let Some(account) = owned.account.take()
             && !planted(Planted::SessionShareKept)
         {
-            self.holdings.sessions.release(&account, 1);
+            self.sessions.release(&account, 1);
         }
     }
 
-    /// Starts turns that wait for a permit, as far as the capacity allows.
-    pub(super) fn start_permitted_turns(&mut self, now: Now) {
-        while std::mem::take(&mut self.holdings.is_changed) {
-            while let Some((account, key, bytes)) = self.holdings.pop_next() {
-                let Some(owned) = self.owned_sessions.get_mut(&key).and_then(SessionOwnership::owned_mut) else {
-                    let mut booking = PermitState::Granted(account, bytes);
-                    self.holdings.end_permit(&key, &mut booking);
-                    continue;
-                };
-                owned.permit = PermitState::Granted(account, bytes);
-                owned.runtime.handle_input(now, RuntimeInput::PermitGranted);
-                self.drive_runtime(now, &key);
-            }
-        }
-    }
-
-    /// Refuses a request that would make this node own a further session of a user who has too many.
-    pub(super) fn admit(&mut self, new: Box<NewRequest>) {
-        match self.check_sessions(&new.key, &new.principal) {
-            Ok(()) => self.sink.push(RouterCommand::AddRequest(new)),
-            Err(refusal) => {
-                let RequestWaiter { link, request_id, .. } = new.waiter;
-                self.sink.refuse(link, request_id, Some(new.key.session), None, refusal);
-            }
-        }
-    }
-
-    fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
-        if self.owned_sessions.contains_key(key) || self.delivery.is_owned_elsewhere(key) {
-            return Ok(());
-        }
-        let refused = self.holdings.sessions.check(&Account::from(principal), 1);
+    /// Refuses a further session of a user who owns too many.
+    pub(super) fn check_session(&mut self, principal: &Principal) -> Result<(), Refusal> {
+        let refused = self.sessions.check(&Account::from(principal), 1);
         refused.map_err(|over| over_share_refusal(over, "open sessions"))
     }
 
-    /// Returns the gauges of each resource, and the number of turns that wait for a permit.
-    pub(super) fn resource_gauges(&self) -> ([ResourceGauges; 4], u64) {
-        let holdings = &self.holdings;
-        let ledgers = [&holdings.attempts, &holdings.content, &holdings.sessions, self.sink.links.subscriptions()];
-        (ledgers.map(ResourceGauges::from), holdings.waiting.len() as u64)
+    /// Returns the gauges of attempts, content and sessions.
+    pub(super) fn gauges(&self) -> [ResourceGauges; 3] {
+        [&self.attempts, &self.content, &self.sessions].map(ResourceGauges::from)
+    }
+
+    /// Returns the number of turns that wait for a permit.
+    pub(super) fn waiting_turns(&self) -> u64 {
+        self.waiting.len() as u64
     }
 }
 

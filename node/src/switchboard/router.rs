@@ -31,7 +31,7 @@ const OFFERS_PER_LOOKUP: u32 = 4;
 
 /// The requests of one node's links.
 #[derive(Debug)]
-pub(super) struct Router {
+pub(super) struct RequestRouter {
     me: NodeId,
     directory: Arc<AgentDirectory>,
     requests: BTreeMap<RequestKey, PendingRequest>,
@@ -49,7 +49,7 @@ pub(super) struct AcceptanceReply {
     wait: Duration,
 }
 
-impl Router {
+impl RequestRouter {
     pub(super) fn new(me: NodeId, directory: Arc<AgentDirectory>) -> Self {
         Self { me, directory, requests: BTreeMap::new(), requests_by_session: BTreeMap::new() }
     }

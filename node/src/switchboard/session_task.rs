@@ -1,23 +1,40 @@
 //! Tasks of sessions for the node: checks whether an agent can join, and stores the member data of an agent that
 //! leaves, so that the data is restored on its return (SR-D4, SR-E2). Uses the directory and the store. The receipt
 //! goes back to the session, unless another node owns it by then, which repeats the task.
-use super::Switchboard;
-use super::owned_session::SessionOwnership;
+use super::owned_session::OwnedSessions;
+use super::sink::EffectSink;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use turnway_core::id::{AgentId, SessionKey};
-use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::member::{Member, SessionTask, SessionTaskResult};
-use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Now;
 
 /// Prefix of the names of all values that the switchboard stores.
 pub const MEMBER_PREFIX: &str = "member/";
 
+/// The tasks in progress.
+#[derive(Debug)]
+pub(super) struct SessionTasks {
+    directory: Arc<AgentDirectory>,
+    /// By the name of the stored object.
+    running: BTreeMap<String, RunningTask>,
+}
+
 /// A task in progress.
 #[derive(Debug)]
-pub(super) struct RunningTask {
+struct RunningTask {
     key: SessionKey,
     task: SessionTask,
+}
+
+/// The result of a task, for its session.
+#[derive(Debug)]
+pub(super) struct TaskReceipt {
+    pub(super) key: SessionKey,
+    pub(super) task: SessionTask,
+    pub(super) result: SessionTaskResult,
 }
 
 /// Returns the name of the stored data of an agent that has left.
@@ -25,75 +42,98 @@ fn member_name(key: &SessionKey, agent: &AgentId) -> String {
     format!("{MEMBER_PREFIX}{}/{}/{agent}", key.tenant, key.session)
 }
 
-impl Switchboard {
-    /// Starts a task; a repetition of a running task has no effect.
-    pub(super) fn start_task(&mut self, now: Now, key: &SessionKey, task: SessionTask) {
-        if task.record_to_keep.is_none() && self.router.is_unknown(&task.agent_id) {
-            return self.deliver_receipt(
-                now,
-                key,
-                &task,
-                SessionTaskResult::Failed("the agent is not configured on this node".to_owned()),
-            );
-        }
-        let name = member_name(key, &task.agent_id);
-        self.session_tasks.insert(name.clone(), RunningTask { key: key.clone(), task });
-        self.sink.store(Op::Get { name });
+impl SessionTasks {
+    pub(super) fn new(directory: Arc<AgentDirectory>) -> Self {
+        Self { directory, running: BTreeMap::new() }
     }
 
-    /// Handles the stored value: the data of a joining agent, or the version to replace.
-    pub(super) fn handle_fetched(&mut self, now: Now, name: String, result: Result<Reply, StoreError>) {
-        let Some(out) = self.session_tasks.get(&name) else { return };
+    pub(super) fn directory(&self) -> &Arc<AgentDirectory> {
+        &self.directory
+    }
+
+    /// Starts a task; a repetition of a running task has no effect. Returns the receipt of a task that fails at once.
+    pub(super) fn start(&mut self, key: &SessionKey, task: SessionTask, sink: &mut EffectSink) -> Option<TaskReceipt> {
+        if task.record_to_keep.is_none() && !self.directory.agents.contains_key(&task.agent_id) {
+            let result = SessionTaskResult::Failed("the agent is not configured on this node".to_owned());
+            return Some(TaskReceipt { key: key.clone(), task, result });
+        }
+        let name = member_name(key, &task.agent_id);
+        self.running.insert(name.clone(), RunningTask { key: key.clone(), task });
+        sink.store(Op::Get { name });
+        None
+    }
+
+    /// Handles the stored value: the data of a joining agent, or the version to replace. Returns the receipt if the
+    /// task has ended.
+    pub(super) fn handle_fetched(
+        &mut self,
+        now: Now,
+        name: String,
+        result: Result<Reply, StoreError>,
+        sessions: &OwnedSessions,
+        sink: &mut EffectSink,
+    ) -> Option<TaskReceipt> {
+        let out = self.running.get(&name)?;
         match result {
             Ok(Reply::Value { version, value }) => {
                 let kept = value.and_then(|json| serde_json::from_slice::<Member>(&json).ok());
                 match &out.task.record_to_keep {
-                    None => self.finish_task(now, &name, SessionTaskResult::Done(kept)),
+                    None => self.finish(&name, SessionTaskResult::Done(kept)),
                     // An earlier owner has already stored the value.
-                    Some(keep) if kept == Some(*keep) => self.finish_task(now, &name, SessionTaskResult::Done(None)),
+                    Some(keep) if kept == Some(*keep) => self.finish(&name, SessionTaskResult::Done(None)),
                     Some(keep) => {
                         // Numbers always serialise.
                         let value = Some(serde_json::to_vec(keep).unwrap_or_default());
-                        self.sink.store(Op::Put { name, expect: version, value });
+                        sink.store(Op::Put { name, expect: version, value });
+                        None
                     }
                 }
             }
-            Ok(_) => self.finish_task(now, &name, SessionTaskResult::Failed("the store refused the write".to_owned())),
-            Err(_) if self.is_wanted(&name) => self.sink.retry(now, Op::Get { name }),
-            Err(_) => drop(self.session_tasks.remove(&name)),
+            Ok(_) => self.finish(&name, SessionTaskResult::Failed("the store refused the write".to_owned())),
+            Err(_) => {
+                self.repeat_or_drop(now, name, sessions, sink);
+                None
+            }
         }
     }
 
     /// Handles the result of a write; after an error the value is read again.
-    pub(super) fn handle_put(&mut self, now: Now, name: String, result: Result<Reply, StoreError>) {
-        if !self.session_tasks.contains_key(&name) {
-            return;
+    pub(super) fn handle_put(
+        &mut self,
+        now: Now,
+        name: String,
+        result: Result<Reply, StoreError>,
+        sessions: &OwnedSessions,
+        sink: &mut EffectSink,
+    ) -> Option<TaskReceipt> {
+        if !self.running.contains_key(&name) {
+            return None;
         }
         match result {
-            Ok(reply) => self.handle_fetched(now, name, Ok(reply)),
-            Err(_) if self.is_wanted(&name) => self.sink.retry(now, Op::Get { name }),
-            Err(_) => drop(self.session_tasks.remove(&name)),
+            Ok(reply) => self.handle_fetched(now, name, Ok(reply), sessions, sink),
+            Err(_) => {
+                self.repeat_or_drop(now, name, sessions, sink);
+                None
+            }
         }
     }
 
-    /// Returns whether the session here still waits for the task.
-    fn is_wanted(&self, name: &str) -> bool {
-        let Some(RunningTask { key, task }) = self.session_tasks.get(name) else { return false };
-        let state = self.owned_sessions.get(key).and_then(SessionOwnership::owned).map(|owned| owned.runtime.state());
-        let change = state.and_then(|state| state.changes.get(&task.agent_id));
-        change.is_some_and(|change| change.tx_id == task.tx_id)
-    }
-
-    fn finish_task(&mut self, now: Now, name: &str, receipt: SessionTaskResult) {
-        if let Some(RunningTask { key, task }) = self.session_tasks.remove(name) {
-            self.deliver_receipt(now, &key, &task, receipt);
+    /// Reads the value again later, if the session here still waits for the task.
+    fn repeat_or_drop(&mut self, now: Now, name: String, sessions: &OwnedSessions, sink: &mut EffectSink) {
+        let is_wanted = self.running.get(&name).is_some_and(|RunningTask { key, task }| {
+            let state = sessions.owned(key).map(|owned| owned.runtime.state());
+            let change = state.and_then(|state| state.changes.get(&task.agent_id));
+            change.is_some_and(|change| change.tx_id == task.tx_id)
+        });
+        if is_wanted {
+            sink.retry(now, Op::Get { name });
+        } else {
+            self.running.remove(&name);
         }
     }
 
-    fn deliver_receipt(&mut self, now: Now, key: &SessionKey, task: &SessionTask, receipt: SessionTaskResult) {
-        if let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) {
-            owned.runtime.handle_input(now, RuntimeInput::TaskResult { tx_id: task.tx_id, receipt });
-        }
-        self.drive_runtime(now, key);
+    fn finish(&mut self, name: &str, result: SessionTaskResult) -> Option<TaskReceipt> {
+        let RunningTask { key, task } = self.running.remove(name)?;
+        Some(TaskReceipt { key, task, result })
     }
 }

@@ -1,14 +1,11 @@
 //! Counters and gauges of a node as plain numbers; the shell exports them as metrics.
-use super::Switchboard;
 use super::histogram::DurationHistogram;
-use super::owned_session::SessionOwnership;
 use super::resources::ResourceGauges;
 use std::time::Duration;
 use turnway_core::id::Seq;
 use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
-use turnway_core::time::Now;
 use turnway_wire::channel::notification::ResetReason;
 
 /// Counters since the start, and present gauges.
@@ -198,39 +195,5 @@ impl SwitchboardStats {
         };
         self.ended.add(outcome as usize * Strategy::ALL.len() + strategy as usize);
         self.turn_durations[outcome as usize].record(took);
-    }
-}
-
-impl Switchboard {
-    /// Returns the present statistics. The cost grows with the number of owned sessions.
-    pub fn stats(&self, now: Now) -> SwitchboardStats {
-        let mut open = 0;
-        let mut waiting = 0;
-        let mut most = 0;
-        let mut oldest = now.mono;
-        for runtime in self.owned_sessions.values().filter_map(SessionOwnership::owned).map(|owned| &owned.runtime) {
-            let runs = runtime.state().runs.len() as u64;
-            let waits = runtime.state().waiting.len() as u64;
-            (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
-            oldest = runtime.oldest_input_at().map_or(oldest, |at| at.min(oldest));
-        }
-        let (held, permits_waiting) = self.resource_gauges();
-        let tally = |of: fn(&ResourceGauges) -> u64| CounterArray(held.map(|held| of(&held)));
-        SwitchboardStats {
-            links: self.sink.links.len() as u64,
-            feeds: self.delivery.feed_count() as u64,
-            owned_sessions: self.owned_sessions.len() as u64,
-            held: tally(|held| held.held),
-            held_max: tally(|held| held.capacity),
-            over_share: tally(|held| held.refused),
-            permits_waiting,
-            requests: self.router.request_count() as u64,
-            timers: self.sink.timers.len() as u64,
-            open_turns: open,
-            oldest_turn: now.mono - oldest,
-            waiting_turns: waiting,
-            waiting_turns_max: most,
-            ..self.sink.stats
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! Takeover of sessions without a live owner (ownership.md §1.6): an occasional sweep if there are none, and page
 //! after page without a pause after a node has died.
-use super::owned_session::SessionOwnership;
-use super::{Switchboard, Timer};
+use super::effect::OwnershipCommand;
+use super::ownership::Ownership;
+use super::sink::{EffectSink, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use turnway_core::id::{Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
@@ -22,6 +23,17 @@ const OTHERS_MAX: usize = 10;
 const CLAIMS_PER_PAGE_TRIGGER: usize = 4;
 /// Maximum number of claims in flight: those of two pages, so that a lost reply does not delay the next page.
 const CLAIMS_MAX: usize = 2 * limits::SWEEP_SESSIONS_MAX as usize;
+
+/// This node's standing at the time of a sweep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) me: NodeId,
+    /// No other node can share the store.
+    pub(super) single_node: bool,
+    pub(super) has_stable_contact: bool,
+    /// The node has a lease and is not leaving.
+    pub(super) may_claim: bool,
+}
 
 /// The progress of this node's takeovers. Bounded by two pages.
 #[derive(Debug, Default)]
@@ -99,89 +111,98 @@ fn rendezvous_weight(node: NodeId, key: &SessionKey) -> u64 {
     mixed ^ (mixed >> 33)
 }
 
-impl Switchboard {
-    pub(super) fn start_sweep(&mut self, now: Now) {
-        let wait = self.sink.jitter(limits::SWEEP_INTERVAL);
-        self.sink.timers.set(Timer::Sweep, now.mono + wait);
-        self.sink.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
+impl TakeoverState {
+    /// Requests a page of sessions without an owner.
+    pub(super) fn start_sweep(&self, now: Now, sink: &mut EffectSink) {
+        let wait = sink.jitter(limits::SWEEP_INTERVAL);
+        sink.timers.set(Timer::Sweep, now.mono + wait);
+        sink.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
     }
 
     /// Schedules a sweep for the sessions of a dead node, once its lease has expired.
-    pub(super) fn schedule_sweep(&mut self, now: Now, left: Option<Duration>) {
-        let apart = self.sink.jitter(STAGGER) - STAGGER;
-        self.sink.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
+    pub(super) fn schedule_sweep(&self, now: Now, left: Option<Duration>, sink: &mut EffectSink) {
+        let apart = sink.jitter(STAGGER) - STAGGER;
+        sink.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
     }
 
     /// Handles a page of sessions without an owner; after an error the sweep is repeated soon if more sessions are
     /// expected.
-    pub(super) fn handle_sweep(&mut self, now: Now, result: Result<Reply, StoreError>) {
+    pub(super) fn handle_sweep(
+        &mut self,
+        now: Now,
+        result: Result<Reply, StoreError>,
+        standing: Standing,
+        ownership: &Ownership,
+        sink: &mut EffectSink,
+    ) {
         if let Ok(Reply::Unowned { sessions }) = result {
-            self.claim_page(now, &sessions);
-        } else if self.takeover.more {
-            let again = self.sink.jitter(RETRY_AFTER);
-            self.sink.timers.set_earlier(Timer::Sweep, now.mono + again);
+            self.claim_page(now, &sessions, standing, ownership, sink);
+        } else if self.more {
+            let again = sink.jitter(RETRY_AFTER);
+            sink.timers.set_earlier(Timer::Sweep, now.mono + again);
         }
     }
 
     /// Claims sessions that were seen without an owner twice, and those of a holder whose lease was missing twice
     /// while this node had stable contact with the store; one page at a time.
-    fn claim_page(&mut self, now: Now, page: &[(SessionKey, OwnershipSnapshot)]) {
-        self.takeover.record_page(now, page);
-        let sound = self.has_stable_contact(now);
-        let alone = self.single_node;
-        let me = self.me;
+    fn claim_page(
+        &mut self,
+        now: Now,
+        page: &[(SessionKey, OwnershipSnapshot)],
+        standing: Standing,
+        ownership: &Ownership,
+        sink: &mut EffectSink,
+    ) {
+        self.record_page(now, page);
+        let Standing { me, single_node, has_stable_contact, may_claim } = standing;
         let mut soonest = None::<Mono>;
         for listed in page {
             let (key, seen) = listed;
             // With a store of a single process, any other holder was an earlier process and is dead.
-            let dead = alone && seen.holder.is_none_or(|holder| holder.node != me);
-            let due = if dead { now.mono } else { self.takeover.claim_time(now, me, listed) };
-            if !dead && (!sound || due > now.mono) {
-                let due = if sound { due } else { now.mono + RETRY_AFTER };
+            let dead = single_node && seen.holder.is_none_or(|holder| holder.node != me);
+            let due = if dead { now.mono } else { self.claim_time(now, me, listed) };
+            if !dead && (!has_stable_contact || due > now.mono) {
+                let due = if has_stable_contact { due } else { now.mono + RETRY_AFTER };
                 soonest = Some(soonest.map_or(due, |soonest| soonest.min(due)));
-            } else if self.takeover.claims.len() < CLAIMS_MAX {
-                self.takeover.drop_nodes_before(me, key);
-                self.claim(now, key, *seen);
-                if let Some(SessionOwnership::Claiming { nonce, .. }) = self.owned_sessions.get(key) {
-                    self.takeover.claims.insert(*nonce);
+            } else if self.claims.len() < CLAIMS_MAX {
+                self.drop_nodes_before(me, key);
+                if may_claim && ownership.is_claimable(key) {
+                    let nonce = Nonce(sink.rng.next_u128());
+                    self.claims.insert(nonce);
+                    sink.push(OwnershipCommand::ClaimAs { key: key.clone(), expect: *seen, nonce });
+                } else {
+                    self.claims.extend(ownership.claim_nonce(key));
                 }
             }
         }
-        let under_way = self.takeover.claims.len();
-        self.takeover.replies_until_next_page = under_way.div_ceil(CLAIMS_PER_PAGE_TRIGGER);
+        let under_way = self.claims.len();
+        self.replies_until_next_page = under_way.div_ceil(CLAIMS_PER_PAGE_TRIGGER);
         if let Some(soonest) = soonest {
             // Spread, so that nodes do not sweep at the same moment.
-            let apart = self.sink.jitter(STAGGER) - STAGGER;
-            self.sink.timers.set_earlier(Timer::Sweep, soonest + apart);
-        } else if under_way == 0 && self.takeover.more {
-            let again = self.sink.jitter(RETRY_AFTER);
-            self.sink.timers.set_earlier(Timer::Sweep, now.mono + again);
+            let apart = sink.jitter(STAGGER) - STAGGER;
+            sink.timers.set_earlier(Timer::Sweep, soonest + apart);
+        } else if under_way == 0 && self.more {
+            let again = sink.jitter(RETRY_AFTER);
+            sink.timers.set_earlier(Timer::Sweep, now.mono + again);
         }
     }
 
     /// Handles an answered claim, and requests the next page once enough claims of the page are answered.
-    pub(super) fn handle_claim_answered(&mut self, now: Now, nonce: Nonce, won: bool) {
-        let takeover = &mut self.takeover;
-        if !takeover.claims.remove(&nonce) {
+    pub(super) fn handle_claim_answered(&mut self, now: Now, nonce: Nonce, won: bool, sink: &mut EffectSink) {
+        if !self.claims.remove(&nonce) {
             return;
         }
-        takeover.has_won_claim |= won;
-        let last = takeover.replies_until_next_page == 1;
-        takeover.replies_until_next_page = takeover.replies_until_next_page.saturating_sub(1);
-        if !(last && takeover.more) {
+        self.has_won_claim |= won;
+        let last = self.replies_until_next_page == 1;
+        self.replies_until_next_page = self.replies_until_next_page.saturating_sub(1);
+        if !(last && self.more) {
             return;
         }
-        if std::mem::take(&mut takeover.has_won_claim) {
-            self.start_sweep(now);
+        if std::mem::take(&mut self.has_won_claim) {
+            self.start_sweep(now, sink);
         } else {
             // Other nodes are faster; the sessions that they leave are found soon.
-            self.sink.timers.set_earlier(Timer::Sweep, now.mono + STAGGER);
+            sink.timers.set_earlier(Timer::Sweep, now.mono + STAGGER);
         }
-    }
-
-    /// Handles another node's message that a session is this node's to claim.
-    pub(super) fn handle_hand_off(&mut self, now: Now, from: NodeId, key: &SessionKey, free: OwnershipSnapshot) {
-        self.takeover.add_node(from);
-        self.claim(now, key, free);
     }
 }

@@ -1,8 +1,9 @@
-//! Transfer of a session with open work to a chosen node without a gap in ownership (ownership.md §1.10).
-use super::drain::Drain;
-use super::effect::{DeliveryCommand, RouterCommand};
+//! The end of an ownership: release of a session, or its transfer to a chosen node without a gap in ownership
+//! (ownership.md §1.10).
+use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, RouterCommand};
 use super::owned_session::SessionOwnership;
-use super::{Switchboard, Timer};
+use super::ownership::{OwnerContext, Ownership};
+use super::sink::{EffectSink, Timer};
 use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
@@ -10,7 +11,7 @@ use turnway_core::store::{Op, Reply};
 use turnway_core::time::Now;
 use turnway_wire::peer::PeerMessage;
 
-impl Switchboard {
+impl Ownership {
     // === the leaving owner ===
 
     /// Gives up a quiet session: transfers it if work is left and a node reserves it, and releases it otherwise.
@@ -19,33 +20,51 @@ impl Switchboard {
     /// the store makes that claim in the step that ends the old ownership; the new owner is notified and claims
     /// what it owns already, to load it. Every message may be lost: an owner without an answer releases the
     /// session, and the reserving node checks by the claim's nonce whether the claim was made.
-    pub(super) fn give_up_ownership(&mut self, now: Now, key: &SessionKey) {
-        let leaves = matches!(self.drain, Some(Drain::Ending { .. }));
-        let has_work = self
-            .owned_sessions
-            .get(key)
-            .and_then(SessionOwnership::owned)
-            .is_some_and(|owned| owned.runtime.has_work());
-        let successor = if leaves && has_work { self.pick_successor() } else { None };
-        let Some(successor) = successor else { return self.release_session(key) };
-        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            return;
-        };
+    pub(super) fn give_up(&mut self, context: OwnerContext<'_>, key: &SessionKey, sink: &mut EffectSink) {
+        let drain = &context.membership.drain;
+        let has_work = self.sessions.owned(key).is_some_and(|owned| owned.runtime.has_work());
+        let successor = if drain.is_ending() && has_work { drain.pick_successor(sink) } else { None };
+        let Some(successor) = successor else { return self.release(context, key, sink) };
+        let Some(owned) = self.sessions.owned_mut(key) else { return };
         (owned.releasing, owned.lingering, owned.successor) = (true, false, Some(successor));
         let epoch = owned.epoch();
-        self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_TIMEOUT);
-        self.sink.send_peer(successor, PeerMessage::Reserve { key: key.clone(), epoch });
+        sink.timers.set(Timer::Reserve(key.clone()), context.now.mono + limits::RESERVE_TIMEOUT);
+        sink.send_peer(successor, PeerMessage::Reserve { key: key.clone(), epoch });
     }
 
-    fn release_session(&mut self, key: &SessionKey) {
-        let drain = self.drain.is_some();
-        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            return;
-        };
+    fn release(&mut self, context: OwnerContext<'_>, key: &SessionKey, sink: &mut EffectSink) {
+        let drain = context.membership.drain.is_started();
+        let Some(owned) = self.sessions.owned_mut(key) else { return };
         let token = owned.token;
         let tail = owned.tail().seq;
         (owned.releasing, owned.lingering, owned.successor) = (true, false, None);
-        self.sink.store(Op::Release { key: key.clone(), token, tail, drain });
+        sink.store(Op::Release { key: key.clone(), token, tail, drain });
+    }
+
+    /// Handles the store's reply to a release. `drain`: the node was leaving.
+    pub(super) fn handle_released(
+        &mut self,
+        key: SessionKey,
+        token: FenceToken,
+        drain: bool,
+        reply: &Reply,
+        sink: &mut EffectSink,
+    ) {
+        let Some(owned) = self.sessions.owned_by(&key, token) else { return };
+        // If the store has lost the release, this node is still the owner and no other node would claim the
+        // session.
+        if *reply == Reply::NotReleased || owned.needs_check {
+            return sink.push(OwnershipCommand::Reload { key, token });
+        }
+        sink.stats.released += 1;
+        sink.push(OwnershipCommand::Drop(key.clone()));
+        let owner = OwnershipSnapshot { holder: None, epoch: token.epoch };
+        sink.push(DeliveryCommand::SetOwner { key: key.clone(), owner });
+        if drain {
+            sink.push(MembershipCommand::OfferHandOff { key, free: owner });
+        } else {
+            sink.push(RouterCommand::OfferAll { key, owner });
+        }
     }
 
     /// Handles a node's offer to own the session by a named claim.
@@ -55,10 +74,9 @@ impl Switchboard {
         key: &SessionKey,
         epoch: Epoch,
         (to, nonce): (Holder, Nonce),
+        sink: &mut EffectSink,
     ) {
-        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
-            return;
-        };
+        let Some(owned) = self.sessions.owned_mut(key) else { return };
         // A session kept beyond the end of a lease is not leaving, and only the asked node may answer.
         if owned.epoch() != epoch || owned.successor != Some(from) || to.node != from {
             return;
@@ -66,62 +84,76 @@ impl Switchboard {
         owned.successor = None;
         let token = owned.token;
         let tail = owned.tail().seq;
-        self.sink.timers.clear(&Timer::Reserve(key.clone()));
-        self.sink.store(Op::Transfer { key: key.clone(), token, tail, to, nonce });
+        sink.timers.clear(&Timer::Reserve(key.clone()));
+        sink.store(Op::Transfer { key: key.clone(), token, tail, to, nonce });
     }
 
+    /// Handles the store's reply to a transfer.
     pub(super) fn handle_transferred(
         &mut self,
-        now: Now,
-        key: &SessionKey,
+        key: SessionKey,
         token: FenceToken,
         to: Holder,
         reply: &Reply,
+        sink: &mut EffectSink,
     ) {
-        let Some(owned) = self.owned_session_mut(key, token) else { return };
+        let Some(owned) = self.sessions.owned_by(&key, token) else { return };
         let Reply::Transferred { token: next } = reply else {
-            return self.reload_from_store(now, key, token);
+            return sink.push(OwnershipCommand::Reload { key, token });
         };
         // As with a release: if the store has lost the transfer, this node is still the owner.
         if owned.needs_check {
-            return self.reload_from_store(now, key, token);
+            return sink.push(OwnershipCommand::Reload { key, token });
         }
-        self.sink.stats.transferred += 1;
-        self.drop_owned_session(key);
+        sink.stats.transferred += 1;
+        sink.push(OwnershipCommand::Drop(key.clone()));
         let owner = OwnershipSnapshot { holder: Some(to), epoch: next.epoch };
-        self.sink.push(DeliveryCommand::SetOwner { key: key.clone(), owner });
-        self.sink.send_peer(to.node, PeerMessage::HandOff { key: key.clone(), released: owner });
-        self.sink.push(RouterCommand::OfferAll { key: key.clone(), owner });
+        sink.push(DeliveryCommand::SetOwner { key: key.clone(), owner });
+        sink.send_peer(to.node, PeerMessage::HandOff { key: key.clone(), released: owner });
+        sink.push(RouterCommand::OfferAll { key, owner });
     }
 
     // === the successor ===
 
     /// Handles a leaving owner's request to reserve a session.
-    pub(super) fn handle_reserve(&mut self, now: Now, from: NodeId, key: &SessionKey, epoch: Epoch) {
-        if !self.may_own(now) || self.drain.is_some() || self.owned_sessions.contains_key(key) {
+    pub(super) fn handle_reserve(
+        &mut self,
+        context: OwnerContext<'_>,
+        from: NodeId,
+        key: &SessionKey,
+        epoch: Epoch,
+        sink: &mut EffectSink,
+    ) {
+        let now = context.now;
+        if !context.membership.may_claim(now) || self.sessions.contains(key) {
             return;
         }
-        let nonce = Nonce(self.sink.rng.next_u128());
-        let holder = self.lease.holder;
-        self.owned_sessions
+        let nonce = Nonce(sink.rng.next_u128());
+        let holder = context.membership.lease.holder();
+        self.sessions
             .insert(key.clone(), SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: Some(from) });
         if !planted(Mutant::ReservedForgotten) {
-            self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
+            sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
         }
-        self.sink.send_peer(from, PeerMessage::Reserved { key: key.clone(), epoch, holder, nonce });
+        sink.send_peer(from, PeerMessage::Reserved { key: key.clone(), epoch, holder, nonce });
     }
 
     /// Handles the end of the wait: an owner without an answer releases the session; a reserving node checks
     /// whether it owns the session.
-    pub(super) fn handle_reserve_timeout(&mut self, key: &SessionKey) {
-        match self.owned_sessions.get(key) {
-            Some(SessionOwnership::Owned(owned)) if owned.successor.is_some() => self.release_session(key),
+    pub(super) fn handle_reserve_timeout(
+        &mut self,
+        context: OwnerContext<'_>,
+        key: &SessionKey,
+        sink: &mut EffectSink,
+    ) {
+        match self.sessions.get(key) {
+            Some(SessionOwnership::Owned(owned)) if owned.successor.is_some() => self.release(context, key, sink),
             Some(SessionOwnership::Claiming { nonce, reserved_for: Some(_), .. }) => {
                 // No session is ever in the expected state, so this claim succeeds only if it was made already.
                 let nonce = *nonce;
-                let holder = self.lease.holder;
+                let holder = context.membership.lease.holder();
                 let expect = OwnershipSnapshot { holder: Some(holder), epoch: Epoch(0) };
-                self.sink.store(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
+                sink.store(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
             }
             Some(SessionOwnership::Owned(_) | SessionOwnership::Claiming { .. } | SessionOwnership::Loading { .. })
             | None => {}
@@ -129,14 +161,21 @@ impl Switchboard {
     }
 
     /// Returns whether a reserved session still has the owner that asked for the reservation and may hand it over
-    /// at any moment. The sessions of a dead owner are claimed as usual.
-    pub(super) fn is_hand_over_pending(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) -> bool {
-        let Some(SessionOwnership::Claiming { reserved_for: Some(from), .. }) = self.owned_sessions.get(key) else {
+    /// at any moment; then it is checked again later. The sessions of a dead owner are claimed as usual.
+    pub(super) fn await_hand_over(
+        &self,
+        now: Now,
+        key: &SessionKey,
+        owner: OwnershipSnapshot,
+        is_leaving: bool,
+        sink: &mut EffectSink,
+    ) -> bool {
+        let Some(SessionOwnership::Claiming { reserved_for: Some(from), .. }) = self.sessions.get(key) else {
             return false;
         };
-        let waits = self.drain.is_none() && owner.holder.is_some_and(|holder| holder.node == *from);
+        let waits = !is_leaving && owner.holder.is_some_and(|holder| holder.node == *from);
         if waits {
-            self.sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
+            sink.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
         }
         waits
     }
