@@ -55,6 +55,7 @@ NODE_TESTS = [
 FILES = [
     ("core/src/store", ["differential", "simulation"]),
     ("core", ["simulation", "messages", "codec", "handover", "members", "differential"]),
+    ("node/src/connection", ["link", "dialin_machine", "tool_runner"]),
     ("node/src/link", ["link", "messages", "simulation"]),
     ("wire/src/channel", ["frames", "messages", "openai"]),
     ("wire/src/agent", ["agents", "dialin_machine", "dialin"]),

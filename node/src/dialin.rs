@@ -4,7 +4,7 @@ mod machine;
 
 pub use machine::DialIn;
 
-use crate::link::RefreshOutcome;
+use crate::connection::RefreshOutcome;
 use std::borrow::Cow;
 use std::fmt;
 use turnway_core::id::{AgentId, NodeId, RequestId, RunId};

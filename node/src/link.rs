@@ -1,20 +1,18 @@
 //! The state machine of one client connection: `hello`, authentication, heartbeats, malformed input, and rendering.
 //! Its driver must not read from the peer while a write is pending, so that a peer that does not read delays only
 //! itself.
-use turnway_wire::channel::hello::{Credential, HelloRequest};
-
+use crate::connection::RefreshOutcome;
 use std::borrow::Cow;
 use std::fmt;
 use turnway_core::id::{NodeId, Principal, RequestId, RunId, SessionId};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::hello::{Credential, HelloRequest};
 use turnway_wire::channel::notification::Notification;
 
 mod answer_order;
-mod expiry;
 mod machine;
 
-pub use expiry::TokenExpiry;
 pub use machine::Link;
 
 /// An input of a link. `Debug` prints sizes instead of texts (S-38).
@@ -122,19 +120,6 @@ pub enum ServiceRefusal {
     IdInUse,
     /// The limit of serving connections at this node or for the tenant is reached (4429).
     LimitReached,
-}
-
-/// The result of authenticating a new credential on an open connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefreshOutcome {
-    /// Accepted; the credential expires at this time.
-    Until(Millis),
-    /// Not needed: the link's present credential does not expire by itself.
-    NotRequired,
-    /// Invalid, or of another user (4401).
-    Denied,
-    /// Not checked: too many requests.
-    RateLimited,
 }
 
 impl fmt::Debug for Input {

@@ -1,6 +1,6 @@
 //! The state machine of the connection of an agent that has dialed in.
 use super::{DialInConfig, Input, Output};
-use crate::link::{RefreshOutcome, TokenExpiry};
+use crate::connection::{RefreshOutcome, TokenExpiry};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The state machine of a link. Kept small in memory, because a node has many links and most are idle.
+use crate::connection::TokenExpiry;
 use crate::link::answer_order::{AnswerOrder, TooManyQueued};
-use crate::link::{Input, LinkConfig, Output, TokenExpiry};
+use crate::link::{Input, LinkConfig, Output};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The state machine of one tool runner's connection: messages to the runner become texts, texts become messages,
 //! and every other text is answered or closes the connection.
-use crate::link::{RefreshOutcome, TokenExpiry};
+use crate::connection::{RefreshOutcome, TokenExpiry};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -10,9 +10,8 @@ use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_node::link::{
-    Input, Link, LinkConfig, Output, RefreshOutcome, ServiceRefusal, SideStreamPace, SideStreamProgress,
-};
+use turnway_node::connection::RefreshOutcome;
+use turnway_node::link::{Input, Link, LinkConfig, Output, ServiceRefusal, SideStreamPace, SideStreamProgress};
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 

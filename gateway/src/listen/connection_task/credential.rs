@@ -7,7 +7,8 @@ use crate::listen::link_transport::LinkTransport;
 use crate::metrics::{HandshakeOutcome, Transport};
 use turnway_core::id::RequestId;
 use turnway_core::planted::{Planted, planted};
-use turnway_node::link::{Input, RefreshOutcome};
+use turnway_node::connection::RefreshOutcome;
+use turnway_node::link::Input;
 use turnway_wire::channel::hello::{ConnectionRole, Credential, HelloRequest};
 
 impl<W: LinkTransport> ConnectionTask<'_, W> {

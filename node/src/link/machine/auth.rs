@@ -1,6 +1,7 @@
 //! Handles results of the authentication other than an admission.
 use super::{Link, LinkPhase};
-use crate::link::{RefreshOutcome, ServiceRefusal, TokenExpiry};
+use crate::connection::{RefreshOutcome, TokenExpiry};
+use crate::link::ServiceRefusal;
 use turnway_core::id::RequestId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
