@@ -7,7 +7,7 @@ use turnway_core::id::{NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::connection::RefreshOutcome;
-use turnway_node::link::{Input, Link, LinkConfig, Output};
+use turnway_node::link::{Input, Link, LinkConfig, LinkEvent, Output};
 use turnway_wire::channel::json::parse::{parse, parse_turn};
 use turnway_wire::channel::openai::ChatCall;
 use turnway_wire::channel::sse::{TurnCursor, log};
@@ -66,7 +66,7 @@ fn feed(link: &mut Link, text: &str) {
         outputs += 1;
         assert!(outputs <= OUTPUTS_MAX, "a link answers without an end");
         match output {
-            Output::Hello(hello) => {
+            Output::Event(LinkEvent::Hello(hello)) => {
                 let user = hello.user.unwrap_or_else(UserId::local);
                 let principal = Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
                 let expires = Some(now().store.after(Duration::from_secs(60)));
@@ -82,11 +82,12 @@ fn feed(link: &mut Link, text: &str) {
                 let said: Value = serde_json::from_str(&text).expect("a link writes JSON");
                 assert!(said["type"].is_string() && said["ts"].is_u64(), "{said}");
             }
-            Output::WriteSideStream(_) | Output::EndSideStreams { .. } => {
+            Output::Event(LinkEvent::WriteSideStream(_) | LinkEvent::EndSideStreams { .. }) => {
                 panic!("nobody said that it takes them")
             }
-            Output::Command(_) | Output::CommandDeferred | Output::Ping | Output::Written(_) | Output::Close { .. } => {
-            }
+            Output::Event(LinkEvent::Command(_) | LinkEvent::CommandDeferred | LinkEvent::Written(_))
+            | Output::Ping
+            | Output::Close { .. } => {}
         }
     }
 }

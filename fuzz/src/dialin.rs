@@ -4,10 +4,10 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::time::Now;
-use turnway_node::dialin::{DialIn, DialInConfig, Input, Output};
+use turnway_node::connection::ConnectionConfig;
+use turnway_node::dialin::{DialIn, DialInCommand, DialInConfig, DialInEvent, Input, Output};
 use turnway_wire::agent::AttemptEvent;
 use turnway_wire::agent::message::AgentMessage;
-use turnway_wire::channel::hello::DialInCapabilities;
 
 /// Placeholder for the id of the run that was ordered.
 const RUN: &str = "$RUN";
@@ -16,18 +16,10 @@ const RUN: &str = "$RUN";
 /// answers and token refreshes. Asserts that no event belongs to another run or follows the last one.
 pub fn messages(bytes: &[u8]) -> usize {
     let (Ok(text), Some((order, run_id))) = (std::str::from_utf8(bytes), order()) else { return 0 };
-    let Ok(agent) = AgentId::parse("a") else { return 0 };
-    let config = DialInConfig {
-        agent,
-        capabilities: DialInCapabilities::default(),
-        has_event_ids: false,
-        node: NodeId(1),
-        connection_id: "c".to_owned(),
-        expires: None,
-        heartbeat_permille: 1000,
-    };
-    let mut machine = DialIn::new(Now::default(), config);
-    machine.handle_input(Now::default(), Input::Order(Box::new(order)));
+    let connection =
+        ConnectionConfig { node: NodeId(1), connection_id: "c".to_owned(), expires: None, heartbeat_permille: 1000 };
+    let mut machine = DialIn::new(Now::default(), &DialInConfig { connection, has_event_ids: false });
+    machine.handle_input(Now::default(), Input::Command(DialInCommand::Order(Box::new(order))));
     while machine.poll_output().is_some() {}
     let mut understood = 0;
     let mut is_over = false;
@@ -38,13 +30,13 @@ pub fn messages(bytes: &[u8]) -> usize {
             outputs += 1;
             assert!(outputs <= 3, "a message has too many consequences");
             match output {
-                Output::AttemptEvent { run_id: of, attempt, event: word } => {
+                Output::Event(DialInEvent::AttemptEvent { run_id: of, attempt, event: word }) => {
                     assert!(of == run_id && attempt == 1 && !is_over, "a word of nothing that runs");
                     is_over = word.is_last();
                     assert_invariants(&word);
                     understood += 1;
                 }
-                Output::AttemptAlive { .. } => panic!("every message is whole"),
+                Output::Event(DialInEvent::AttemptAlive { .. }) => panic!("every message is whole"),
                 Output::Refresh { .. } => understood += 1,
                 Output::Write(text) => understood += usize::from(text.contains("pong")),
                 Output::Ping => panic!("no time has passed"),

@@ -8,7 +8,8 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::{ToolExecution, ToolOrder, ToolReport};
 use turnway_core::protocol::json::json_bytes;
 use turnway_core::time::{Millis, Now};
-use turnway_node::runner::connection::{Input, Output, RunnerConnection, RunnerConnectionConfig};
+use turnway_node::connection::ConnectionConfig;
+use turnway_node::runner::connection::{Input, Output, RunnerConnection};
 use turnway_node::runner::pool::{self, RunnerPool};
 use turnway_wire::channel::service::ServerIdentity;
 
@@ -31,7 +32,7 @@ pub fn messages(bytes: &[u8]) -> usize {
     );
     assert!(matches!(shop.poll_output(), Some(pool::Output::Send { .. })), "it is given what there is to do");
     let connection_id = "c".to_owned();
-    let config = RunnerConnectionConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };
+    let config = ConnectionConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };
     let mut line = RunnerConnection::new(now, &config);
     while line.poll_output().is_some() {}
     let mut understood = 0;
@@ -40,7 +41,7 @@ pub fn messages(bytes: &[u8]) -> usize {
         line.handle_input(now, Input::Text(text.replace(ACTION, &action.to_string())));
         while let Some(output) = line.poll_output() {
             match output {
-                Output::Message(word) => shop.handle_input(now, pool::Input::Message { connection: 1, message: *word }),
+                Output::Event(word) => shop.handle_input(now, pool::Input::Message { connection: 1, message: *word }),
                 Output::Refresh { .. } => understood += 1,
                 Output::Write(text) => understood += usize::from(text.contains("pong")),
                 Output::Ping => panic!("no time has passed"),

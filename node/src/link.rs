@@ -1,13 +1,12 @@
-//! The state machine of one client connection: `hello`, authentication, heartbeats, malformed input, and rendering.
+//! The state machine of one client connection: `hello`, authentication, the order of answers, and rendering.
 //! Its driver must not read from the peer while a write is pending, so that a peer that does not read delays only
 //! itself.
-use crate::connection::RefreshOutcome;
-use std::borrow::Cow;
+use crate::connection::{self, RefreshOutcome};
 use std::fmt;
 use turnway_core::id::{NodeId, Principal, RequestId, RunId, SessionId};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::LinkCommand;
-use turnway_wire::channel::hello::{Credential, HelloRequest};
+use turnway_wire::channel::hello::HelloRequest;
 use turnway_wire::channel::notification::Notification;
 
 mod answer_order;
@@ -26,15 +25,15 @@ pub enum Input {
     TooLarge,
     /// Other activity of the peer: a pong, a ping, or part of a message.
     SignOfLife,
-    /// Authentication has accepted [`Output::Hello`].
+    /// Authentication has accepted [`LinkEvent::Hello`].
     Admitted {
         principal: Principal,
         /// The expiry of the credential, if it must be refreshed.
         expires: Option<Millis>,
     },
-    /// Authentication has answered [`Output::Refresh`].
+    /// Authentication has answered [`Output::Refresh`](connection::Output::Refresh).
     Refreshed { request_id: Option<RequestId>, renewal: RefreshOutcome },
-    /// Authentication has refused [`Output::Hello`] (4401).
+    /// Authentication has refused [`LinkEvent::Hello`] (4401).
     Denied,
     /// The credential is valid, but the connection may not serve the named agent or tools.
     NotServing(ServiceRefusal),
@@ -46,34 +45,24 @@ pub enum Input {
     SideStreamProgress(SideStreamProgress),
 }
 
-/// An output of a link for its driver. `Debug` prints sizes instead of texts (S-38).
+/// An output of a link for its driver.
+pub type Output = connection::Output<LinkEvent>;
+
+/// An output that only links have. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq)]
-pub enum Output {
+pub enum LinkEvent {
     /// Authenticate the client; answered by `Admitted` or `Denied`.
     Hello(HelloRequest),
-    /// Authenticate the next credential of the same user; answered by `Refreshed`.
-    Refresh { request_id: Option<RequestId>, token: Credential },
     /// A command for the switchboard. Only after `Admitted`.
     Command(LinkCommand),
     /// The command waits behind earlier commands, or was refused because too many wait.
     CommandDeferred,
-    /// Write a text message.
-    Write(String),
     /// Write a text message on a side stream: messages of one attempt stay in order among each other.
     WriteSideStream(Box<SideStreamText>),
     /// End the side streams of one run, or of the whole session if `run_id` is absent.
     EndSideStreams { session: SessionId, run_id: Option<RunId> },
-    /// Write a transport-level ping.
-    Ping,
     /// Notifications of this weight were rendered since the last report and have been flushed.
     Written(usize),
-    /// Write a close frame and close the connection; nothing follows.
-    Close {
-        /// Close code (protocol.md §1.3).
-        code: u16,
-        /// Text for a person.
-        reason: Cow<'static, str>,
-    },
 }
 
 /// A piece of text for a side stream. `Debug` prints sizes instead of texts (S-38).
@@ -140,21 +129,17 @@ impl fmt::Debug for Input {
     }
 }
 
-impl fmt::Debug for Output {
+impl fmt::Debug for LinkEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hello(hello) => write!(f, "Hello({hello:?})"),
-            Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Command(command) => write!(f, "Command({command:?})"),
             Self::CommandDeferred => f.write_str("CommandDeferred"),
-            Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
             Self::WriteSideStream(text) => {
                 write!(f, "WriteSideStream({}, <{} bytes>)", text.attempt, text.text.len())
             }
             Self::EndSideStreams { .. } => f.write_str("EndSideStreams"),
-            Self::Ping => f.write_str("Ping"),
             Self::Written(weight) => write!(f, "Written({weight})"),
-            Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),
         }
     }
 }

@@ -9,23 +9,16 @@ use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, Resume};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_node::connection::RefreshOutcome;
-use turnway_node::dialin::{DialIn, DialInConfig, Input, Output};
+use turnway_node::connection::{ConnectionConfig, RefreshOutcome};
+use turnway_node::dialin::{DialIn, DialInCommand, DialInConfig, DialInEvent, Input, Output};
 use turnway_tests::laws::{Step, laws};
 use turnway_wire::agent::AttemptEvent;
 use turnway_wire::agent::message::AgentMessage;
-use turnway_wire::channel::hello::DialInCapabilities;
 
 fn config(named: bool) -> DialInConfig {
-    DialInConfig {
-        agent: AgentId::parse("a").expect("a name"),
-        capabilities: DialInCapabilities::default(),
-        has_event_ids: named,
-        node: NodeId(1),
-        connection_id: "c1".to_owned(),
-        expires: None,
-        heartbeat_permille: 1000,
-    }
+    let connection =
+        ConnectionConfig { node: NodeId(1), connection_id: "c1".to_owned(), expires: None, heartbeat_permille: 1000 };
+    DialInConfig { connection, has_event_ids: named }
 }
 
 fn key() -> SessionKey {
@@ -37,7 +30,7 @@ fn key() -> SessionKey {
 #[test]
 fn order_of_an_earlier_epoch_is_rejected() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
-    let mut agent = DialIn::new(now, config(true));
+    let mut agent = DialIn::new(now, &config(true));
     let under = |name: &str, epoch| match invoke(name, 1, None) {
         Order::Invoke(invoke) => Invoke { epoch: Epoch(epoch), ..invoke },
         order @ (Order::Cancel { .. }
@@ -48,7 +41,7 @@ fn order_of_an_earlier_epoch_is_rejected() {
         | Order::Credit { .. }) => panic!("{order:?}"),
     };
     assert!(agent.accepts(&under("m1", 7)));
-    agent.handle_input(now, Input::Order(Box::new(Order::Invoke(under("m1", 7)))));
+    agent.handle_input(now, Input::Command(DialInCommand::Order(Box::new(Order::Invoke(under("m1", 7))))));
     let taken = [6, 7, 8].map(|epoch| agent.accepts(&under("m1", epoch)));
     assert_eq!((taken, agent.accepts(&under("m2", 1))), ([false, true, true], true));
 }
@@ -99,7 +92,7 @@ fn steer(name: &str, message_id: &str) -> Order {
 /// Returns the input for one step of a script: words in capitals are orders or events, all others messages of
 /// the agent.
 fn input(words: &str) -> Input {
-    let order = |order| Input::Order(Box::new(order));
+    let order = |order| Input::Command(DialInCommand::Order(Box::new(order)));
     if let Some(text) = words.strip_prefix("raw ") {
         return Input::Text(text.to_owned());
     }
@@ -121,7 +114,7 @@ fn input(words: &str) -> Input {
         ["LEAVE"] => Input::Draining,
         ["FLUSH"] => Input::Flushed,
         ["ALIVE"] => Input::SignOfLife,
-        ["PART"] => Input::PartialMessage,
+        ["PART"] => Input::Command(DialInCommand::PartialMessage),
         ["BINARY"] => Input::Binary,
         ["TOO-LARGE"] => Input::TooLarge,
         ["UNTIL", at] => renewed(RefreshOutcome::Until(Millis(1_000_000 + at.parse::<u64>().expect("ms")))),
@@ -160,7 +153,7 @@ fn describe(output: &Output) -> String {
             let kind = message["type"].as_str().expect("a type").to_uppercase();
             message["code"].as_str().map_or(kind.clone(), |code| format!("{kind} {code}"))
         }
-        Output::AttemptEvent { attempt, event: word, .. } => {
+        Output::Event(DialInEvent::AttemptEvent { attempt, event: word, .. }) => {
             let word = match word {
                 AttemptEvent::Acked => "acked",
                 AttemptEvent::CancelAcked => "stopped",
@@ -180,7 +173,7 @@ fn describe(output: &Output) -> String {
             };
             format!("{word}/{attempt}")
         }
-        Output::AttemptAlive { attempt, .. } => format!("lives/{attempt}"),
+        Output::Event(DialInEvent::AttemptAlive { attempt, .. }) => format!("lives/{attempt}"),
         Output::Refresh { .. } => "asks again".to_owned(),
         Output::Ping => "PING".to_owned(),
         Output::Close { code, .. } => format!("CLOSE {code}"),
@@ -191,7 +184,7 @@ fn describe(output: &Output) -> String {
 /// they are due.
 fn play(named: bool, script: &str) -> String {
     let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
-    let mut machine = DialIn::new(now, config(named));
+    let mut machine = DialIn::new(now, &config(named));
     let mut lines = Vec::new();
     let drain = |machine: &mut DialIn, lines: &mut Vec<String>| {
         lines.extend(std::iter::from_fn(|| machine.poll_output()).map(|output| describe(&output)));
@@ -267,7 +260,7 @@ fn bytes_of_an_incomplete_message_are_a_sign_of_life() {
 #[test]
 fn connection_with_an_attempt_wakes_every_second() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
-    let mut agent = DialIn::new(now, config(false));
+    let mut agent = DialIn::new(now, &config(false));
     agent.handle_input(now, Input::Flushed);
     let wait = |agent: &DialIn| agent.poll_timeout().map(|deadline| deadline.at - now.mono);
     assert_eq!(wait(&agent), Some(limits::HEARTBEAT));
@@ -293,23 +286,19 @@ fn qualified_run_name_of_another_tenant_is_rejected() {
         (&of_its, &["delta/1", "stopped/1"]),
         (&of_other, &["ERROR invalid_message"]),
     ] {
-        let mut agent = DialIn::new(now, config(false));
+        let mut agent = DialIn::new(now, &config(false));
         let Order::Invoke(order) = invoke("m", 1, None) else { panic!("an invoke") };
         let order = Invoke { key: key.clone(), run_id: run_id.clone(), ..order };
-        agent.handle_input(now, Input::Order(Box::new(Order::Invoke(order))));
+        agent.handle_input(now, Input::Command(DialInCommand::Order(Box::new(Order::Invoke(order)))));
         // A node of the previous release does not send the tenant in a cancel; the connection has it from the
         // invoke.
         let cancel =
             Order::Cancel { tenant: TenantId::default_tenant(), run_id: run_id.clone(), attempt: 1, epoch: Epoch(7) };
-        agent.handle_input(now, Input::Order(Box::new(cancel)));
+        agent.handle_input(now, Input::Command(DialInCommand::Order(Box::new(cancel))));
         let written: Vec<Value> = std::iter::from_fn(|| agent.poll_output())
             .filter_map(|output| match output {
                 Output::Write(text) => serde_json::from_str(&text).ok(),
-                Output::AttemptEvent { .. }
-                | Output::AttemptAlive { .. }
-                | Output::Refresh { .. }
-                | Output::Ping
-                | Output::Close { .. } => None,
+                Output::Event(_) | Output::Refresh { .. } | Output::Ping | Output::Close { .. } => None,
             })
             .collect();
         for (message, kind) in written[1..].iter().zip(["invoke", "cancel"]) {
@@ -333,10 +322,10 @@ fn unknown_message_keeps_a_qualified_run_alive() {
     for (named, is_alive) in
         [(run_id.to_string(), true), (format!("acme~{run_id}"), true), (format!("evil~{run_id}"), false)]
     {
-        let mut agent = DialIn::new(now, config(false));
+        let mut agent = DialIn::new(now, &config(false));
         let Order::Invoke(order) = invoke("m", 1, None) else { panic!("an invoke") };
         let order = Invoke { key: key.clone(), run_id: run_id.clone(), ..order };
-        agent.handle_input(now, Input::Order(Box::new(Order::Invoke(order))));
+        agent.handle_input(now, Input::Command(DialInCommand::Order(Box::new(Order::Invoke(order)))));
         agent.handle_input(now, said(json!({"type": "input_ack", "run_id": named.replace("evil", "acme")})));
         agent.handle_input(now, said(json!({"type": "tokens", "run_id": named})));
         let words: Vec<String> = std::iter::from_fn(|| agent.poll_output()).map(|output| describe(&output)).collect();
@@ -401,14 +390,14 @@ fn dial_in_machine_obeys_the_machine_laws() {
         Step { after, input: Some(input(words)) }
     };
     let script: Vec<Step<Input>> = words.split("; ").enumerate().map(step).collect();
-    let outputs = laws(|now| DialIn::new(now, config(false)), &script, 4, describe);
+    let outputs = laws(|now| DialIn::new(now, &config(false)), &script, 4, describe);
     assert!(outputs.len() > 15, "{outputs:?}");
 }
 
 /// Covers: S-38.
 #[test]
 fn debug_output_contains_no_content() {
-    let mut machine = DialIn::new(Now::default(), config(false));
+    let mut machine = DialIn::new(Now::default(), &config(false));
     let mut printed = String::new();
     for words in ["INVOKE m", "delta m", "STEER m x", "refresh", "raw canary"] {
         machine.handle_input(Now::default(), input(words));

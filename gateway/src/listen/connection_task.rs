@@ -1,11 +1,12 @@
 //! Serves one link over any transport, in one task with one timer: drives the [`Link`] machine between a
-//! [`LinkTransport`], authentication and the switchboard. `credential` handles `hello` and token refresh; `agent` and
-//! `runner` serve connections of agents and tool runners.
+//! [`LinkTransport`], authentication and the switchboard. `credential` handles `hello` and token refresh; `service` serves
+//! connections of agents and tool runners.
 mod agent;
 mod credential;
 mod runner;
+mod service;
 
-use self::runner::AdmittedService;
+use self::service::AdmittedService;
 use super::IncomingRequest;
 use super::close_reason::LinkCloseReason;
 use super::link_transport::{HeartbeatOutcome, LinkTransport, TransportEvent};
@@ -25,7 +26,7 @@ use tokio::time::{Instant, Sleep};
 use turnway_core::id::{LinkId, SessionId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
-use turnway_node::link::{Input, Link, LinkConfig, Output};
+use turnway_node::link::{Input, Link, LinkConfig, LinkEvent, Output};
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::Notification;
 
@@ -123,10 +124,9 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     fn new(wire: &'a mut W, context: &'a LinkContext, arrival: &'a IncomingRequest) -> Self {
         let mailbox = context.links.open();
         let now = context.clock.now();
-        let node = format!("{}", context.node);
         let config = LinkConfig {
             node: context.node,
-            connection_id: format!("{}-{}", &node[..8], mailbox.id().0),
+            connection_id: connection_id(context, &mailbox),
             resume_window_ms: 0,
             durability: context.durability,
             heartbeat_permille: heartbeat_permille(&mailbox),
@@ -158,8 +158,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
                 return end;
             }
             match self.admitted_service.take().map(|arrived| *arrived) {
-                Some(AdmittedService::Agent(arrived)) => return Box::pin(self.serve_agent(arrived)).await,
-                Some(AdmittedService::Runner(arrived)) => return Box::pin(self.serve_runner(arrived)).await,
+                Some(AdmittedService::Agent(agent)) => return Box::pin(self.serve_service(agent)).await,
+                Some(AdmittedService::Runner(runner)) => return Box::pin(self.serve_service(runner)).await,
                 None => {}
             }
         }
@@ -229,9 +229,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     }
 
     fn handle_inbound(&mut self, event: TransportEvent) {
-        if let Some(bytes) = event.bytes() {
-            self.context.metrics.links.record_message(Direction::In, bytes);
-        }
+        self.count_inbound(&event);
         match event {
             TransportEvent::Text(text) => self.handle_input(Input::Text(text)),
             TransportEvent::Binary(_) => self.handle_input(Input::Binary),
@@ -259,13 +257,15 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         while let Some(output) = self.pending_outputs.pop_front().or_else(|| self.link.poll_output()) {
             match output {
                 Output::Write(text) => self.write(text).await?,
-                Output::WriteSideStream(side_text) => {
+                Output::Event(LinkEvent::WriteSideStream(side_text)) => {
                     self.context.metrics.links.record_message(Direction::Out, side_text.text.len());
                     self.wire.write_side_stream(*side_text)?;
                 }
-                Output::EndSideStreams { session, run_id } => self.wire.end_side_streams(&session, run_id.as_ref()),
+                Output::Event(LinkEvent::EndSideStreams { session, run_id }) => {
+                    self.wire.end_side_streams(&session, run_id.as_ref())
+                }
                 Output::Ping => self.send_heartbeat().await?,
-                Output::Hello(hello) => {
+                Output::Event(LinkEvent::Hello(hello)) => {
                     self.made_request = true;
                     Box::pin(self.handle_hello(hello)).await?;
                 }
@@ -273,12 +273,14 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
                     self.made_request = true;
                     Box::pin(self.handle_refresh(request_id, token)).await;
                 }
-                Output::Command(command) => match self.check_rate(&command) {
+                Output::Event(LinkEvent::Command(command)) => match self.check_rate(&command) {
                     Some(note) => self.handle_input(Input::Note(note)),
                     None => self.context.commands.reserve().await?.send_command(self.mailbox.id(), command),
                 },
-                Output::CommandDeferred => self.made_request = true,
-                Output::Written(weight) => self.context.commands.reserve().await?.written(self.mailbox.id(), weight),
+                Output::Event(LinkEvent::CommandDeferred) => self.made_request = true,
+                Output::Event(LinkEvent::Written(weight)) => {
+                    self.context.commands.reserve().await?.written(self.mailbox.id(), weight)
+                }
                 Output::Close { code, reason } => return Err(LinkCloseReason::ByServer(code, reason)),
             }
         }
@@ -293,18 +295,13 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
 
     async fn write(&mut self, text: String) -> Result<(), LinkCloseReason> {
         self.poll_transport(|wire, cx| wire.poll_ready(cx)).await?;
-        self.context.metrics.links.record_message(Direction::Out, text.len());
-        self.unflushed = true;
-        self.wire.write(text)
+        self.write_ready(text)
     }
 
     async fn send_heartbeat(&mut self) -> Result<(), LinkCloseReason> {
         self.poll_transport(|wire, cx| wire.poll_ready(cx)).await?;
-        match self.wire.heartbeat()? {
-            HeartbeatOutcome::Written => {
-                self.context.metrics.links.record_message(Direction::Out, 0);
-                self.unflushed = true;
-            }
+        match self.send_heartbeat_ready()? {
+            HeartbeatOutcome::Written => {}
             HeartbeatOutcome::Alive => self.handle_input(Input::SignOfLife),
         }
         Ok(())
@@ -318,30 +315,18 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     ) -> Result<(), LinkCloseReason> {
         loop {
             self.arm_timer();
-            let wire = &mut *self.wire;
-            tokio::select! {
-                biased;
-                done = poll_fn(|cx| poll(&mut *wire, cx)) => return done,
-                () = &mut self.timer => {
-                    self.now = self.context.clock.now();
-                    self.handle_timeout();
-                }
-                fate = self.mailbox.wait_close() => return Err(fate.into()),
+            if self.wait_for_transport(&mut poll).await?.is_ready() {
+                return Ok(());
             }
+            self.handle_timeout();
             // The machine must be drained before its next input (law 1).
             while let Some(output) = self.link.poll_output() {
                 match output {
                     // Earlier outputs cannot be written any more, so closing now loses nothing.
                     Output::Close { code, reason } => return Err(LinkCloseReason::ByServer(code, reason)),
-                    Output::Write(_)
-                    | Output::WriteSideStream(_)
-                    | Output::EndSideStreams { .. }
-                    | Output::Ping
-                    | Output::Hello(_)
-                    | Output::Refresh { .. }
-                    | Output::Command(_)
-                    | Output::CommandDeferred
-                    | Output::Written(_) => self.pending_outputs.push_back(output),
+                    Output::Write(_) | Output::Refresh { .. } | Output::Ping | Output::Event(_) => {
+                        self.pending_outputs.push_back(output);
+                    }
                 }
             }
         }
@@ -352,10 +337,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     }
 
     fn handle_timeout(&mut self) {
-        let now = self.now;
-        self.timer_at = now.mono + IDLE_TIMER;
-        self.timer.as_mut().reset(Instant::now() + IDLE_TIMER);
-        self.link.handle_timeout(now);
+        self.restart_timer();
+        self.link.handle_timeout(self.now);
     }
 
     /// Sets the timer to the link's deadline or earlier.
@@ -363,6 +346,59 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         if let Some(deadline) = self.link.poll_timeout() {
             self.arm_timer_at(deadline.at);
         }
+    }
+}
+
+// === the transport, for links and for services ===
+
+impl<W: LinkTransport> ConnectionTask<'_, W> {
+    fn count_inbound(&self, event: &TransportEvent) {
+        if let Some(bytes) = event.bytes() {
+            self.context.metrics.links.record_message(Direction::In, bytes);
+        }
+    }
+
+    /// Writes a text. Requires that [`LinkTransport::poll_ready`] was ready.
+    fn write_ready(&mut self, text: String) -> Result<(), LinkCloseReason> {
+        self.context.metrics.links.record_message(Direction::Out, text.len());
+        self.unflushed = true;
+        self.wire.write(text)
+    }
+
+    /// Sends a heartbeat. Requires that [`LinkTransport::poll_ready`] was ready.
+    fn send_heartbeat_ready(&mut self) -> Result<HeartbeatOutcome, LinkCloseReason> {
+        let outcome = self.wire.heartbeat()?;
+        match outcome {
+            HeartbeatOutcome::Written => {
+                self.context.metrics.links.record_message(Direction::Out, 0);
+                self.unflushed = true;
+            }
+            HeartbeatOutcome::Alive => {}
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until the transport is ready by `poll`, or, as `Pending`, until the timer has expired.
+    async fn wait_for_transport(
+        &mut self,
+        poll: &mut impl FnMut(&mut W, &mut Context<'_>) -> Poll<Result<(), LinkCloseReason>>,
+    ) -> Result<Poll<()>, LinkCloseReason> {
+        let wire = &mut *self.wire;
+        tokio::select! {
+            biased;
+            done = poll_fn(|cx| poll(&mut *wire, cx)) => done.map(Poll::Ready),
+            () = &mut self.timer => {
+                self.now = self.context.clock.now();
+                Ok(Poll::Pending)
+            }
+            fate = self.mailbox.wait_close() => Err(fate.into()),
+        }
+    }
+
+    /// Sets the timer to expire after the longest time, before the machine says its next deadline.
+    fn restart_timer(&mut self) {
+        self.timer_at = self.now.mono + IDLE_TIMER;
+        self.timer.as_mut().reset(Instant::now() + IDLE_TIMER);
     }
 
     fn arm_timer_at(&mut self, at: Mono) {
@@ -372,6 +408,12 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
             self.timer.as_mut().reset(Instant::now() + wait);
         }
     }
+}
+
+/// Returns the id of a connection, which is unique in the fleet.
+fn connection_id(context: &LinkContext, mailbox: &MailboxHandle) -> String {
+    let node = format!("{}", context.node);
+    format!("{}-{}", &node[..8], mailbox.id().0)
 }
 
 /// Returns a spread of heartbeat intervals: links with neighbouring ids beat far apart. Any spread is sufficient.

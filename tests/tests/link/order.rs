@@ -10,7 +10,7 @@ use turnway_core::protocol::entry::{Fact, SessionFact};
 use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
-use turnway_node::link::{Input, Output};
+use turnway_node::link::{Input, LinkEvent, Output};
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{
     AcceptedTurn, CommandReply, MembersReply, Notification, SessionStateSnapshot,
@@ -120,16 +120,9 @@ impl PipelineFixture {
     fn drain(&mut self) {
         while let Some(output) = self.stage.link.poll_output() {
             match output {
-                Output::Command(command) => self.pending.push(command),
+                Output::Event(LinkEvent::Command(command)) => self.pending.push(command),
                 Output::Write(text) => self.written.push(serde_json::from_str(&text).expect("JSON")),
-                Output::Hello(_)
-                | Output::CommandDeferred
-                | Output::Refresh { .. }
-                | Output::WriteSideStream(_)
-                | Output::EndSideStreams { .. }
-                | Output::Ping
-                | Output::Written(_)
-                | Output::Close { .. } => {}
+                Output::Event(_) | Output::Refresh { .. } | Output::Ping | Output::Close { .. } => {}
             }
         }
     }

@@ -15,15 +15,7 @@ const OUTPUTS_MAX: usize = 1 + 64 + 2 * 16 + 2;
 fn show(output: &Output) -> String {
     match output {
         Output::Write(text) => text.clone(),
-        Output::Hello(_)
-        | Output::Refresh { .. }
-        | Output::Command(_)
-        | Output::CommandDeferred
-        | Output::Ping
-        | Output::WriteSideStream(_)
-        | Output::EndSideStreams { .. }
-        | Output::Written(_)
-        | Output::Close { .. } => format!("{output:?}"),
+        Output::Refresh { .. } | Output::Ping | Output::Close { .. } | Output::Event(_) => format!("{output:?}"),
     }
 }
 

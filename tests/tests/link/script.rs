@@ -11,7 +11,9 @@ use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::connection::RefreshOutcome;
-use turnway_node::link::{Input, Link, LinkConfig, Output, ServiceRefusal, SideStreamPace, SideStreamProgress};
+use turnway_node::link::{
+    Input, Link, LinkConfig, LinkEvent, Output, ServiceRefusal, SideStreamPace, SideStreamProgress,
+};
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
@@ -147,9 +149,9 @@ pub(crate) fn input(word: &str) -> Input {
 /// Returns a short description of an output.
 pub(crate) fn describe(output: &Output) -> String {
     match output {
-        Output::Hello(_) => "asks the door".to_owned(),
+        Output::Event(LinkEvent::Hello(_)) => "asks the door".to_owned(),
         Output::Refresh { .. } => "asks again".to_owned(),
-        Output::Command(command) => match command {
+        Output::Event(LinkEvent::Command(command)) => match command {
             LinkCommand::Open { .. } => "open".to_owned(),
             LinkCommand::Control { request: ControlRequest::Close, .. } => "close".to_owned(),
             LinkCommand::Subscribe(_) => "subscribe".to_owned(),
@@ -171,11 +173,11 @@ pub(crate) fn describe(output: &Output) -> String {
             let code = message["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
             format!("{kind}{code}{echo}")
         }
-        Output::CommandDeferred => "waits".to_owned(),
-        Output::WriteSideStream(aside) => format!("aside {} {}", aside.attempt, aside.text),
-        Output::EndSideStreams { run_id, .. } => format!("no more aside, {run_id:?}"),
+        Output::Event(LinkEvent::CommandDeferred) => "waits".to_owned(),
+        Output::Event(LinkEvent::WriteSideStream(aside)) => format!("aside {} {}", aside.attempt, aside.text),
+        Output::Event(LinkEvent::EndSideStreams { run_id, .. }) => format!("no more aside, {run_id:?}"),
         Output::Ping => "PING".to_owned(),
-        Output::Written(weight) => format!("written {weight}"),
+        Output::Event(LinkEvent::Written(weight)) => format!("written {weight}"),
         Output::Close { code, .. } => format!("CLOSE {code}"),
     }
 }

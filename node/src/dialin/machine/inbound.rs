@@ -1,21 +1,19 @@
 //! Handles the messages of the agent.
-use super::super::Output;
-use super::{DialIn, DialInAttempt};
+use super::super::DialInEvent;
+use super::{DialInAttempt, DialInConnection, DialInProtocol};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::sync::Arc;
 use turnway_core::id::{MessageId, QualifiedRun, RequestId, RunId};
-use turnway_core::limits::{self, AGENT_BODY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::limits::{self, AGENT_BODY_BYTES_MAX};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentFailure;
-use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
 use turnway_wire::agent::message::AgentMessage;
 use turnway_wire::agent::{AttemptEvent, message, render};
 use turnway_wire::channel::hello::Credential;
 use turnway_wire::channel::json::fields::{self, required};
 use turnway_wire::channel::json::malformed::MalformedReason;
-use turnway_wire::channel::json::render as shown;
 use turnway_wire::channel::json::strict;
 
 /// The agent's error code for a resumed run that the agent does not know.
@@ -40,48 +38,47 @@ struct DialInRoutingFields<'a> {
     token: Option<Cow<'a, str>>,
 }
 
-impl DialIn {
-    pub(super) fn handle_text(&mut self, now: Now, text: &str) {
-        self.last_activity = now.mono;
-        // The transport enforces the same limit; this check does not rely on it.
-        if text.len() > MESSAGE_BYTES_MAX {
-            return self.too_large(now);
-        }
+impl DialInProtocol {
+    pub(super) fn handle_message(&mut self, now: Now, connection: &mut DialInConnection, text: &str) {
         let head = match parse_routing_fields(text) {
             Ok(head) => head,
-            Err(flaw) => return self.handle_malformed(now, &None, flaw.to_string()),
+            Err(flaw) => return handle_malformed(now, connection, &None, flaw.to_string()),
         };
         let request_id = head.request_id.as_deref().and_then(|id| RequestId::parse(id).ok());
         match &*head.kind {
             "input_ack" | "delta" | "state" | "action" | "handover_request" | "done" | "error" => {
-                self.handle_event(now, &head, text);
+                self.handle_event(now, connection, &head, text);
             }
-            "cancel_ack" => self.handle_cancel_ack(&head),
-            "steer_ack" => self.handle_steer_ack(now, &head, text),
-            "subscribe" => self.handle_subscribe(now, &request_id, text),
-            "ping" => self.write(now, shown::pong(now.store, &request_id)),
+            "cancel_ack" => self.handle_cancel_ack(connection, &head),
+            "steer_ack" => self.handle_steer_ack(now, connection, &head, text),
+            "subscribe" => self.handle_subscribe(now, connection, &request_id, text),
+            "ping" => connection.pong(now, &request_id),
             "refresh" => match head.token {
-                Some(token) => {
-                    let token = Credential(token.into_owned());
-                    self.outputs.push_back(Output::Refresh { request_id, token });
+                Some(token) => connection.request_refresh(request_id, Credential(token.into_owned())),
+                None => {
+                    handle_malformed(now, connection, &request_id, MalformedReason::MissingField("token").to_string())
                 }
-                None => self.handle_malformed(now, &request_id, MalformedReason::MissingField("token").to_string()),
             },
-            "hello" => self.handle_malformed(now, &request_id, MalformedReason::RepeatedHello.to_string()),
+            "hello" => handle_malformed(now, connection, &request_id, MalformedReason::RepeatedHello.to_string()),
             // A newer agent, or one that uses a client's message: not counted as malformed. The message proves that
             // the agent and the named run are alive.
             _ => {
-                self.report_alive(&head);
-                let why = "this message type is not supported from agents";
-                self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
+                self.report_alive(connection, &head);
+                connection.refuse_message(now, &request_id, "this message type is not supported from agents");
             }
         }
     }
 
     /// Handles an event of a run, which must have been ordered here and not have ended.
-    fn handle_event(&mut self, now: Now, head: &DialInRoutingFields<'_>, text: &str) {
+    fn handle_event(
+        &mut self,
+        now: Now,
+        connection: &mut DialInConnection,
+        head: &DialInRoutingFields<'_>,
+        text: &str,
+    ) {
         let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok()) else {
-            return self.handle_malformed(now, &None, MalformedReason::InvalidField("run_id").to_string());
+            return handle_malformed(now, connection, &None, MalformedReason::InvalidField("run_id").to_string());
         };
         let fits = |run: &&mut DialInAttempt| tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant);
         let Some(run) = self.runs.get_mut(&run_id).filter(fits) else {
@@ -89,7 +86,7 @@ impl DialIn {
                 return;
             }
             let why = "unknown run: it was never ordered on this connection, or has ended";
-            return self.handle_malformed(now, &None, why.to_owned());
+            return handle_malformed(now, connection, &None, why.to_owned());
         };
         // The event belongs to an earlier attempt that this one has replaced.
         if head.attempt.is_some_and(|attempt| attempt != run.attempt) {
@@ -112,7 +109,7 @@ impl DialIn {
         // Any first message implies that the agent has received the input.
         let is_first = !std::mem::replace(&mut run.acked, true);
         if is_first && event != AttemptEvent::Acked {
-            self.push_event(&run_id, attempt, AttemptEvent::Acked);
+            push_event(connection, &run_id, attempt, AttemptEvent::Acked);
         }
         let runs_on = match &event {
             AttemptEvent::Said(AgentMessage::Failed(AgentFailure::Reported { .. } | AgentFailure::NotKnown)) => false,
@@ -121,17 +118,17 @@ impl DialIn {
         };
         if runs_on {
             // The attempt failed at the gateway, and the agent does not know that.
-            self.drop_attempt(now, &run_id, attempt, true);
+            self.drop_attempt(now, connection, &run_id, attempt, true);
         } else if event.is_last() {
             self.runs.remove(&run_id);
         }
         let goes_on = !event.is_last();
         if let Some(rest) = rest {
-            self.push_event(&run_id, attempt, rest);
+            push_event(connection, &run_id, attempt, rest);
         }
-        self.push_event(&run_id, attempt, event);
+        push_event(connection, &run_id, attempt, event);
         if is_first && goes_on && !self.subscribed_types.is_empty() {
-            self.report_subscription(&run_id, attempt);
+            self.report_subscription(connection, &run_id, attempt);
         }
     }
 
@@ -150,43 +147,55 @@ impl DialIn {
     }
 
     /// Reports activity of the run that a message names, if it is a run of this connection.
-    fn report_alive(&mut self, head: &DialInRoutingFields<'_>) {
+    fn report_alive(&mut self, connection: &mut DialInConnection, head: &DialInRoutingFields<'_>) {
         if let Some((run_id, attempt)) = self.named_attempt(head, |run| run.acked && !run.cancelled) {
-            self.push_event(&run_id, attempt, AttemptEvent::Said(AgentMessage::Unknown));
+            push_event(connection, &run_id, attempt, AttemptEvent::Said(AgentMessage::Unknown));
         }
     }
 
     /// Sets the types of facts that the agent subscribes to, for present and future runs of this connection. A
     /// run's owner learns of the subscription after the run's first event, which is awaited.
-    fn handle_subscribe(&mut self, now: Now, request_id: &Option<RequestId>, text: &str) {
+    fn handle_subscribe(
+        &mut self,
+        now: Now,
+        connection: &mut DialInConnection,
+        request_id: &Option<RequestId>,
+        text: &str,
+    ) {
         let Ok(types) = message::parse_types(text) else {
             let why = format!("types: expected at most {} valid type patterns", limits::SUBSCRIBE_TYPES_MAX);
-            return self.handle_malformed(now, request_id, why);
+            return handle_malformed(now, connection, request_id, why);
         };
         self.subscribed_types = types;
         let runs = self.runs.iter().filter(|(_, run)| run.acked && !run.cancelled);
         let runs: Vec<_> = runs.map(|(run_id, run)| (run_id.clone(), run.attempt)).collect();
-        runs.iter().for_each(|(run_id, attempt)| self.report_subscription(run_id, *attempt));
-        self.write(now, render::subscribed(now.store, request_id, &self.subscribed_types));
+        runs.iter().for_each(|(run_id, attempt)| self.report_subscription(connection, run_id, *attempt));
+        connection.write(now, render::subscribed(now.store, request_id, &self.subscribed_types));
     }
 
     /// Tells the run's owner about the subscription.
-    fn report_subscription(&mut self, run_id: &RunId, attempt: u32) {
+    fn report_subscription(&self, connection: &mut DialInConnection, run_id: &RunId, attempt: u32) {
         let types = Arc::clone(&self.subscribed_types);
-        self.push_event(run_id, attempt, AttemptEvent::Said(AgentMessage::Subscribe { types }));
+        push_event(connection, run_id, attempt, AttemptEvent::Said(AgentMessage::Subscribe { types }));
     }
 
     /// Handles `cancel_ack`. An acknowledgement for a run that has just ended is ignored: the two crossed.
-    fn handle_cancel_ack(&mut self, head: &DialInRoutingFields<'_>) {
+    fn handle_cancel_ack(&mut self, connection: &mut DialInConnection, head: &DialInRoutingFields<'_>) {
         if let Some((run_id, attempt)) = self.named_attempt(head, |run| run.cancelled) {
             self.runs.remove(&run_id);
-            self.push_event(&run_id, attempt, AttemptEvent::CancelAcked);
+            push_event(connection, &run_id, attempt, AttemptEvent::CancelAcked);
         }
     }
 
     /// Handles the answer to a steered input. The run may be omitted if only one run received an input with that
     /// message id: clients choose the ids, and ids of two sessions may be equal.
-    fn handle_steer_ack(&mut self, now: Now, head: &DialInRoutingFields<'_>, text: &str) {
+    fn handle_steer_ack(
+        &self,
+        now: Now,
+        connection: &mut DialInConnection,
+        head: &DialInRoutingFields<'_>,
+        text: &str,
+    ) {
         let Some(message_id) = head.message_id.as_deref().and_then(|id| MessageId::parse(id).ok()) else {
             return;
         };
@@ -201,27 +210,24 @@ impl DialIn {
         let (Some((run, attempt)), others) = (runs.next(), runs.next()) else { return };
         if others.is_some() {
             let why = "run_id is required: several runs received an input with this message_id";
-            return self.handle_malformed(now, &None, why.to_owned());
+            return handle_malformed(now, connection, &None, why.to_owned());
         }
         // An unreadable answer counts as no answer.
         if let Ok(message) = message::parse(&head.kind, text, None, &run) {
-            self.push_event(&run.run_id, attempt, AttemptEvent::Said(message));
+            push_event(connection, &run.run_id, attempt, AttemptEvent::Said(message));
         }
     }
+}
 
-    fn push_event(&mut self, run_id: &RunId, attempt: u32, event: AttemptEvent) {
-        self.outputs.push_back(Output::AttemptEvent { run_id: run_id.clone(), attempt, event });
-    }
+fn push_event(connection: &mut DialInConnection, run_id: &RunId, attempt: u32, event: AttemptEvent) {
+    connection.push_event(DialInEvent::AttemptEvent { run_id: run_id.clone(), attempt, event });
+}
 
-    /// Answers a malformed message; closes the connection after too many.
-    fn handle_malformed(&mut self, now: Now, request_id: &Option<RequestId>, why: String) {
-        self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
-        self.malformed_times.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
-        self.malformed_times.push(now.mono);
-        if self.malformed_times.len() >= limits::BAD_MESSAGES_MAX && !planted(Planted::DialinBadForgiven) {
-            self.close(4400, "too many malformed messages");
-        }
-    }
+/// Answers a malformed message; closes the connection after too many.
+fn handle_malformed(now: Now, connection: &mut DialInConnection, request_id: &Option<RequestId>, why: String) {
+    connection.refuse_message(now, request_id, why);
+    let max = if planted(Planted::DialinBadForgiven) { usize::MAX } else { limits::BAD_MESSAGES_MAX };
+    connection.count_malformed(now, max);
 }
 
 /// Parses the fields that route a message. Depth and number of values are checked by the handlers that keep values;

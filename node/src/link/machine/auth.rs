@@ -1,18 +1,17 @@
 //! Handles results of the authentication other than an admission.
 use super::{Link, LinkPhase};
-use crate::connection::{RefreshOutcome, TokenExpiry};
+use crate::connection::RefreshOutcome;
 use crate::link::ServiceRefusal;
 use turnway_core::id::RequestId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
-use turnway_wire::channel::json::render;
 
 impl Link {
     pub(super) fn handle_denied(&mut self, now: Now) {
         match self.phase {
-            LinkPhase::Authenticating(_) => self.unauthorized(now, None, "authentication failed".into()),
-            LinkPhase::AwaitingHello(_) | LinkPhase::Open | LinkPhase::Closed => {}
+            LinkPhase::Authenticating(_) => self.connection.unauthorized(now, &None, "authentication failed"),
+            LinkPhase::AwaitingHello(_) | LinkPhase::Open => {}
         }
     }
 
@@ -25,32 +24,20 @@ impl Link {
                     ServiceRefusal::IdInUse => "this runner_id is in use",
                     ServiceRefusal::LimitReached => "too many serving connections",
                 };
-                self.refuse(now, &None, refusal);
-                self.close(close, reason);
+                self.connection.refuse(now, &None, refusal);
+                self.connection.close(close, reason);
             }
-            LinkPhase::AwaitingHello(_) | LinkPhase::Open | LinkPhase::Closed => {}
+            LinkPhase::AwaitingHello(_) | LinkPhase::Open => {}
         }
     }
 
     pub(super) fn handle_refreshed(&mut self, now: Now, request_id: Option<RequestId>, renewal: RefreshOutcome) {
-        match (&self.phase, renewal) {
-            (LinkPhase::Open, RefreshOutcome::Until(expires)) => {
-                self.expires = Some(Box::new(TokenExpiry::new(now, expires)));
-                self.write(now, render::refreshed(now.store, &request_id, expires));
+        match self.phase {
+            LinkPhase::Open => {
+                let denied = "expected a valid token of the same user with the same rights";
+                self.connection.handle_refreshed(now, &request_id, renewal, denied);
             }
-            (LinkPhase::Open, RefreshOutcome::NotRequired) => {
-                let why = "this connection's credential does not expire and cannot be refreshed";
-                self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
-            }
-            (LinkPhase::Open, RefreshOutcome::Denied) => {
-                let why = "expected a valid token of the same user with the same rights";
-                self.unauthorized(now, request_id, why.into());
-            }
-            (LinkPhase::Open, RefreshOutcome::RateLimited) => {
-                let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
-                self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
-            }
-            (LinkPhase::AwaitingHello(_) | LinkPhase::Authenticating(_) | LinkPhase::Closed, _) => {}
+            LinkPhase::AwaitingHello(_) | LinkPhase::Authenticating(_) => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Handles notifications from the switchboard: order, rendering, and reports of written weight.
 use super::{Link, LinkPhase};
 use crate::link::answer_order::ReadyItems;
-use crate::link::{Output, SideStreamPace, SideStreamProgress, SideStreamText};
+use crate::link::{LinkEvent, SideStreamPace, SideStreamProgress, SideStreamText};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -13,10 +13,10 @@ impl Link {
     pub(super) fn handle_notification(&mut self, now: Now, note: Notification) {
         match &self.phase {
             LinkPhase::Open => {}
-            LinkPhase::AwaitingHello(_) | LinkPhase::Authenticating(_) | LinkPhase::Closed => return,
+            LinkPhase::AwaitingHello(_) | LinkPhase::Authenticating(_) => return,
         }
         if let Notification::GoAway { within, .. } = note {
-            self.leave_at.get_or_insert(now.mono + within);
+            self.leave_at.get_or_insert_with(|| Box::new(now.mono + within));
         }
         match &mut self.answer_order {
             Some(order) => {
@@ -49,7 +49,7 @@ impl Link {
     fn push_notification(&mut self, now: Now, note: &Notification) {
         match note {
             Notification::Chunk { session, chunk } if self.side_streams => {
-                let outputs = &mut self.outputs;
+                let connection = &mut self.connection;
                 let weight = note.weight();
                 // A delta is rendered as one message, so its weight is reported once.
                 render::render(now.store, self.durability, note, &mut |text| {
@@ -57,7 +57,7 @@ impl Link {
                     let run_id = chunk.run_id.clone();
                     let attempt = chunk.attempt;
                     let side_text = SideStreamText { session, run_id, attempt, text, weight };
-                    outputs.push_back(Output::WriteSideStream(Box::new(side_text)));
+                    connection.push_event(LinkEvent::WriteSideStream(Box::new(side_text)));
                 });
                 return;
             }
@@ -69,19 +69,14 @@ impl Link {
         }
         self.unflushed += note.weight();
         // A notification may be rendered as no message, and then no flush follows.
-        if self.unflushed_since.is_none() {
+        if self.connection.unflushed_since().is_none() {
             self.handle_flushed();
         }
     }
 
     /// Writes a notification on the main stream.
     fn write_main_stream(&mut self, now: Now, note: &Notification) {
-        let outputs = &mut self.outputs;
-        let before = outputs.len();
-        render::render(now.store, self.durability, note, &mut |text| outputs.push_back(Output::Write(text)));
-        if self.outputs.len() > before {
-            self.unflushed_since.get_or_insert(now.mono);
-        }
+        render::render(now.store, self.durability, note, &mut |text| self.connection.write(now, text));
         match note {
             Notification::Fact { session, entry, .. } if entry.fact.is_terminal() => {
                 self.end_side_streams(session, entry.run_id.as_ref());
@@ -99,7 +94,7 @@ impl Link {
     }
 
     pub(super) fn handle_flushed(&mut self) {
-        self.unflushed_since = None;
+        self.connection.record_flush();
         let written = std::mem::take(&mut self.unflushed);
         self.report_written(written);
     }
@@ -121,7 +116,8 @@ impl Link {
         self.unreported += if is_early { written } else { 0 };
         let least = if self.report_at_once { 1 } else { limits::LINK_REPORT_BYTES };
         if self.unreported >= least && matches!(self.phase, LinkPhase::Open) {
-            self.outputs.push_back(Output::Written(std::mem::take(&mut self.unreported)));
+            let written = std::mem::take(&mut self.unreported);
+            self.connection.push_event(LinkEvent::Written(written));
         }
     }
 
@@ -129,7 +125,7 @@ impl Link {
         if self.side_streams {
             let session = session.clone();
             let run_id = run_id.cloned();
-            self.outputs.push_back(Output::EndSideStreams { session, run_id });
+            self.connection.push_event(LinkEvent::EndSideStreams { session, run_id });
         }
     }
 }
