@@ -1,5 +1,5 @@
 //! A node with many running turns that gets SIGTERM.
-use crate::{Fleet, LASTING, PIECES, STEADY, answer};
+use crate::{Fleet, LASTING, PIECES, STEADY, answer, figure_quantiles};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::interval;
 use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
-use turnway_tests::real::{figure, quantile, size};
+use turnway_tests::real::{figure, size};
 
 /// Maximum time for the node to leave.
 const LEAVES_WITHIN: Duration = Duration::from_secs(20);
@@ -186,11 +186,8 @@ async fn node_with_many_turns_leaves_in_time_and_fails_none() {
     }
     assert_eq!(fleet.agents.journal().len(), count, "each was asked of its agent once");
     assert!(handed > count / 2, "few of them still ran: {handed}");
-    let half = quantile(&mut silent, 0.5);
-    let most = quantile(&mut silent, 1.0);
     figure(&format!("SIGTERM of a node with {count} running turns until it has left"), format!("{left:?}"));
-    figure(&format!("of these {handed} went on elsewhere; from SIGTERM to more of their text, p50 / max"), {
-        format!("{half:?} / {most:?}")
-    });
+    let name = format!("of these {handed} went on elsewhere; from SIGTERM to more of their text, p50 / max");
+    figure_quantiles(&name, &mut silent, 1.0);
     assert!(left <= LEAVES_WITHIN, "{left:?} to leave");
 }

@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::time::{interval, timeout};
-use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::WebSocketClient;
+use turnway_tests::real::{PATIENCE, figure, quantile};
+use view::View;
 
 /// Number of pieces of one answer.
 const PIECES: usize = 40;
@@ -62,6 +63,14 @@ fn piece(text: &str, n: usize) -> String {
 fn own_pace(text: &str) -> Option<Duration> {
     let named = text.strip_prefix("paced")?.strip_prefix(':').and_then(|rest| rest.split(' ').next());
     Some(named.map_or(PACE, |ms| Duration::from_millis(ms.parse().expect("milliseconds"))))
+}
+
+/// Prints the median of durations, and the value at rank `most`; returns both.
+fn figure_quantiles(name: &str, of: &mut [Duration], most: f64) -> (Duration, Duration) {
+    let half = quantile(of, 0.5);
+    let most = quantile(of, most);
+    figure(name, format!("{half:?} / {most:?}"));
+    (half, most)
 }
 
 async fn speak(stream: AgentStream, pace: Arc<Semaphore>, invocation: Invocation) -> Result<(), HungUp> {
@@ -150,6 +159,40 @@ impl Fleet {
             }
         };
         timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("{run}: nobody was asked"));
+    }
+
+    /// Starts a turn of an agent at node `owner`, then opens its session at node `edge`. Returns the view of either node,
+    /// and the run.
+    async fn ask_and_watch(
+        &self,
+        session: &str,
+        (agent, text): (&str, &str),
+        owner: usize,
+        edge: usize,
+    ) -> (View, View, String) {
+        let mut asker = View::open(self.nodes[owner].http, "ann", session).await;
+        let run = asker.start_turn_of(agent, "r1", text).await;
+        let watcher = View::open(self.nodes[edge].http, "ann", session).await;
+        (asker, watcher, run)
+    }
+
+    /// Starts a node in place of the last one, which was killed.
+    async fn replace_last_node(&mut self) {
+        self.nodes.pop();
+        self.pace.forget_permits(usize::MAX);
+        self.join().await;
+    }
+
+    /// Asserts that a node that was suspended notices that it lost its lease, and that a new turn there reaches its own
+    /// client and that of another node.
+    async fn assert_woken_node_serves(&self, node: usize, agent: &str, sleeper: &mut View, watcher: &mut View) {
+        self.until_counted(node, "turnway_ownership_leases_lost_total", 0.0).await;
+        let next = sleeper.start_turn_of(agent, "r2", "second").await;
+        for view in [&mut *sleeper, &mut *watcher] {
+            assert_eq!(view.until_done(&next).await["status"], "completed");
+        }
+        // The views fail on a second end of a run, so there was one.
+        assert_eq!(sleeper.facts(), watcher.facts());
     }
 
     /// Returns the number of successful resume requests for a run.

@@ -1,6 +1,6 @@
 //! Redis restarts and cut subscriptions.
 use crate::view::View;
-use crate::{Fleet, PIECES, answer};
+use crate::{Fleet, PIECES, answer, figure_quantiles};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::wire::{WebSocketClient, invoke};
-use turnway_tests::real::{PATIENCE, figure, quantile, size};
+use turnway_tests::real::{PATIENCE, figure, size};
 
 /// Clients of each node.
 const CLIENTS: usize = 4;
@@ -149,7 +149,5 @@ async fn killed_redis_loses_no_turn() {
         turns += told.len();
     }
     figure("turns through the deaths of Redis", turns);
-    let half = quantile(&mut outages, 0.5);
-    let most = quantile(&mut outages, 1.0);
-    figure("from Redis serving again to the first turn's end, p50 / max", format!("{half:?} / {most:?}"));
+    figure_quantiles("from Redis serving again to the first turn's end, p50 / max", &mut outages, 1.0);
 }

@@ -1,6 +1,6 @@
 //! Owner nodes that are killed, and owner nodes that are only suspended.
 use crate::view::View;
-use crate::{Fleet, PIECES, answer};
+use crate::{Fleet, PIECES, STEADY, answer, figure_quantiles};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -27,9 +27,7 @@ async fn owner_killed_soon_after_start_is_replaced_as_fast() {
     for n in 0..3 {
         let mut fleet = Fleet::start(2).await;
         let session = format!("s{n}");
-        let mut asker = View::open(fleet.nodes[1].http, "ann", &session).await;
-        let run = asker.start_turn("r1", "first").await;
-        let mut watcher = View::open(fleet.nodes[0].http, "ann", &session).await;
+        let (_asker, mut watcher, run) = fleet.ask_and_watch(&session, (STEADY, "first"), 1, 0).await;
         fleet.pace.add_permits(3);
         watcher.until_text(&run, 1, 1).await;
         fleet.nodes[1].kill().await;
@@ -56,9 +54,7 @@ async fn killed_owner_is_replaced_quickly() {
         let session = format!("s{n}");
         let edge = fleet.nodes.len() - 2;
         let owner = fleet.nodes.len() - 1;
-        let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
-        let run = asker.start_turn("r1", "first").await;
-        let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
+        let (mut asker, mut watcher, run) = fleet.ask_and_watch(&session, (STEADY, "first"), owner, edge).await;
         // In mid-answer, and before any text.
         if n % 2 == 0 {
             fleet.pace.add_permits(3);
@@ -80,16 +76,10 @@ async fn killed_owner_is_replaced_quickly() {
         asker.move_to(fleet.nodes[0].http).await.expect("it connects");
         asker.until_done(&run).await;
         assert_eq!((asker.answer(&run), asker.facts()), (watcher.answer(&run), watcher.facts()));
-        fleet.nodes.pop();
-        fleet.pace.forget_permits(usize::MAX);
-        fleet.join().await;
+        fleet.replace_last_node().await;
     }
-    let half = quantile(&mut taken_over, 0.5);
-    let most = quantile(&mut taken_over, 0.99);
-    figure(
-        &format!("kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"),
-        format!("{half:?} / {most:?}"),
-    );
+    let name = format!("kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99");
+    let (half, most) = figure_quantiles(&name, &mut taken_over, 0.99);
     // Few trials do not allow a conclusion.
     let quick = half <= Duration::from_millis(700) && most <= Duration::from_millis(1200);
     assert!(trials < 40 || quick, "{half:?} at the median, {most:?} at most");
@@ -104,9 +94,7 @@ async fn suspended_owner_is_replaced_within_four_seconds() {
     let mut taken_over = Vec::new();
     for n in 0..trials {
         let session = format!("s{n}");
-        let mut asker = View::open(fleet.nodes[2].http, "ann", &session).await;
-        let run = asker.start_turn("r1", "paced, and asleep").await;
-        let mut watcher = View::open(fleet.nodes[1].http, "ann", &session).await;
+        let (mut asker, mut watcher, run) = fleet.ask_and_watch(&session, (STEADY, "paced, and asleep"), 2, 1).await;
         watcher.until_text(&run, 1, 1).await;
         fleet.nodes[2].signal("-STOP").await;
         let asleep = Instant::now();
@@ -119,12 +107,8 @@ async fn suspended_owner_is_replaced_within_four_seconds() {
         }
         assert_eq!(asker.facts(), watcher.facts());
     }
-    let half = quantile(&mut taken_over, 0.5);
-    let most = quantile(&mut taken_over, 0.99);
-    figure(
-        &format!("SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"),
-        format!("{half:?} / {most:?}"),
-    );
+    let name = format!("SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99");
+    let (half, most) = figure_quantiles(&name, &mut taken_over, 0.99);
     assert!(most <= Duration::from_secs(4), "{half:?} at the median, {most:?} at most");
 }
 
@@ -133,9 +117,7 @@ async fn suspended_owner_is_replaced_within_four_seconds() {
 async fn owner_suspended_beyond_its_lease_ends_no_run() {
     let fleet = Fleet::start(3).await;
     fleet.settle().await;
-    let mut sleeper = View::open(fleet.nodes[1].http, "ann", "s1").await;
-    let run = sleeper.start_turn("r1", "first").await;
-    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    let (mut sleeper, mut watcher, run) = fleet.ask_and_watch("s1", (STEADY, "first"), 1, 0).await;
     fleet.pace.add_permits(3);
     watcher.until_text(&run, 1, 1).await;
     assert_eq!(fleet.owner("s1"), fleet.nodes[1].id);
@@ -153,13 +135,7 @@ async fn owner_suspended_beyond_its_lease_ends_no_run() {
     // The woken node finds that it was replaced, by its clock or by the fencing token.
     assert_eq!(sleeper.until_done(&run).await["attempt"], 2);
     assert_eq!(sleeper.answer(&run), answer("first"));
-    fleet.until_counted(1, "turnway_ownership_leases_lost_total", 0.0).await;
-    let next = sleeper.start_turn("r2", "second").await;
-    for view in [&mut sleeper, &mut watcher] {
-        assert_eq!(view.until_done(&next).await["status"], "completed");
-    }
-    // The views fail on a second end of a run, so there was one.
-    assert_eq!(sleeper.facts(), watcher.facts());
+    fleet.assert_woken_node_serves(1, STEADY, &mut sleeper, &mut watcher).await;
     assert_eq!(fleet.agents.journal().iter().filter(|asked| asked.run_id == run).count(), 2);
 }
 
@@ -187,17 +163,12 @@ async fn unwatched_turn_is_taken_over_within_five_seconds() {
         asker.move_to(fleet.nodes[0].http).await.expect("it connects");
         assert_eq!(asker.until_done(&run).await["status"], "completed");
         assert_eq!(asker.answer(&run), answer("first"));
-        fleet.nodes.pop();
-        fleet.pace.forget_permits(usize::MAX);
-        fleet.join().await;
+        fleet.replace_last_node().await;
         fleet.settle().await;
     }
-    let half = quantile(&mut taken_over, 0.5);
-    let most = quantile(&mut taken_over, 1.0);
-    figure(
-        &format!("kill -9 of an owner that nobody watches, until its agent is asked again, {trials} trials, p50 / max"),
-        format!("{half:?} / {most:?}"),
-    );
+    let name =
+        format!("kill -9 of an owner that nobody watches, until its agent is asked again, {trials} trials, p50 / max");
+    let (half, most) = figure_quantiles(&name, &mut taken_over, 1.0);
     assert!(most <= Duration::from_secs(5), "{half:?} at the median, {most:?} at most");
 }
 

@@ -1,9 +1,9 @@
 //! Answers of a resumable agent: a new owner continues them at the byte.
 use crate::view::View;
-use crate::{Fleet, LASTING, PIECES, answer, piece};
+use crate::{Fleet, LASTING, PIECES, answer, figure_quantiles, piece};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use turnway_tests::real::{figure, quantile, size};
+use turnway_tests::real::{figure, size};
 
 const BEGAN: &str = "RUN_RESTARTED";
 const WENT_ON: &str = "RUN_RESUMED";
@@ -46,9 +46,7 @@ async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
         let session = format!("s{n}");
         let edge = fleet.nodes.len() - 2;
         let owner = fleet.nodes.len() - 1;
-        let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
-        let run = asker.start_turn_of(LASTING, "r1", "first").await;
-        let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
+        let (mut asker, mut watcher, run) = fleet.ask_and_watch(&session, (LASTING, "first"), owner, edge).await;
         // In mid-answer with text that was delivered but not recorded, and before any text.
         let said = if n % 2 == 0 { (0..3).map(|n| piece("first", n).len()).sum() } else { 0 };
         fleet.until_asked(&run, 1).await;
@@ -77,16 +75,10 @@ async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
         assert_eq!(asker.facts(), watcher.facts());
         assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (vec![1], 1), "it was invoked once");
         fleet.assert_epochs_increase(&run);
-        fleet.nodes.pop();
-        fleet.pace.forget_permits(usize::MAX);
-        fleet.join().await;
+        fleet.replace_last_node().await;
     }
-    let half = quantile(&mut taken_over, 0.5);
-    let most = quantile(&mut taken_over, 0.99);
-    figure(
-        &format!("kill -9 of an owner, until a client elsewhere sees the next byte, {trials} trials, p50 / p99"),
-        format!("{half:?} / {most:?}"),
-    );
+    let name = format!("kill -9 of an owner, until a client elsewhere sees the next byte, {trials} trials, p50 / p99");
+    figure_quantiles(&name, &mut taken_over, 0.99);
 }
 
 /// Covers: G-02, G1, G3, G6.
@@ -94,9 +86,7 @@ async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
 async fn suspended_owner_loses_its_answer_to_another_node() {
     let fleet = Fleet::start(3).await;
     fleet.settle().await;
-    let mut sleeper = View::open(fleet.nodes[1].http, "ann", "s1").await;
-    let run = sleeper.start_turn_of(LASTING, "r1", "first").await;
-    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    let (mut sleeper, mut watcher, run) = fleet.ask_and_watch("s1", (LASTING, "first"), 1, 0).await;
     fleet.pace.add_permits(3);
     watcher.until_text(&run, 1, 1).await;
     fleet.nodes[1].signal("-STOP").await;
@@ -107,12 +97,7 @@ async fn suspended_owner_loses_its_answer_to_another_node() {
     fleet.nodes[1].signal("-CONT").await;
     sleeper.until_done(&run).await;
     assert_resumed(&sleeper, &run, "first", 1);
-    fleet.until_counted(1, "turnway_ownership_leases_lost_total", 0.0).await;
-    let next = sleeper.start_turn_of(LASTING, "r2", "second").await;
-    for view in [&mut sleeper, &mut watcher] {
-        assert_eq!(view.until_done(&next).await["status"], "completed");
-    }
-    assert_eq!(sleeper.facts(), watcher.facts());
+    fleet.assert_woken_node_serves(1, LASTING, &mut sleeper, &mut watcher).await;
     assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (vec![1], 1));
     fleet.assert_epochs_increase(&run);
 }
@@ -124,9 +109,7 @@ async fn suspended_owner_loses_its_answer_to_another_node() {
 async fn leaving_node_hands_over_running_answers() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
-    let mut asker = View::open(fleet.nodes[2].http, "ann", "s1").await;
-    let run = asker.start_turn_of(LASTING, "r1", "first").await;
-    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    let (mut asker, mut watcher, run) = fleet.ask_and_watch("s1", (LASTING, "first"), 2, 0).await;
     fleet.pace.add_permits(3);
     for view in [&mut watcher, &mut asker] {
         view.until_text(&run, 1, 1).await;
@@ -161,9 +144,7 @@ async fn run_unknown_to_its_agent_restarts_only_without_text() {
     let mut views = Vec::new();
     for said in [true, false] {
         let session = format!("said-{said}");
-        let mut asker = View::open(fleet.nodes[2].http, "ann", &session).await;
-        let run = asker.start_turn_of(LASTING, "r1", "first").await;
-        let mut watcher = View::open(fleet.nodes[0].http, "ann", &session).await;
+        let (_asker, mut watcher, run) = fleet.ask_and_watch(&session, (LASTING, "first"), 2, 0).await;
         fleet.until_asked(&run, 1).await;
         if said {
             fleet.pace.add_permits(1);

@@ -1,6 +1,6 @@
 //! A rolling restart under load: nodes leave one after the other.
 use crate::view::View;
-use crate::{Fleet, LASTING, ONCE, PIECES, STEADY, answer};
+use crate::{Fleet, LASTING, ONCE, PIECES, STEADY, answer, figure_quantiles};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 use turnway_core::limits;
 use turnway_tests::real::wire::{ConnectionEnd, invoke};
-use turnway_tests::real::{PATIENCE, figure, quantile, size};
+use turnway_tests::real::{PATIENCE, figure, size};
 
 /// Maximum time for a node to leave.
 const LEAVES_WITHIN: Duration = Duration::from_secs(20);
@@ -219,8 +219,6 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     if long == Outcomes::default() {
         assert_eq!(journal.len(), short.whole + lasting.whole, "each was asked of the agent once");
     }
-    let half = quantile(&mut leaving, 0.5);
-    let most = quantile(&mut leaving, 1.0);
     figure("turns through a rolling restart / clients that moved", {
         format!("{} / {}", short.whole, stage.moves.load(Ordering::Relaxed))
     });
@@ -232,6 +230,6 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
             format!("{} / {} / {}", long.whole, long.again, long.failed)
         });
     }
-    figure("SIGTERM until a node has left, p50 / max", format!("{half:?} / {most:?}"));
+    let (_, most) = figure_quantiles("SIGTERM until a node has left, p50 / max", &mut leaving, 1.0);
     assert!(most <= LEAVES_WITHIN, "{most:?} to leave");
 }
