@@ -5,7 +5,6 @@ mod expiry;
 mod service;
 mod state;
 
-pub use expiry::TokenExpiry;
 pub use service::{ServiceConnection, ServiceProtocol};
 pub use state::ConnectionState;
 

@@ -7,7 +7,7 @@ use turnway_core::time::{Millis, Mono, Now};
 
 /// The deadline at which a connection with an expired token is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenExpiry {
+pub(super) struct TokenExpiry {
     ends: Millis,
     at: Mono,
 }
@@ -16,19 +16,19 @@ pub struct TokenExpiry {
 
 impl TokenExpiry {
     /// Starts waiting for the expiry of a token, which may lie shortly before the present.
-    pub fn new(now: Now, ends: Millis) -> Self {
+    pub(super) fn new(now: Now, ends: Millis) -> Self {
         let mut this = Self { ends, at: now.mono };
         this.has_expired(now);
         this
     }
 
     /// Returns the time of the next check.
-    pub fn deadline(&self) -> Mono {
+    pub(super) fn deadline(&self) -> Mono {
         self.at
     }
 
     /// Recomputes the deadline, and returns whether the token has expired by more than [`limits::TOKEN_GRACE`].
-    pub fn has_expired(&mut self, now: Now) -> bool {
+    pub(super) fn has_expired(&mut self, now: Now) -> bool {
         let grace = limits::TOKEN_GRACE * if planted(Planted::TokenGraceDoubled) { 2 } else { 1 };
         let last = self.ends.after(grace);
         self.at = now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0));

@@ -1,6 +1,7 @@
 //! The state that a connection of any role has, and the outputs that follow from it. The machine that owns the state
 //! decides in which order its deadlines count.
-use super::{Output, RefreshOutcome, TokenExpiry};
+use super::expiry::TokenExpiry;
+use super::{Output, RefreshOutcome};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
