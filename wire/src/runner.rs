@@ -127,7 +127,7 @@ struct RunnerMessageBody<'a> {
     #[serde(default)]
     encoding: Option<OutputEncoding>,
     #[serde(default)]
-    truncated: bool,
+    truncated: Option<bool>,
     #[serde(default, borrow)]
     result: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -248,7 +248,7 @@ fn parse_output(action_id: EventId, body: &RunnerMessageBody<'_>) -> Result<Proc
         return Err(InvalidRunnerMessage("data is not base64"));
     }
     let data = Private(Arc::from(&*data));
-    Ok(ProcessOutput { action_id, stream, offset, data, encoding, truncated: body.truncated })
+    Ok(ProcessOutput { action_id, stream, offset, data, encoding, truncated: body.truncated.unwrap_or(false) })
 }
 
 /// Parses JSON that is passed on unchanged; `None` if the JSON is too large.
@@ -274,6 +274,7 @@ fn parse_error(raw: &RawValue) -> Result<ToolError, InvalidRunnerMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::json::documented;
     use serde_json::json;
     use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
@@ -332,7 +333,9 @@ mod tests {
     }
 
     fn read(message: &ToRunner) -> Value {
-        serde_json::from_str(&message.to_json(Millis(3))).expect("JSON")
+        let message = serde_json::from_str(&message.to_json(Millis(3))).expect("JSON");
+        documented::assert_documented("to_tool_runner", &message);
+        message
     }
 
     fn check(kind: &str, mut body: Value, expected: &str) {
@@ -366,6 +369,7 @@ mod tests {
         };
         check("chunk", chunk.clone(), "stream: Stdout, offset: 3, data: <2 bytes>, encoding: Utf8, truncated: false");
         check("chunk", with("truncated", true.into()), "truncated: true");
+        check("chunk", with("truncated", Value::Null), "truncated: false");
         check("chunk", with("stream", "stdin".into()), "malformed");
         check("chunk", with("offset", Value::Null), "offset is missing");
         check("chunk", with("offset", (1_u64 << 53).into()), "out of range");

@@ -1,6 +1,8 @@
 //! JSON encoding of `turnway.v1`, one object for each message. Errors name a field and never quote content (S-38).
 //! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; `mention`, `frame`; `fields`, [`strict`];
 //! [`malformed`].
+#[cfg(test)]
+pub(crate) mod documented;
 pub mod envelope;
 pub mod fields;
 mod frame;

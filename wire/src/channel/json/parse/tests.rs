@@ -1,5 +1,6 @@
 //! Parsing of well-formed and malformed client messages.
 use super::*;
+use crate::channel::json::documented;
 use std::sync::Arc;
 use turnway_core::id::{EventId, SessionKey, TenantId};
 use turnway_core::protocol::entry::{Entry, Fact, InputFact};
@@ -10,7 +11,11 @@ use turnway_core::time::Millis;
 const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
 
 fn read(text: &str) -> ClientMessage {
-    parse(text).unwrap_or_else(|malformed| panic!("{text}: {malformed}"))
+    let message = parse(text).unwrap_or_else(|malformed| panic!("{text}: {malformed}"));
+    if !matches!(message, ClientMessage::Unsupported { .. }) {
+        documented::assert_received(text);
+    }
+    message
 }
 
 fn command(text: &str) -> LinkCommand {

@@ -1,5 +1,6 @@
 //! Rendering of notifications, one kind at a time.
 use super::*;
+use crate::channel::json::documented;
 use crate::channel::notification::{HandoverReply, ResetReason, RunSnapshot};
 use serde_json::{Value, json};
 use turnway_core::id::{AgentId, EventId, MessageId};
@@ -31,7 +32,14 @@ fn request() -> Option<RequestId> {
 fn texts(note: &Notification) -> Vec<Value> {
     let mut texts = Vec::new();
     render(Millis(5), "fsync", note, &mut |text| texts.push(text));
-    texts.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect()
+    texts.iter().map(|text| parsed(text)).collect()
+}
+
+/// Parses a message, which must be as documented.
+fn parsed(text: &str) -> Value {
+    let message = serde_json::from_str(text).expect("JSON");
+    documented::assert_documented("to_client", &message);
+    message
 }
 
 fn only(note: &Notification) -> Value {
@@ -203,15 +211,17 @@ fn refusals_and_link_messages_are_rendered() {
         json!({"type": "go_away", "ts": 5, "reason": "drain", "reconnect_within_ms": 10000, "jitter_ms": 3000});
     assert_eq!(only(&away), expected);
     assert_eq!(pong(Millis(5), &request()), r#"{"type":"pong","ts":5,"request_id":"r1"}"#);
+    parsed(&pong(Millis(5), &request()));
     let renewed = refreshed(Millis(5), &request(), Millis(9));
+    parsed(&renewed);
     assert_eq!(renewed, r#"{"type":"refreshed","ts":5,"request_id":"r1","expires_ts":9}"#);
     let hello = welcome(Millis(5), NodeId(10), "c1", Duration::from_secs(25), 0, Some(Millis(9)));
-    let hello: Value = serde_json::from_str(&hello).expect("JSON");
+    let hello = parsed(&hello);
     assert_eq!(hello["node_id"], "0000000000000000000000000000000a");
     assert_eq!((&hello["protocol"], &hello["connection_id"]), (&json!("turnway.v1"), &json!("c1")));
     assert_eq!(hello["limits"]["max_message_bytes"], 65536);
     assert_eq!((&hello["heartbeat_ms"], &hello["resume_window_ms"]), (&json!(25000), &json!(0)));
     assert_eq!(hello["expires_ts"], 9);
-    let text: Value = serde_json::from_str(&render_error(Millis(5), &None, &refusal)).expect("JSON");
+    let text = parsed(&render_error(Millis(5), &None, &refusal));
     assert_eq!((&text["type"], &text["code"]), (&json!("error"), &json!("too_many_pending")));
 }

@@ -494,6 +494,7 @@ fn each_fact_round_trips_through_its_envelope() {
         }
         assert!(value["id"].is_string() && value["data"].is_object(), "{text}");
         assert_eq!(Entry::from_json(&text).expect("an envelope").entry, *entry);
+        documented::assert_valid("fact", &value);
         names.push(entry.fact.name().to_owned());
     }
     names.sort_unstable();

@@ -1,0 +1,3 @@
+//! The documents that are made from the table, and the table itself.
+mod documents;
+mod random;
