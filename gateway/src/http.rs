@@ -2,6 +2,7 @@
 //! ([`request_link`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
 //! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
 mod agents;
+mod asyncapi;
 mod events;
 mod messages;
 mod node;
@@ -65,6 +66,7 @@ pub type HttpResult = Result<Response<Body>, HttpProblem>;
 pub fn router(context: Arc<HttpContext>) -> Router {
     Router::new()
         .route("/", get(node::show))
+        .route("/asyncapi.json", get(asyncapi::show))
         .route("/openapi.json", get(openapi::show))
         .route("/v1/agents", get(agents::list))
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))

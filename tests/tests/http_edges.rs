@@ -107,7 +107,14 @@ async fn only_listed_origins_may_read_answers() {
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", "authorization,content-type,x-stainless-lang"),
     ];
-    for path in ["/v1/chat/completions", "/v1/sessions/s/turns", "/v1/models", "/v1/sessions", "/openapi.json"] {
+    for path in [
+        "/v1/chat/completions",
+        "/v1/sessions/s/turns",
+        "/v1/models",
+        "/v1/sessions",
+        "/openapi.json",
+        "/asyncapi.json",
+    ] {
         let preflight = web.ask("OPTIONS", path, &[asks[0], asks[1], ("origin", PAGE)], "").await;
         let header = |name: &str| preflight.headers.get(name).and_then(|value| value.to_str().ok());
         assert_eq!((preflight.status, header("access-control-allow-origin")), (204, Some(PAGE)), "{path}");

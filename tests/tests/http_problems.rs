@@ -134,7 +134,7 @@ async fn page_of_another_origin_is_refused() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
-    for path in ["/v1/sessions", "/v1/agents", "/openapi.json"] {
+    for path in ["/v1/sessions", "/v1/agents", "/openapi.json", "/asyncapi.json"] {
         let reply = ann.ask("GET", path, &[("origin", "https://elsewhere.example")], "").await;
         reply.must_be(403, "forbidden");
     }
@@ -152,4 +152,20 @@ async fn head_request_has_no_body() {
     assert_eq!(head.headers["content-length"], get.text.len().to_string());
     let document: Value = ann.json("/openapi.json").await;
     assert_eq!(document["openapi"], "3.1.0");
+}
+
+/// The content type and the caching are those of the OpenAPI document.
+#[tokio::test]
+async fn checked_in_asyncapi_document_is_served() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let nobody = Web::new(node.http, None);
+    let reply = nobody.get("/asyncapi.json").await;
+    let other = nobody.get("/openapi.json").await;
+    assert_eq!((reply.status, &reply.headers["content-type"]), (200, &other.headers["content-type"]));
+    assert_eq!(reply.headers["cache-control"], other.headers["cache-control"]);
+    let kept: Value = serde_json::from_str(include_str!("../../docs/asyncapi.json")).expect("JSON");
+    assert!(reply.json() == kept, "docs/asyncapi.json is not what the node serves");
+    let head = nobody.ask("HEAD", "/asyncapi.json", &[], "").await;
+    assert_eq!((head.status, head.text.as_str()), (200, ""));
 }

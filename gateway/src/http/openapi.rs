@@ -3,7 +3,7 @@
 pub(super) mod refusals;
 pub(super) mod shape;
 
-use crate::http::{agents, events, messages, node, runs, sessions, turns};
+use crate::http::{agents, asyncapi, events, messages, node, runs, sessions, turns};
 use crate::response::{self, Body};
 use http::{Response, StatusCode};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
@@ -23,6 +23,7 @@ use utoipa::{Modify, OpenApi};
     ),
     paths(
         agents::list,
+        asyncapi::show,
         events::of_session,
         messages::list,
         node::show,

@@ -12,8 +12,9 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 14] = [
+pub const ROUTES: [&str; 15] = [
     "/",
+    "/asyncapi.json",
     "/openapi.json",
     "/v1/agents",
     "/v1/chat/completions",

@@ -15,6 +15,9 @@ use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 /// Maximum time until a revoked key gives no access any more (S-01).
 const REVOKED_WITHIN: Duration = Duration::from_secs(5);
 
+/// The paths that need no credential: the API's documents.
+const DOCUMENTS: [&str; 2] = ["/openapi.json", "/asyncapi.json"];
+
 /// Asserts that a connection was refused.
 async fn denied(wire: Result<WebSocketClient, ConnectionEnd>) {
     assert_eq!(wire.map(|_| "let in"), Err(ConnectionEnd::Closed(4401)));
@@ -87,10 +90,10 @@ async fn requests_without_a_valid_key_are_unauthorized() {
         let header = format!("Bearer {}", shown.unwrap_or_default());
         let headers = [("authorization", header.as_str())];
         let headers = &headers[..usize::from(shown.is_some())];
-        // Every path except that of the API document.
+        // Every path except those of the API documents.
         let document = Web::new(node.http, None).json("/openapi.json").await;
         for (path, methods) in document["paths"].as_object().expect("paths") {
-            for method in methods.as_object().expect("methods").keys().filter(|_| path != "/openapi.json") {
+            for method in methods.as_object().expect("methods").keys().filter(|_| !DOCUMENTS.contains(&path.as_str())) {
                 let path = path.replace("{session_id}", "s1").replace("{run_id}", &format!("s1.{}", "a".repeat(26)));
                 let headers = [headers, &[("content-type", "application/json")]].concat();
                 let body = r#"{"message": {"content": "x"}}"#;
