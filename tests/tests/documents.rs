@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::close_code::CLOSE_CODES;
 use turnway_wire::channel::openai::ChatError;
 
 fn document(name: &str) -> String {
@@ -42,6 +43,20 @@ fn documented_error_codes_match_the_code() {
         (code.as_str().to_owned(), retryable.to_owned())
     });
     assert_eq!(written, codes.collect::<BTreeMap<_, _>>());
+}
+
+#[test]
+fn documented_close_codes_match_the_code() {
+    let page = document("protocol.md");
+    let (_, rows) = page.split_once("| code | | reconnect? |").expect("the table");
+    let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let written = rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [code, _, reconnect] = cells[..] else { panic!("three cells: {row}") };
+        (code.parse().expect("a number"), !reconnect.starts_with("no"))
+    });
+    let codes = CLOSE_CODES.iter().map(|code| (code.number, code.reconnect));
+    assert_eq!(written.collect::<Vec<(u16, bool)>>(), codes.collect::<Vec<_>>());
 }
 
 /// Covers: ST-41.

@@ -6,6 +6,7 @@ use quinn::ConnectionError;
 use std::borrow::Cow;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use turnway_wire::channel::close_code;
 
 /// The reason why a link closes.
 #[derive(Debug)]
@@ -24,16 +25,20 @@ impl LinkCloseReason {
         match error {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
-            Error::Protocol(_) => Some(Self::ByServer(1002, "invalid WebSocket frame (RFC 6455)".into())),
+            Error::Protocol(_) => {
+                Some(Self::ByServer(close_code::INVALID_FRAME, "invalid WebSocket frame (RFC 6455)".into()))
+            }
             Error::Io(error) => match error.get_ref().and_then(|error| error.downcast_ref()) {
                 Some(FrameViolation::HelloTooLong) => None,
                 Some(FrameViolation::InvalidHeader) => {
-                    Some(Self::ByServer(1002, "invalid WebSocket frame (RFC 6455)".into()))
+                    Some(Self::ByServer(close_code::INVALID_FRAME, "invalid WebSocket frame (RFC 6455)".into()))
                 }
-                Some(FrameViolation::TooManyFragments) => Some(Self::ByServer(4400, "too many fragments".into())),
+                Some(FrameViolation::TooManyFragments) => {
+                    Some(Self::ByServer(close_code::MALFORMED, "too many fragments".into()))
+                }
                 None => Some(Self::Lost),
             },
-            Error::Utf8(_) => Some(Self::ByServer(1007, "not UTF-8".into())),
+            Error::Utf8(_) => Some(Self::ByServer(close_code::NOT_UTF8, "not UTF-8".into())),
             Error::ConnectionClosed
             | Error::AlreadyClosed
             | Error::Tls(_)
@@ -78,9 +83,11 @@ impl From<SwitchboardGone> for LinkCloseReason {
 impl From<CloseReason> for LinkCloseReason {
     fn from(fate: CloseReason) -> Self {
         match fate {
-            CloseReason::SlowConsumer => Self::ByServer(4508, "slow consumer".into()),
-            CloseReason::Revoked => Self::ByServer(4401, "the credential is no longer valid".into()),
-            CloseReason::Shutdown => Self::ByServer(4503, "draining".into()),
+            CloseReason::SlowConsumer => Self::ByServer(close_code::SLOW_READER, "slow consumer".into()),
+            CloseReason::Revoked => {
+                Self::ByServer(close_code::UNAUTHORIZED, "the credential is no longer valid".into())
+            }
+            CloseReason::Shutdown => Self::ByServer(close_code::DRAINING, "draining".into()),
         }
     }
 }

@@ -27,6 +27,7 @@ use turnway_core::id::{LinkId, SessionId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
 use turnway_node::link::{Input, Link, LinkConfig, LinkEvent, Output};
+use turnway_wire::channel::close_code;
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::Notification;
 
@@ -86,7 +87,7 @@ pub(super) async fn serve<W: LinkTransport>(mut wire: Box<W>, reception: &LinkCo
     let id = task.mailbox.id();
     // The switchboard must learn of the end also after a panic of ours.
     let end = AssertUnwindSafe(task.run()).catch_unwind().await;
-    let end = end.unwrap_or(LinkCloseReason::ByServer(1011, "internal error".into()));
+    let end = end.unwrap_or(LinkCloseReason::ByServer(close_code::INTERNAL_ERROR, "internal error".into()));
     let stage = task.stage;
     drop(task);
     Box::pin(finish(wire, reception, id, stage, end)).await;
@@ -175,7 +176,10 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         self.drain_and_flush().await?;
         // Answering with a refusal would add to the messages that are already too many.
         if is_said && !self.made_request && !self.pass.may_send_control(self.now.mono) {
-            return Err(LinkCloseReason::ByServer(4429, "too many messages without a request".into()));
+            return Err(LinkCloseReason::ByServer(
+                close_code::RATE_LIMITED,
+                "too many messages without a request".into(),
+            ));
         }
         if let Some(change) = self.wire.next_hold_change() {
             Box::pin(self.forward_holds(change)).await?;

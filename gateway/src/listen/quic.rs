@@ -36,6 +36,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use turnway_core::planted::{Planted, planted};
+use turnway_wire::channel::close_code;
 
 /// Longest time from a client's first datagram to the end of the handshake (S-15).
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -219,7 +220,7 @@ impl QuicListenerContext {
         let is_h3 = h3::is_negotiated(&connection);
         let Some(address_permit) = self.acquire_address(connection.remote_address().ip()) else {
             self.link_context.metrics.links.count_handshake(HandshakeOutcome::Crowded);
-            let code = if is_h3 { h3::EXCESSIVE_LOAD } else { 4429 };
+            let code = if is_h3 { h3::EXCESSIVE_LOAD } else { close_code::RATE_LIMITED.into() };
             return refuse(&connection, code, "too many connections from this address");
         };
         if is_h3 {
@@ -230,7 +231,7 @@ impl QuicListenerContext {
         }
         if address_permit.lockout_remaining(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
             self.link_context.metrics.auth.count_denied(DenialReason::Locked);
-            return refuse(&connection, 4429, h3::LOCKED_REASON);
+            return refuse(&connection, close_code::RATE_LIMITED.into(), h3::LOCKED_REASON);
         }
         let arrival = IncomingRequest {
             permit: Arc::new(ConnectionPermitInner { _permit: permit, guest: address_permit }),

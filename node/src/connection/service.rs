@@ -5,6 +5,7 @@ use std::fmt;
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Deadline, Now};
+use turnway_wire::channel::close_code;
 use turnway_wire::channel::json::render;
 use turnway_wire::channel::notification::Notification;
 
@@ -96,7 +97,7 @@ impl<P: ServiceProtocol> ServiceConnection<P> {
             return;
         }
         if state.stall_deadline().is_some_and(|stall| stall.at <= now.mono) {
-            return state.close(4508, P::UNREAD_REASON);
+            return state.close(close_code::SLOW_READER, P::UNREAD_REASON);
         }
         if state.close_if_idle(now) {
             return;

@@ -9,6 +9,7 @@ use turnway_core::id::{NodeId, RequestId};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
+use turnway_wire::channel::close_code;
 use turnway_wire::channel::hello::Credential;
 use turnway_wire::channel::json::render;
 
@@ -137,25 +138,25 @@ impl<E> ConnectionState<E> {
         self.malformed_times.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.malformed_times.push(now.mono);
         if self.malformed_times.len() >= max {
-            self.close(4400, "too many malformed messages");
+            self.close(close_code::MALFORMED, "too many malformed messages");
         }
     }
 
     pub(crate) fn unauthorized(&mut self, now: Now, request_id: &Option<RequestId>, why: impl Into<Cow<'static, str>>) {
         self.refuse(now, request_id, Refusal::new(Code::Unauthorized, why));
-        self.close(4401, "unauthorized");
+        self.close(close_code::UNAUTHORIZED, "unauthorized");
     }
 
     /// Refuses a message of more than `max` bytes, and closes the connection.
     pub(crate) fn too_large(&mut self, now: Now, max: usize) {
         let why = format!("message exceeds the limit of {max} bytes");
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
-        self.close(4413, "message too large");
+        self.close(close_code::TOO_LARGE, "message too large");
     }
 
     /// Closes the connection after a binary message.
     pub(crate) fn refuse_binary(&mut self) {
-        self.close(1003, "binary messages are not supported");
+        self.close(close_code::BINARY, "binary messages are not supported");
     }
 
     /// Closes the connection once. The machine must ignore every later input.
@@ -220,7 +221,7 @@ impl<E> ConnectionState<E> {
     pub(crate) fn close_if_idle(&mut self, now: Now) -> bool {
         let idle = self.idle_deadline().at <= now.mono;
         if idle {
-            self.close(1001, "idle");
+            self.close(close_code::IDLE, "idle");
         }
         idle
     }

@@ -8,6 +8,7 @@ use turnway_core::machine::Machine;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
+use turnway_wire::channel::close_code;
 use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
 use turnway_wire::channel::hello::{ConnectionRole, HelloRequest};
 use turnway_wire::channel::json::malformed::{Malformed, MalformedReason};
@@ -122,13 +123,13 @@ impl Machine for Link {
         }
         // Closing comes first: a link that ends needs no heartbeat.
         if self.leave_at.as_ref().is_some_and(|at| **at <= now.mono) {
-            return self.connection.close(4503, "this node is draining; retry on another node");
+            return self.connection.close(close_code::DRAINING, "this node is draining; retry on another node");
         }
         if self.connection.close_if_expired(now) {
             return;
         }
         if self.stall_deadline().is_some_and(|stall| stall.at <= now.mono) {
-            return self.connection.close(4508, "the client did not read its messages in time");
+            return self.connection.close(close_code::SLOW_READER, "the client did not read its messages in time");
         }
         if self.answer_deadline().is_some_and(|at| at <= now.mono) {
             self.expire_answers(now);
@@ -137,7 +138,9 @@ impl Machine for Link {
             }
         }
         match &self.phase {
-            LinkPhase::AwaitingHello(_) => self.connection.close(4408, "no hello received in time"),
+            LinkPhase::AwaitingHello(_) => {
+                self.connection.close(close_code::HELLO_TIMEOUT, "no hello received in time")
+            }
             LinkPhase::Authenticating(_) | LinkPhase::Open => {
                 if !self.connection.close_if_idle(now) && self.connection.send_due_ping(now) {
                     self.connection.shrink(now);
@@ -185,7 +188,7 @@ impl Link {
                 } else {
                     let refusal = Refusal::new(Code::RateLimited, "too many messages before welcome");
                     self.connection.refuse(now, &None, refusal);
-                    self.connection.close(4429, "too many messages before welcome");
+                    self.connection.close(close_code::RATE_LIMITED, "too many messages before welcome");
                 }
             }
             LinkPhase::Open => self.handle_message(now, &text),
@@ -220,7 +223,7 @@ impl Link {
             ConnectionRole::Adapter => {
                 let why = "the role adapter is not supported by this release";
                 self.connection.refuse(now, &None, Refusal::new(Code::Forbidden, why));
-                return self.connection.close(4403, why);
+                return self.connection.close(close_code::FORBIDDEN, why);
             }
         }
         self.side_streams &= hello.streams;

@@ -2,7 +2,7 @@
 //! role is a channel of that address, with an operation for each direction.
 use super::json_schema::{self, DEFINITIONS, definition_name};
 use super::{MessageGroup, PROTOCOL};
-use crate::channel::close_code::CLOSE_CODES;
+use crate::channel::close_code::{CLOSE_CODES, CloseCode};
 use serde_json::{Map, Value, json};
 
 /// The place of the schemas in the document.
@@ -174,6 +174,9 @@ fn messages() -> Value {
 }
 
 fn close_codes() -> Value {
-    let code = |code: &crate::channel::close_code::CloseCode| json!({"code": code.number, "summary": code.summary, "reconnect": code.reconnect});
+    let code = |code: &CloseCode| {
+        let CloseCode { number, summary, reconnect } = code;
+        json!({"code": number, "summary": summary, "reconnect": reconnect})
+    };
     CLOSE_CODES.iter().map(code).collect()
 }

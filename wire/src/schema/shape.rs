@@ -4,7 +4,7 @@ use serde::Serialize;
 /// The shape of a JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JsonShape {
-    /// Any value.
+    /// Any JSON value.
     Any,
     /// Any value but `null`.
     NotNull,
@@ -38,7 +38,7 @@ pub enum JsonShape {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextShape {
     pub bytes_min: usize,
-    /// In UTF-8.
+    /// Counted in UTF-8; absent: only the message is limited.
     pub bytes_max: Option<usize>,
     /// A regular expression for the whole text.
     pub pattern: Option<String>,

@@ -9,6 +9,7 @@ use turnway_core::id::RequestId;
 use turnway_core::planted::{Planted, planted};
 use turnway_node::connection::RefreshOutcome;
 use turnway_node::link::Input;
+use turnway_wire::channel::close_code;
 use turnway_wire::channel::hello::{ConnectionRole, Credential, HelloRequest};
 
 impl<W: LinkTransport> ConnectionTask<'_, W> {
@@ -24,7 +25,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
         {
             self.stage = ConnectionStage::Handshaking;
             return Err(LinkCloseReason::ByServer(
-                4429,
+                close_code::RATE_LIMITED,
                 format!("{}: {}", refusal.code.as_str(), refusal.message).into(),
             ));
         }

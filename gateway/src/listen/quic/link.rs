@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use turnway_core::id::{RunId, SessionId};
 use turnway_node::link::{SideStreamProgress, SideStreamText};
+use turnway_wire::channel::close_code;
 
 /// Longest wait for the client to acknowledge the close: a client that has left must not be waited for.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,8 +65,11 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
                 Err(error) => return Poll::Ready(Err(read_error_reason::<R>(error))),
             };
             if count == 0 {
-                let end =
-                    if self.reader.is_at_boundary() { LinkCloseReason::ByClient(1000) } else { truncated_message() };
+                let end = if self.reader.is_at_boundary() {
+                    LinkCloseReason::ByClient(close_code::NORMAL)
+                } else {
+                    truncated_message()
+                };
                 return Poll::Ready(Err(end));
             }
             self.received += count as u64;
@@ -76,7 +80,7 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
                 }
                 Some(QuicFrame::TooLarge) => return Poll::Ready(Ok(TransportEvent::TooLarge)),
                 Some(QuicFrame::NotText) => {
-                    return Poll::Ready(Err(LinkCloseReason::ByServer(4400, "not UTF-8".into())));
+                    return Poll::Ready(Err(LinkCloseReason::ByServer(close_code::MALFORMED, "not UTF-8".into())));
                 }
             }
         }
@@ -89,7 +93,7 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
                 Ok(written) => self.write_buffer.advance(written),
                 Err(WriteError::Stopped(_)) => {
                     let why = "the client stopped the control stream";
-                    return Poll::Ready(Err(LinkCloseReason::ByServer(4400, why.into())));
+                    return Poll::Ready(Err(LinkCloseReason::ByServer(close_code::MALFORMED, why.into())));
                 }
                 Err(WriteError::ConnectionLost(error)) => {
                     return Poll::Ready(Err(LinkCloseReason::from_quic_error(&error, R::code)));
@@ -183,7 +187,7 @@ impl<R: QuicTransport> LinkTransport for QuicLinkTransport<R> {
 }
 
 fn truncated_message() -> LinkCloseReason {
-    LinkCloseReason::ByServer(4400, "the control stream ends within a message".into())
+    LinkCloseReason::ByServer(close_code::MALFORMED, "the control stream ends within a message".into())
 }
 
 /// Returns the close reason that follows from a failed read of the control stream.

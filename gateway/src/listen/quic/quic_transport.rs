@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use std::future::Future;
 use std::task::{Context, Poll};
+use turnway_wire::channel::close_code;
 
 /// The control stream, to the client and from it.
 pub(super) type ControlStream = (CatchDropPanic<SendStream>, CatchDropPanic<RecvStream>);
@@ -73,7 +74,10 @@ impl QuicTransport for NativeQuic {
     fn check(&self) -> Result<(), LinkCloseReason> {
         match self.0.accept_uni().now_or_never() {
             None => Ok(()),
-            Some(Ok(_)) => Err(LinkCloseReason::ByServer(4400, "unexpected stream beside the control stream".into())),
+            Some(Ok(_)) => Err(LinkCloseReason::ByServer(
+                close_code::MALFORMED,
+                "unexpected stream beside the control stream".into(),
+            )),
             Some(Err(error)) => Err(LinkCloseReason::from_quic_error(&error, Self::code)),
         }
     }
@@ -90,8 +94,8 @@ impl QuicTransport for NativeQuic {
     async fn hang_up(self, end: &LinkCloseReason) {
         let (code, reason) = match end {
             LinkCloseReason::ByServer(code, reason) => (*code, &**reason),
-            LinkCloseReason::ByClient(_) => (1000, ""),
-            LinkCloseReason::Lost => (1001, ""),
+            LinkCloseReason::ByClient(_) => (close_code::NORMAL, ""),
+            LinkCloseReason::Lost => (close_code::IDLE, ""),
         };
         self.0.close(VarInt::from_u32(code.into()), reason.as_bytes());
     }

@@ -6,6 +6,7 @@ use turnway_core::id::RequestId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
+use turnway_wire::channel::close_code;
 
 impl Link {
     pub(super) fn handle_denied(&mut self, now: Now) {
@@ -48,16 +49,16 @@ fn refusal_and_close_code(why: ServiceRefusal) -> (Refusal, u16) {
         ServiceRefusal::Forbidden => {
             let why = "no such agent dials in here, or this credential may not serve it: a key must be made with \
                        `--serves agent:NAME` or `--serves tools:NAME`, or its user named by `served_by`";
-            (Refusal::new(Code::Forbidden, why), 4403)
+            (Refusal::new(Code::Forbidden, why), close_code::FORBIDDEN)
         }
         ServiceRefusal::IdInUse => {
             let why = "this runner_id is in use by another credential, or results of it are still expected; choose \
                        another runner_id, or connect with the credential that has it";
-            (Refusal::new(Code::RunnerIdInUse, why).retry_after(limits::RUNNER_WAIT), 4409)
+            (Refusal::new(Code::RunnerIdInUse, why).retry_after(limits::RUNNER_WAIT), close_code::REPLACED)
         }
         ServiceRefusal::LimitReached => {
             let why = "the limit of serving connections at this node or for this tenant is reached";
-            (Refusal::new(Code::RateLimited, why).retry_after(limits::RUNNER_WAIT), 4429)
+            (Refusal::new(Code::RateLimited, why).retry_after(limits::RUNNER_WAIT), close_code::RATE_LIMITED)
         }
     }
 }

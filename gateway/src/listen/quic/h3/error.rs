@@ -2,6 +2,7 @@
 use crate::listen::close_reason::LinkCloseReason;
 use http::StatusCode;
 use quinn::{Connection, VarInt};
+use turnway_wire::channel::close_code;
 use web_transport_proto::ConnectError;
 
 /// `H3_NO_ERROR`: a close without an error.
@@ -62,7 +63,7 @@ impl H3Error {
 
 impl From<H3Error> for LinkCloseReason {
     fn from(fault: H3Error) -> Self {
-        Self::ByServer(1002, fault.why.into())
+        Self::ByServer(close_code::INVALID_FRAME, fault.why.into())
     }
 }
 

@@ -12,6 +12,7 @@ use quinn::{Connection, SendStream, VarInt};
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use turnway_wire::channel::close_code;
 use web_transport_proto::{Capsule, Frame, StreamUni, VarInt as Number};
 
 /// Longest wait for a client that has received the close to end its side. Not every client does (aioquic 1.3 leaves
@@ -98,7 +99,7 @@ impl QuicTransport for WebTransportSession {
         }
         self.client_close.poll_unpin(cx).map(|left| match left {
             // No code was given: a page that left regularly.
-            Ok(SessionClose::Code(0)) => LinkCloseReason::ByClient(1000),
+            Ok(SessionClose::Code(0)) => LinkCloseReason::ByClient(close_code::NORMAL),
             Ok(SessionClose::Code(code)) => LinkCloseReason::ByClient(u16::try_from(code).unwrap_or(u16::MAX)),
             Ok(SessionClose::Lost) => LinkCloseReason::Lost,
             Err(fault) => close_with(&self.http.connection, fault),
@@ -106,7 +107,7 @@ impl QuicTransport for WebTransportSession {
     }
 
     fn code(of_connection: u64) -> u16 {
-        if of_connection == u64::from(error::NO_ERROR) { 1000 } else { 1006 }
+        if of_connection == u64::from(error::NO_ERROR) { close_code::NORMAL } else { 1006 }
     }
 
     async fn hang_up(mut self, end: &LinkCloseReason) {
