@@ -1,5 +1,6 @@
 //! A raw QUIC client that sends exactly what a test specifies, and reads each stream only on demand.
 use super::PATIENCE;
+use super::documented;
 use super::tls::Trust;
 use super::wire::{ConnectionEnd, invoke};
 use quinn::crypto::rustls::QuicClientConfig;
@@ -83,6 +84,7 @@ impl QuicConnection {
             return Err(self.gone().await);
         }
         assert_eq!(welcome["type"], "welcome", "{welcome}");
+        documented::assert_accepted_by_node(&hello);
         Ok(self)
     }
 
@@ -133,7 +135,11 @@ impl QuicConnection {
     pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, ConnectionEnd> {
         message["request_id"] = request_id.into();
         self.say(&message).await?;
-        self.until(|answer| answer["request_id"] == request_id).await
+        let answer = self.until(|answer| answer["request_id"] == request_id).await?;
+        if answer["type"] != "error" {
+            documented::assert_accepted_by_node(&message);
+        }
+        Ok(answer)
     }
 
     /// Accepts the next stream that the server opens. Cancelled, it loses a stream whose head it was reading.
@@ -229,7 +235,9 @@ async fn read(from: &mut RecvStream) -> Result<Option<Value>, ConnectionEnd> {
     let mut text = vec![0; u32::from_be_bytes(length) as usize];
     let whole = timeout(PATIENCE, from.read_exact(&mut text)).await.expect("all of a message comes");
     whole.map_err(|why| ConnectionEnd::Broken(why.to_string()))?;
-    Ok(Some(serde_json::from_slice(&text).expect("the node speaks JSON")))
+    let message = serde_json::from_slice(&text).expect("the node speaks JSON");
+    documented::assert_sent_by_node(&message);
+    Ok(Some(message))
 }
 
 fn gone(why: ConnectionError) -> ConnectionEnd {

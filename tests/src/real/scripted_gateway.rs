@@ -1,5 +1,6 @@
 //! A scripted gateway for tool runners, and the runner's binary, which connects to this gateway or to a real one.
 use super::PATIENCE;
+use super::documented;
 use super::node::binary;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -102,6 +103,7 @@ impl RunnerSession {
             match frame {
                 Some(Ok(Message::Text(text))) => {
                     let message: Value = serde_json::from_str(&text).expect("a runner speaks JSON");
+                    documented::assert_accepted_by_node(&message);
                     if message["type"] != "ping" {
                         return Some(message);
                     }

@@ -1,5 +1,6 @@
 //! A raw HTTP client: each request on a connection of its own, each response streamed.
 use super::PATIENCE;
+use super::documented;
 use super::identity::Key;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -201,6 +202,7 @@ impl Stream {
         let field = |name| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
         let event = field("data: ").map(|data| {
             let data = serde_json::from_str(&data).expect("the node speaks JSON");
+            documented::assert_event_data(&data);
             Event { id: field("id: "), name: field("event: "), data }
         });
         Some(event)

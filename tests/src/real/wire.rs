@@ -1,5 +1,6 @@
 //! A raw WebSocket client that sends exactly what a test specifies.
 use super::PATIENCE;
+use super::documented;
 use super::tls::Trust;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -82,13 +83,14 @@ impl WebSocketClient {
 
     /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::Closed`].
     pub async fn greet_with(mut self, hello: Value) -> Result<Self, ConnectionEnd> {
-        self.say(hello).await?;
+        self.say(hello.clone()).await?;
         let welcome = self.next().await?;
         if welcome["type"] == "error" {
             assert_eq!(welcome["code"], "unauthorized", "{welcome}");
             return Err(self.until(|_| false).await.err().unwrap_or(ConnectionEnd::Closed(0)));
         }
         assert_eq!(welcome["type"], "welcome", "{welcome}");
+        documented::assert_accepted_by_node(&hello);
         Ok(self)
     }
 
@@ -112,7 +114,9 @@ impl WebSocketClient {
             };
             match frame {
                 Some(Ok(Message::Text(text))) => {
-                    return Ok(serde_json::from_str(&text).expect("the node speaks JSON"));
+                    let message = serde_json::from_str(&text).expect("the node speaks JSON");
+                    documented::assert_sent_by_node(&message);
+                    return Ok(message);
                 }
                 Some(Ok(Message::Close(close))) => {
                     return Err(ConnectionEnd::Closed(close.map_or(1005, |frame| frame.code.into())));
@@ -139,8 +143,12 @@ impl WebSocketClient {
     /// before any fact that the request causes.
     pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, ConnectionEnd> {
         message["request_id"] = request_id.into();
-        self.say(message).await?;
-        self.until(|answer| answer["request_id"] == request_id).await
+        self.say(message.clone()).await?;
+        let answer = self.until(|answer| answer["request_id"] == request_id).await?;
+        if answer["type"] != "error" {
+            documented::assert_accepted_by_node(&message);
+        }
+        Ok(answer)
     }
 
     /// Runs one turn to its `done`; returns the answer's text, checked for gaps, and the `done`.
