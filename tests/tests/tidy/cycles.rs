@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const ALWAYS: [&str; 2] = ["Switchboard", "SessionRuntime"];
 const FILES_MIN: usize = 3;
 
+/// The parts of the switchboard. Only the switchboard itself may change more than one of them.
+const PARTS: [&str; 4] = ["RequestRouter", "Delivery", "Ownership", "Membership"];
+
 /// The calls from one file of a type to another that are still permitted although they lie on a cycle, one a line:
 /// type, calling file, called file. Every entry must exist, so the list can only get shorter.
 pub(crate) const PERMITTED: &str = include_str!("permitted_cycles.txt");
@@ -49,6 +52,21 @@ pub(crate) fn violations(sources: &[Source], permitted: &str) -> Vec<String> {
     let mut found: Vec<String> = new.map(|call| format!("{}: {}", call.pair(), call.example)).collect();
     let gone = permitted.into_iter().filter(|pair| !pairs.contains(*pair));
     found.extend(gone.map(|pair| format!("{pair}: no longer in a cycle, remove the line from permitted_cycles.txt")));
+    found
+}
+
+/// Returns the functions of a file that take a part of the switchboard by `&mut`; a method's own `&mut self` is none.
+pub(crate) fn changed_parts(source: &Source) -> Vec<String> {
+    let code = blank_comments_and_strings(&source.text);
+    let mut found = Vec::new();
+    for (n, line) in code.lines().enumerate() {
+        for (at, _) in line.match_indices("mut ").filter(|(at, _)| line[..*at].contains('&')) {
+            let target = leading_name(&line[at + 4..]);
+            if PARTS.contains(&target) {
+                found.push(source.at(n + 1, &format!("takes `&mut {target}`")));
+            }
+        }
+    }
     found
 }
 
@@ -377,6 +395,14 @@ mod tests {
         for text in cases {
             assert_eq!(cyclic_calls(&[source("a.rs", PLAIN), source("b.rs", text)]), [], "{text}");
         }
+    }
+
+    #[test]
+    fn part_that_is_taken_mutably_is_a_violation() {
+        let changes = "fn end(&mut self, delivery: &mut Delivery) {}\nfn go(ownership: &'a mut Ownership) {}\n";
+        assert_eq!(changed_parts(&source("a.rs", changes)).len(), 2);
+        let reads = "// &mut Delivery\nfn read(&mut self, delivery: &Delivery, sink: &mut EffectSink) {}\n";
+        assert_eq!(changed_parts(&source("a.rs", reads)), Vec::<String>::new());
     }
 
     #[test]

@@ -52,6 +52,16 @@ fn files_of_one_type_do_not_call_each_other_in_cycles() {
     );
 }
 
+#[test]
+fn parts_of_the_switchboard_do_not_change_each_other() {
+    none(
+        "a part of the switchboard that gets another part by `&mut`",
+        "the order of effects, and with it the order of outputs, is decided in one place, `Switchboard::step`",
+        "read the other part by shared reference, and push a command for it to the `EffectSink`",
+        in_sources(|source| source.path.starts_with("node/src/switchboard/"), cycles::changed_parts),
+    );
+}
+
 /// Prints long files as hints. A hint fails no test; `--no-capture` shows it.
 #[test]
 #[expect(clippy::print_stdout, reason = "a hint is for the person who reads the output")]
