@@ -10,3 +10,6 @@ pub mod run;
 pub mod service;
 pub mod sse;
 pub mod transcript;
+
+/// The name of the protocol, as in `welcome.protocol`, as a WebSocket's subprotocol and as WebTransport's.
+pub const PROTOCOL: &str = "turnway.v1";

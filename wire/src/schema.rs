@@ -15,9 +15,6 @@ mod tool_runner;
 
 pub use shape::{FieldSpec, JsonShape, MessageSpec};
 
-/// The name of the protocol, as in `welcome.protocol`.
-pub const PROTOCOL: &str = "turnway.v1";
-
 /// The other end of a connection to a node, and the direction of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageGroup {

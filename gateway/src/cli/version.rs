@@ -1,6 +1,7 @@
 //! `turnway version`: prints the build's version and protocol. Called by `main`.
 use super::{CliError, CliExit, write_json, write_stdout};
 use serde::Serialize;
+use turnway_wire::channel::PROTOCOL;
 
 #[derive(Serialize)]
 struct VersionInfo {
@@ -12,7 +13,7 @@ struct VersionInfo {
 /// Prints the version, as text or as JSON.
 pub fn run(json: bool) -> Result<CliExit, CliError> {
     let VersionInfo { name, version, protocol } =
-        VersionInfo { name: "turnway", version: env!("CARGO_PKG_VERSION"), protocol: "turnway.v1" };
+        VersionInfo { name: "turnway", version: env!("CARGO_PKG_VERSION"), protocol: PROTOCOL };
     if json {
         write_json(&VersionInfo { name, version, protocol })?
     } else {

@@ -25,11 +25,10 @@ use tokio_util::task::TaskTracker;
 use turnway_core::id::NodeId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::PROTOCOL;
 
 /// Path of the WebSocket endpoint.
 pub const PATH: &str = "/v1/connect";
-/// The only subprotocol. A client that offers none is served the same.
-const PROTOCOL: &str = "turnway.v1";
 /// Most links are idle, and this buffer counts 18,000 times. tungstenite's default is 128 KiB; this size costs no
 /// throughput.
 const READ_BUFFER_BYTES: usize = 1024;
@@ -87,6 +86,7 @@ impl LinkContext {
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
         // Subprotocol names are case-sensitive, unlike HTTP tokens.
+        // The only subprotocol. A client that offers none is served the same.
         if list_tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL) {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
         }

@@ -1,7 +1,8 @@
 //! Renders the table as an AsyncAPI 3.0 document: the node's side of each connection. Roles share one address, so each
 //! role is a channel of that address, with an operation for each direction.
+use super::MessageGroup;
 use super::json_schema::{self, DEFINITIONS, definition_name};
-use super::{MessageGroup, PROTOCOL};
+use crate::channel::PROTOCOL;
 use crate::channel::close_code::{CLOSE_CODES, CloseCode};
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,8 @@
 //! Messages and fields of every connection, whatever its role.
-use super::PROTOCOL;
 use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, list_up_to, optional, pattern, required, text,
 };
+use crate::channel::PROTOCOL;
 use JsonShape::Defined;
 use turnway_core::limits;
 

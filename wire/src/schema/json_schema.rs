@@ -22,7 +22,7 @@ pub fn document() -> Value {
     json!({
         "$schema": DIALECT,
         "$id": ID,
-        "title": super::PROTOCOL,
+        "title": crate::channel::PROTOCOL,
         "description": "Every message between a node and its clients, agents that dial in and tool runners. Readers \
             ignore unknown fields. Lengths in characters are upper bounds; `x-max-bytes` counts UTF-8.",
         "anyOf": groups,
@@ -112,9 +112,10 @@ fn of_object(fields: &[FieldSpec], null_is_absent: bool) -> Map<String, Value> {
     for field in fields {
         let shape = of_shape(&field.shape, null_is_absent);
         let takes_null = matches!(field.shape, JsonShape::Any | JsonShape::Nullable(_));
-        let mut schema = match null_is_absent && !field.is_required && !takes_null {
-            true => object(json!({"anyOf": [shape, {"type": "null"}]})),
-            false => shape,
+        let mut schema = if null_is_absent && !field.is_required && !takes_null {
+            object(json!({"anyOf": [shape, {"type": "null"}]}))
+        } else {
+            shape
         };
         if !field.description.is_empty() {
             schema.insert("description".to_owned(), field.description.as_str().into());

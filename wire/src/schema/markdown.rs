@@ -26,9 +26,10 @@ pub fn text() -> String {
     let rows = fact::rows().into_iter().map(|row| (format!("`{}`", row.name), row.summary.to_owned(), row.fields));
     table(&mut text, "Data of facts", "fact", rows.collect());
     let rows = definition::all().into_iter().map(|named| {
-        let (shape, fields) = match named.shape {
-            JsonShape::Object(fields) => (String::new(), fields),
-            shape => (format!(" {}", sentence(&shape)), Vec::new()),
+        let (shape, fields) = if let JsonShape::Object(fields) = named.shape {
+            (String::new(), fields)
+        } else {
+            (format!(" {}", sentence(&named.shape)), Vec::new())
         };
         (format!("*{}*", named.name), format!("{}{shape}", named.summary), fields)
     });

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use turnway_core::limits;
+use turnway_wire::channel::PROTOCOL;
 use uni_streams::H3UniStreams;
 use web_transport_proto::{ConnectRequest, ConnectResponse, Settings};
 
@@ -41,8 +42,6 @@ const CLIENT_UNI_STREAMS: u32 = 4;
 const HEADERS_MAX: usize = 64;
 /// Longest wait for the client to acknowledge the close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The only subprotocol. A client that offers none is served the same.
-const PROTOCOL: &str = "turnway.v1";
 
 /// Returns true if the client negotiated HTTP/3.
 pub(super) fn is_negotiated(connection: &Connection) -> bool {
@@ -185,6 +184,7 @@ impl H3Connection {
         if let Err(status) = judge(&streams.request) {
             return Err(SessionRejection::Status(status, streams.to));
         }
+        // The only subprotocol. A client that offers none is served the same.
         let is_offered = streams.request.protocols.iter().any(|offered| offered == PROTOCOL);
         let ok = if is_offered { ConnectResponse::OK.with_protocol(PROTOCOL) } else { ConnectResponse::OK };
         send_response(ok, &mut streams.to).await?;

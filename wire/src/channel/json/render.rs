@@ -5,6 +5,7 @@ mod handover;
 mod members;
 mod process_output;
 
+use crate::channel::PROTOCOL;
 use crate::channel::json::frame::{
     self, AttemptPayload, DeltaPayload, DonePayload, EmptyPayload, ErrorDetailPayload, ErrorPayload, EventPayload,
     GoAwayPayload, MessageFrame, RawFactPayload, RefreshedPayload, SessionOpenedPayload, SnapshotPayload, StatePayload,
@@ -139,7 +140,7 @@ pub fn welcome(
     };
     let node_id = node.to_string();
     let heartbeat_ms = millis(heartbeat);
-    let protocol = "turnway.v1";
+    let protocol = PROTOCOL;
     let expires_ts = expires.map(|at| at.0);
     let body = WelcomePayload { connection_id, node_id, protocol, heartbeat_ms, limits, resume_window_ms, expires_ts };
     reply_frame(ts, "welcome", &None, body).text(512)

@@ -196,9 +196,8 @@ fn agent_messages_of_the_schema_are_parsed() {
 /// The node reads `type` before the tool runner's parser does.
 #[test]
 fn tool_runner_messages_of_the_schema_are_parsed() {
-    try_group(MessageGroup::FromToolRunner, &["/type"], |kind, text| match FromRunner::parse(kind, text) {
-        Some(read) => Some(read.is_ok()),
-        None => None,
+    try_group(MessageGroup::FromToolRunner, &["/type"], |kind, text| {
+        FromRunner::parse(kind, text).map(|read| read.is_ok())
     });
 }
 
