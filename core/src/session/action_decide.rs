@@ -84,12 +84,6 @@ pub(super) fn decide(
             let end = ActionEnd::failed("too_many_actions", why, ProcessExit::Exited, false);
             end_action(context, deadlines, action_id, end, plan);
         }
-        ActionCommand::Report { action_id, report } => handle_report(context, deadlines, action_id, report, plan),
-        ActionCommand::Settle => {
-            let open = &context.state.actions.open;
-            deadlines.deadlines.retain(|id, _| open.contains_key(id));
-            open.keys().for_each(|id| plan.action(ActionCommand::SettleAction(*id)));
-        }
         ActionCommand::SettleAction(action_id) => settle(context, deadlines, action_id, plan),
     }
 }
@@ -159,7 +153,7 @@ fn tool_execution(
 }
 
 /// Handles a report about an action. Reports about an ended action are dropped and counted.
-fn handle_report(
+pub(super) fn handle_report(
     context: &SessionContext,
     deadlines: &mut ActionDeadlines,
     action_id: EventId,
@@ -223,6 +217,13 @@ fn handle_report(
         }
     };
     end_action(context, deadlines, action_id, end, plan);
+}
+
+/// Decides on every open action, one after the other.
+pub(super) fn settle_all(context: &SessionContext, deadlines: &mut ActionDeadlines, plan: &mut Plan) {
+    let open = &context.state.actions.open;
+    deadlines.deadlines.retain(|id, _| open.contains_key(id));
+    open.keys().for_each(|id| plan.action(ActionCommand::SettleAction(*id)));
 }
 
 /// Decides on the follow-ups for an action after any change.

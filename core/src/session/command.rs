@@ -1,11 +1,10 @@
-//! The commands of the session machine: each asks one family for a decision. The runtime gives commands, and so do
-//! decisions that leave the rest to another family, or to a later state.
-use crate::id::{AgentId, EventId, InboxPosition, MessageId, RequestId, RunId, Seq};
-use crate::protocol::action::{ActionRequest, ToolReport};
-use crate::protocol::agent::{AgentEvent, EventMark, Resume};
+//! The commands of the session machine: each asks one family for a decision. A decision gives commands to leave the rest
+//! to another family, or to the state after its facts.
+use crate::id::{AgentId, EventId, InboxPosition, MessageId, RequestId, RunId};
+use crate::protocol::action::ActionRequest;
+use crate::protocol::agent::{EventMark, Resume};
 use crate::protocol::handover::HandoverRequest;
 use crate::protocol::input::ControlEntry;
-use crate::protocol::member::SessionTaskResult;
 use crate::protocol::steer::SteerOutcome;
 use crate::session::ending::Ending;
 use crate::session::input_state::SteeredInput;
@@ -17,14 +16,8 @@ pub(super) type PlacedControl = (InboxPosition, Arc<ControlEntry>);
 /// A command to the family of the session itself and its control lane.
 #[derive(Debug)]
 pub(super) enum SessionCommand {
-    /// Handle an entry of the control lane.
-    Take(PlacedControl),
     /// Handle the entries that wait in the control lane.
     RunControls,
-    /// Answer the cancels of turns that are not in the inbox, which was read up to its end.
-    AnswerEarlyCancels,
-    /// Finish the close in progress, if nothing is open.
-    FinishClose,
 }
 
 /// A command to the family of members.
@@ -32,12 +25,6 @@ pub(super) enum SessionCommand {
 pub(super) enum MemberCommand {
     /// Handle a control entry about members.
     Take(PlacedControl),
-    /// Handle the outcome of a task.
-    TaskResult { tx_id: EventId, receipt: SessionTaskResult },
-    /// Ensure that the active agent is a member.
-    EnsureActive,
-    /// Continue every open change.
-    Settle,
     /// Continue the change of one agent.
     SettleChange(AgentId),
     /// Send the task of a change, once no turn of the agent runs.
@@ -66,10 +53,6 @@ pub(super) enum ActionCommand {
     Request { run_id: RunId, attempt: u32, request: Box<ActionRequest>, mark: Option<EventMark> },
     /// End an action that is one too many.
     Refuse(EventId),
-    /// Handle a report about an action.
-    Report { action_id: EventId, report: ToolReport },
-    /// Continue or end every open action.
-    Settle,
     /// Continue or end one open action.
     SettleAction(EventId),
 }
@@ -77,20 +60,12 @@ pub(super) enum ActionCommand {
 /// A command to the family of inputs.
 #[derive(Debug)]
 pub(super) enum InputCommand {
-    /// Handle an input that was taken from the inbox.
-    Take {
-        run_id: RunId,
-        /// True if this owner had the input already.
-        is_again: bool,
-    },
     /// Admit an input whose message is recorded.
     Admit(RunId),
     /// Give waiting inputs whose agent has left to another agent.
     Reassign,
     /// Handle an agent's answer to an input that was handed to its run.
     AckSteer { host: RunId, message_id: MessageId, outcome: SteerOutcome },
-    /// Continue every input that was handed to a run.
-    SettleSteers,
     /// Continue one input that was handed to a run.
     SettleSteer(RunId, SteeredInput),
 }
@@ -98,8 +73,6 @@ pub(super) enum InputCommand {
 /// A command to the family of runs.
 #[derive(Debug)]
 pub(super) enum RunCommand {
-    /// Handle an agent's report.
-    Report { run_id: RunId, attempt: u32, event: AgentEvent },
     /// End a turn.
     End(RunId, Ending),
     /// Record the end of a turn whose text is recorded.
@@ -116,18 +89,6 @@ pub(super) enum RunCommand {
     ContinueLost(RunId),
     /// Leave the attempt to the next owner, once that is recorded.
     Leave,
-    /// Handle the durability of the log up to a position.
-    Durable(Seq),
-    /// Handle the timeouts of the attempt.
-    Timeout,
-    /// End the run whose agent has finished, once no answer to a steered input is awaited.
-    FinishIfAnswered,
-    /// Start the next turn.
-    BeginNext,
-    /// Leave a resumable attempt to the next owner.
-    HandOver,
-    /// Leave any attempt to the next owner.
-    Suspend,
 }
 
 /// A turn whose end is recorded.

@@ -149,7 +149,7 @@ fn invite(context: &SessionContext, id: EventId, agent_id: AgentId, control: &Co
 }
 
 /// Decides on the follow-ups for handovers after any change.
-fn settle(context: &SessionContext, progress: &mut HandoverProgress, plan: &mut Plan) {
+pub(super) fn settle(context: &SessionContext, progress: &mut HandoverProgress, plan: &mut Plan) {
     activate_confirmed(context, plan);
     let state = &context.state;
     let Some(open) = &state.handovers.open else {
@@ -222,7 +222,7 @@ fn end(context: &SessionContext, progress: &mut HandoverProgress, id: EventId, f
 }
 
 /// Makes the agent of a confirmed handover active. This is a separate fact, which a lost owner may not have recorded.
-fn activate_confirmed(context: &SessionContext, plan: &mut Plan) {
+pub(super) fn activate_confirmed(context: &SessionContext, plan: &mut Plan) {
     let state = &context.state;
     let given = state.handovers.given.as_ref().filter(|given| !given.switched && context.is_open());
     let Some(given) = given else { return };

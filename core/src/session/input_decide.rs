@@ -23,21 +23,13 @@ struct AdmissionError {
 }
 
 /// Decides on a command about inputs.
-pub(super) fn decide(
-    context: &SessionContext,
-    attempt: &mut Attempt,
-    lane: &mut ControlLane,
-    command: InputCommand,
-    plan: &mut Plan,
-) {
+pub(super) fn decide(context: &SessionContext, attempt: &mut Attempt, command: InputCommand, plan: &mut Plan) {
     match command {
-        InputCommand::Take { run_id, is_again } => take(context, lane, &run_id, is_again, plan),
         InputCommand::Admit(run_id) => admit_or_end(context, attempt, &run_id, plan),
         InputCommand::Reassign => reassign_waiting_turn(context, plan),
         InputCommand::AckSteer { host, message_id, outcome } => {
             input_steer::handle_ack(context, attempt, &host, &message_id, outcome, plan);
         }
-        InputCommand::SettleSteers => input_steer::settle_all(context, plan),
         InputCommand::SettleSteer(run_id, steered) => {
             input_steer::settle(context, attempt, &run_id, steered, plan);
         }
@@ -45,7 +37,7 @@ pub(super) fn decide(
 }
 
 /// Decides on an input that was taken from the inbox.
-fn take(context: &SessionContext, lane: &mut ControlLane, run_id: &RunId, is_again: bool, plan: &mut Plan) {
+pub(super) fn take(context: &SessionContext, lane: &mut ControlLane, run_id: &RunId, is_again: bool, plan: &mut Plan) {
     let Some(open_input) = context.inputs.get(run_id) else { return };
     let input = &*open_input.input;
     // A previous owner may have been lost between a message and its admission: the input is then admitted now.
@@ -201,7 +193,7 @@ fn record_queued(
 
 /// Decides on the first waiting turn whose agent has left: a turn that addressed the agent fails, any other turn goes
 /// to the active agent.
-fn reassign_waiting_turn(context: &SessionContext, plan: &mut Plan) {
+pub(super) fn reassign_waiting_turn(context: &SessionContext, plan: &mut Plan) {
     let Some((run_id, place)) = first_without_agent(context) else { return };
     let addressed = context.inputs.get(&run_id).is_some_and(|open| open.input.agent_id.is_some());
     let agent = context.state.active.clone().filter(|_| !addressed);

@@ -60,13 +60,6 @@ pub(super) fn decide(
 ) {
     match command {
         MemberCommand::Take(entry) => handle_request(context, progress, &entry, plan),
-        MemberCommand::TaskResult { tx_id, receipt } => handle_task_result(context, progress, tx_id, receipt, plan),
-        MemberCommand::EnsureActive => ensure_active_member(context, plan),
-        MemberCommand::Settle => {
-            for agent in context.state.changes.keys() {
-                plan.member(MemberCommand::SettleChange(agent.clone()));
-            }
-        }
         MemberCommand::SettleChange(agent) => settle_change(context, progress, &agent, plan),
         MemberCommand::SendTask(agent) => send_task(context, progress, agent, plan),
     }
@@ -254,6 +247,13 @@ fn record_change_failed(
     }
 }
 
+/// Decides on every change of members, one after the other.
+pub(super) fn settle_all(context: &SessionContext, plan: &mut Plan) {
+    for agent in context.state.changes.keys() {
+        plan.member(MemberCommand::SettleChange(agent.clone()));
+    }
+}
+
 /// Decides on the follow-ups for one change of members: fails an expired change, stops a leaving agent, or sends the
 /// task.
 fn settle_change(context: &SessionContext, progress: &mut MemberChangeProgress, agent: &AgentId, plan: &mut Plan) {
@@ -295,7 +295,7 @@ fn send_task(context: &SessionContext, progress: &mut MemberChangeProgress, agen
 }
 
 /// Makes the first remaining member active if the active agent is no longer a member (SR-D6).
-fn ensure_active_member(context: &SessionContext, plan: &mut Plan) {
+pub(super) fn ensure_active_member(context: &SessionContext, plan: &mut Plan) {
     let state = &context.state;
     let active = state.active.as_ref();
     if !context.is_open() || active.is_none_or(|active| state.agents.contains(active)) {
@@ -309,7 +309,7 @@ fn ensure_active_member(context: &SessionContext, plan: &mut Plan) {
 }
 
 /// Handles the outcome of a task.
-fn handle_task_result(
+pub(super) fn handle_task_result(
     context: &SessionContext,
     progress: &mut MemberChangeProgress,
     tx_id: EventId,

@@ -8,7 +8,8 @@ use crate::session::command::{
     ActionCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
 };
 use crate::session::context::{SessionContext, SessionCounts};
-use crate::session::outbox::{EndedInput, Output};
+use crate::session::outbox::{EndedInput, Outbox, Output};
+use std::collections::VecDeque;
 
 /// A step of a plan.
 #[derive(Debug)]
@@ -31,6 +32,26 @@ pub(super) enum Step {
     Action(ActionCommand),
     Input(InputCommand),
     Run(RunCommand),
+}
+
+impl Step {
+    /// Returns whether the step asks a family for a decision, which may add steps.
+    fn is_command(&self) -> bool {
+        match self {
+            Self::Record(..)
+            | Self::Send(_)
+            | Self::SendAfter(_)
+            | Self::SendAt(..)
+            | Self::DropSteer(_)
+            | Self::ForgetInput(_) => false,
+            Self::Session(_)
+            | Self::Member(_)
+            | Self::Handover(_)
+            | Self::Action(_)
+            | Self::Input(_)
+            | Self::Run(_) => true,
+        }
+    }
 }
 
 /// The originator of a fact.
@@ -73,11 +94,13 @@ impl RecordContext {
     }
 }
 
-/// The steps that are left to perform, and the counters and random numbers that decisions use.
+/// The steps that are left to perform, and what decisions use besides: the outbox, the counters and random numbers. An
+/// output that no step precedes goes into the outbox at once.
 #[derive(Debug)]
 pub(super) struct Plan {
+    pub(super) outbox: Outbox,
     /// Steps of the decision that was just made, in order.
-    added: Vec<Step>,
+    added: VecDeque<Step>,
     /// Steps of the decisions before it, the next one last.
     rest: Vec<Step>,
     rng: Rng,
@@ -85,16 +108,31 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(rng: Rng) -> Self {
-        Self { added: Vec::new(), rest: Vec::new(), rng, counts: SessionCounts::default() }
+    pub(super) fn new(rng: Rng, outbox: Outbox) -> Self {
+        Self { outbox, added: VecDeque::new(), rest: Vec::new(), rng, counts: SessionCounts::default() }
+    }
+
+    /// Returns whether no step is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.rest.is_empty()
     }
 
     /// Returns the next step. The steps of a decision come before what was left when it was made.
     pub(super) fn next_step(&mut self) -> Option<Step> {
-        if self.added.len() > 1 {
+        let Some(step) = self.added.pop_front() else { return self.rest.pop() };
+        if step.is_command() {
+            // The steps that the command leads to come before those that follow it.
             self.rest.extend(self.added.drain(..).rev());
         }
-        self.added.pop().or_else(|| self.rest.pop())
+        Some(step)
+    }
+
+    /// Frees the memory of the steps: most sessions are idle.
+    pub(super) fn free_memory(&mut self) {
+        if self.is_empty() {
+            self.added = VecDeque::new();
+            self.rest = Vec::new();
+        }
     }
 
     /// Creates the id of a fact that is about to be recorded.
@@ -104,7 +142,7 @@ impl Plan {
 
     /// Adds a fact; returns its position, if only facts and outputs were added before.
     pub(super) fn record(&mut self, context: &SessionContext, fact: Fact, about: RecordContext) -> Seq {
-        self.added.push(Step::Record(fact, about));
+        self.added.push_back(Step::Record(fact, about));
         self.tail(context)
     }
 
@@ -115,51 +153,59 @@ impl Plan {
     }
 
     pub(super) fn send(&mut self, output: Output) {
-        self.added.push(Step::Send(output));
+        if self.added.is_empty() {
+            self.outbox.push(output);
+        } else {
+            self.added.push_back(Step::Send(output));
+        }
     }
 
     /// Adds an output that waits until all facts before it are durable.
     pub(super) fn send_after(&mut self, output: Output) {
-        self.added.push(Step::SendAfter(output));
+        self.added.push_back(Step::SendAfter(output));
     }
 
     /// Adds an output that waits until the fact at `seq` is durable.
     pub(super) fn send_at(&mut self, seq: Seq, output: Output) {
-        self.added.push(Step::SendAt(seq, output));
+        if self.added.is_empty() {
+            self.outbox.push_after(seq, output);
+        } else {
+            self.added.push_back(Step::SendAt(seq, output));
+        }
     }
 
     /// Adds the withdrawal of the order to hand over an input.
     pub(super) fn drop_steer(&mut self, run_id: &RunId) {
-        self.added.push(Step::DropSteer(run_id.clone()));
+        self.added.push_back(Step::DropSteer(run_id.clone()));
     }
 
     /// Adds the removal of an input that has ended.
     pub(super) fn forget_input(&mut self, run_id: &RunId) {
-        self.added.push(Step::ForgetInput(run_id.clone()));
+        self.added.push_back(Step::ForgetInput(run_id.clone()));
     }
 
     pub(super) fn session(&mut self, command: SessionCommand) {
-        self.added.push(Step::Session(command));
+        self.added.push_back(Step::Session(command));
     }
 
     pub(super) fn member(&mut self, command: MemberCommand) {
-        self.added.push(Step::Member(command));
+        self.added.push_back(Step::Member(command));
     }
 
     pub(super) fn handover(&mut self, command: HandoverCommand) {
-        self.added.push(Step::Handover(command));
+        self.added.push_back(Step::Handover(command));
     }
 
     pub(super) fn action(&mut self, command: ActionCommand) {
-        self.added.push(Step::Action(command));
+        self.added.push_back(Step::Action(command));
     }
 
     pub(super) fn input(&mut self, command: InputCommand) {
-        self.added.push(Step::Input(command));
+        self.added.push_back(Step::Input(command));
     }
 
     pub(super) fn run(&mut self, command: RunCommand) {
-        self.added.push(Step::Run(command));
+        self.added.push_back(Step::Run(command));
     }
 
     /// Records that another member is active from now on (SR-B6, SR-B7).

@@ -1,10 +1,11 @@
-//! Decisions on runs: gives each command to the part that decides on it. Called by the runtime.
+//! Decisions on runs that other decisions ask for: gives each command to the part that decides on it. Called by the
+//! runtime.
 use crate::session::attempt::Attempt;
 use crate::session::command::RunCommand;
 use crate::session::context::SessionContext;
 use crate::session::plan::Plan;
 use crate::session::run_permit::Permits;
-use crate::session::{run_end, run_report, run_start};
+use crate::session::{run_end, run_start};
 
 /// Decides on a command about a run.
 pub(super) fn decide(
@@ -15,9 +16,6 @@ pub(super) fn decide(
     plan: &mut Plan,
 ) {
     match command {
-        RunCommand::Report { run_id, attempt: number, event } => {
-            run_report::report(context, attempt, (&run_id, number), event, plan);
-        }
         RunCommand::End(run_id, ending) => run_end::end(context, attempt, run_id, ending, plan),
         RunCommand::RecordEnd(run_id, ending) => run_end::record_end(context, attempt, run_id, ending, plan),
         RunCommand::Close(turn) => {
@@ -31,14 +29,5 @@ pub(super) fn decide(
         RunCommand::Order { run_id, resume } => run_start::order_attempt(context, attempt, run_id, resume, plan),
         RunCommand::ContinueLost(run_id) => run_start::continue_lost(context, attempt, &run_id, plan),
         RunCommand::Leave => *attempt = Attempt::None,
-        RunCommand::Durable(seq) => {
-            attempt.mark_ordered(context.now, seq);
-            run_report::grant_credit(attempt, seq, plan);
-        }
-        RunCommand::Timeout => run_report::handle_timeout(context, attempt, plan),
-        RunCommand::FinishIfAnswered => run_end::finish_if_answered(context, attempt, plan),
-        RunCommand::BeginNext => run_start::begin_next_turn(context, attempt, permits, plan),
-        RunCommand::HandOver => run_start::hand_over(context, attempt, plan),
-        RunCommand::Suspend => run_start::suspend(context, attempt, plan),
     }
 }

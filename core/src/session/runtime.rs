@@ -11,9 +11,6 @@ use crate::protocol::member::SessionTaskResult;
 use crate::rng::Rng;
 use crate::session::action_decide::{self, ActionDeadlines};
 use crate::session::attempt::Attempt;
-use crate::session::command::{
-    ActionCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
-};
 use crate::session::context::{OpenInput, SessionContext, SessionCounts};
 use crate::session::control_lane::ControlLane;
 use crate::session::handover_decide::{self, HandoverProgress};
@@ -22,7 +19,7 @@ use crate::session::outbox::{FactRecord, Outbox, Output};
 use crate::session::plan::{FactSource, Plan, RecordContext, Step};
 use crate::session::run_permit::{AttemptPermit, PermitRequest, Permits, is_content_over_limit, next_turn};
 use crate::session::state::State;
-use crate::session::{input_decide, run_decide, run_report, session_decide};
+use crate::session::{input_decide, input_steer, run_decide, run_end, run_report, run_start, session_decide};
 use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;
 
@@ -83,7 +80,6 @@ pub struct SessionRuntime {
     attempt: Attempt,
     permits: Permits,
     plan: Plan,
-    outbox: Outbox,
 }
 
 impl SessionRuntime {
@@ -98,8 +94,7 @@ impl SessionRuntime {
             actions: ActionDeadlines::default(),
             attempt: Attempt::None,
             permits: Permits { permit: AttemptPermit::Unbounded, reading_content: None },
-            plan: Plan::new(rng),
-            outbox,
+            plan: Plan::new(rng, outbox),
         }
     }
 
@@ -156,12 +151,12 @@ impl SessionRuntime {
     /// since the rest is in the log.
     pub fn text_since(&self, run_id: &RunId, attempt: u32, offset: u64) -> Option<(u64, Private<Arc<str>>)> {
         let live = self.attempt.live_run(run_id).filter(|live| live.attempt == attempt)?;
-        self.outbox.is_durable(live.show_after).then(|| live.text.since(offset))
+        self.plan.outbox.is_durable(live.show_after).then(|| live.text.since(offset))
     }
 
     /// Ends the machine after this node has lost ownership; returns the orders that close requests at agents.
     pub fn abandon(&mut self) -> Vec<Order> {
-        let mut orders = self.outbox.pending_drops();
+        let mut orders = self.plan.outbox.pending_drops();
         match std::mem::take(&mut self.attempt) {
             Attempt::Live(live) if live.is_ordered => {
                 orders.push(Order::Drop { run_id: live.run_id, attempt: live.attempt });
@@ -178,7 +173,7 @@ impl SessionRuntime {
                 let epoch = self.context.ordering_epoch(&live.run_id, live.attempt);
                 self.context.earlier_order = Some((live.run_id.clone(), live.attempt, epoch));
             }
-            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.outbox.set_epoch(token.epoch),
+            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.plan.outbox.set_epoch(token.epoch),
         }
         self.context.token = token;
     }
@@ -188,7 +183,7 @@ impl SessionRuntime {
         let resting = self.context.is_draining || self.context.inputs.is_empty();
         let settled = self.context.state.changes.is_empty() && self.is_quiet();
         // While a handover or an action is open, an owner has to stay, for its deadline.
-        resting && settled && !self.context.state.needs_owner() && self.outbox.is_empty()
+        resting && settled && !self.context.state.needs_owner() && self.plan.outbox.is_empty()
     }
 
     /// Returns whether no attempt runs and no control entry is unanswered, except those of changes of members.
@@ -199,7 +194,7 @@ impl SessionRuntime {
 
     /// Returns whether an output waits for a fact to be durable.
     pub fn is_gated(&self) -> bool {
-        self.outbox.is_gated()
+        self.plan.outbox.is_gated()
     }
 
     /// Returns whether any turn has not ended.
@@ -211,7 +206,7 @@ impl SessionRuntime {
     /// owner can wait for it as well.
     pub fn only_awaits_others(&self) -> bool {
         let settled = self.context.state.changes.is_empty() && self.is_quiet();
-        self.context.is_draining && settled && self.context.state.needs_owner() && self.outbox.is_empty()
+        self.context.is_draining && settled && self.context.state.needs_owner() && self.plan.outbox.is_empty()
     }
 
     /// Drops the content of an input from memory, unless the content of waiting inputs is small in total.
@@ -232,8 +227,13 @@ impl Machine for SessionRuntime {
         self.context.now = now;
         match input {
             Input::Take { place, input } => return self.take_input(place, input),
-            Input::Control { place, control } => self.perform(Step::Session(SessionCommand::Take((place, control)))),
-            Input::InboxRead => self.perform(Step::Session(SessionCommand::AnswerEarlyCancels)),
+            Input::Control { place, control } => {
+                self.lane.waiting.push_back((place, control));
+                session_decide::run_controls(&self.context, &mut self.lane, &mut self.plan);
+            }
+            Input::InboxRead => {
+                session_decide::answer_early_cancels(&self.context, &mut self.lane, &mut self.plan);
+            }
             Input::Content { place, input } => self.take_content(place, input),
             Input::PermitGranted => self.permits.grant(),
             // The attempt number alone does not identify an attempt: if the store lost the fact that counted one, the
@@ -245,18 +245,19 @@ impl Machine for SessionRuntime {
             {
                 self.plan.counts.late_reports += 1;
             }
-            Input::Agent { run_id, attempt, event, .. } => {
-                self.perform(Step::Run(RunCommand::Report { run_id, attempt, event }));
+            Input::Agent { run_id, attempt: number, event, .. } => {
+                run_report::report(&self.context, &mut self.attempt, (&run_id, number), event, &mut self.plan);
             }
             Input::Durable(seq) => {
-                self.outbox.mark_durable(seq);
-                self.perform(Step::Run(RunCommand::Durable(seq)));
+                self.plan.outbox.mark_durable(seq);
+                self.attempt.mark_ordered(now, seq);
+                run_report::grant_credit(&mut self.attempt, seq, &mut self.plan);
             }
             Input::TaskResult { tx_id, receipt } => {
-                self.perform(Step::Member(MemberCommand::TaskResult { tx_id, receipt }));
+                member_decide::handle_task_result(&self.context, &mut self.changes, tx_id, receipt, &mut self.plan);
             }
             Input::Tool { action_id, report } => {
-                self.perform(Step::Action(ActionCommand::Report { action_id, report }));
+                action_decide::handle_report(&self.context, &mut self.actions, action_id, report, &mut self.plan);
             }
             Input::Hold => {
                 self.context.is_draining = true;
@@ -264,24 +265,26 @@ impl Machine for SessionRuntime {
             }
             Input::HandOver => {
                 self.context.is_draining = true;
-                self.perform(Step::Run(RunCommand::HandOver));
+                run_start::hand_over(&self.context, &mut self.attempt, &mut self.plan);
             }
             Input::Suspend => {
                 self.context.is_draining = true;
-                self.perform(Step::Run(RunCommand::Suspend));
+                run_start::suspend(&self.context, &mut self.attempt, &mut self.plan);
             }
         }
+        self.perform();
         self.settle();
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.context.now = now;
-        self.perform(Step::Run(RunCommand::Timeout));
+        run_report::handle_timeout(&self.context, &mut self.attempt, &mut self.plan);
+        self.perform();
         self.settle();
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.outbox.pop()
+        self.plan.outbox.pop()
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
@@ -295,11 +298,13 @@ impl Machine for SessionRuntime {
 impl SessionRuntime {
     fn take_input(&mut self, place: InboxPosition, input: Arc<input::Input>) {
         // Recording the active agent may have been left over by a previous owner that was lost.
-        self.perform(Step::Handover(HandoverCommand::Activate));
+        handover_decide::activate_confirmed(&self.context, &mut self.plan);
+        self.perform();
         let run_id = input.run_id.clone();
         let open_input = OpenInput::new(self.context.now, place, input);
         let is_again = self.context.inputs.insert(run_id.clone(), open_input).is_some();
-        self.perform(Step::Input(InputCommand::Take { run_id: run_id.clone(), is_again }));
+        input_decide::take(&self.context, &mut self.lane, &run_id, is_again, &mut self.plan);
+        self.perform();
         self.settle();
         if self.permits.leaves_content(&self.context, &self.attempt, &run_id) {
             self.unload_content(&run_id);
@@ -320,52 +325,65 @@ impl SessionRuntime {
     fn settle(&mut self) {
         loop {
             let before = self.context.state.tail.seq;
-            self.perform(Step::Action(ActionCommand::Settle));
-            self.perform(Step::Session(SessionCommand::FinishClose));
-            self.perform(Step::Session(SessionCommand::RunControls));
-            self.perform(Step::Handover(HandoverCommand::Settle));
-            self.perform(Step::Member(MemberCommand::EnsureActive));
-            self.perform(Step::Input(InputCommand::Reassign));
-            self.perform(Step::Member(MemberCommand::Settle));
-            self.perform(Step::Run(RunCommand::FinishIfAnswered));
-            self.perform(Step::Input(InputCommand::SettleSteers));
-            self.perform(Step::Run(RunCommand::BeginNext));
+            action_decide::settle_all(&self.context, &mut self.actions, &mut self.plan);
+            self.perform();
+            session_decide::finish_close(&self.context, &mut self.lane, &mut self.plan);
+            self.perform();
+            session_decide::run_controls(&self.context, &mut self.lane, &mut self.plan);
+            self.perform();
+            handover_decide::settle(&self.context, &mut self.handover, &mut self.plan);
+            self.perform();
+            member_decide::ensure_active_member(&self.context, &mut self.plan);
+            self.perform();
+            input_decide::reassign_waiting_turn(&self.context, &mut self.plan);
+            self.perform();
+            member_decide::settle_all(&self.context, &mut self.plan);
+            self.perform();
+            run_end::finish_if_answered(&self.context, &mut self.attempt, &mut self.plan);
+            self.perform();
+            input_steer::settle_all(&self.context, &mut self.plan);
+            self.perform();
+            run_start::begin_next_turn(&self.context, &mut self.attempt, &mut self.permits, &mut self.plan);
+            self.perform();
             if self.context.state.tail.seq == before {
                 break;
             }
         }
         run_report::settle_silence(&self.context, &mut self.attempt);
         self.permits.update(&self.context, &self.attempt);
-    }
-
-    /// Performs a step, and all steps that follow from it.
-    fn perform(&mut self, step: Step) {
-        self.perform_one(step);
-        while let Some(step) = self.plan.next_step() {
-            self.perform_one(step);
+        if matches!(self.attempt, Attempt::None) {
+            self.plan.free_memory();
         }
     }
 
-    /// Performs one step: asks the family of a command to decide, or carries a decision out.
-    fn perform_one(&mut self, step: Step) {
-        let context = &self.context;
-        let plan = &mut self.plan;
-        match step {
-            Step::Record(fact, about) => self.record(fact, about),
-            Step::Send(output) => self.outbox.push(output),
-            Step::SendAfter(output) => self.outbox.push_after(context.state.tail.seq, output),
-            Step::SendAt(seq, output) => self.outbox.push_after(seq, output),
-            Step::DropSteer(run_id) => self.outbox.drop_steer(&run_id),
-            Step::ForgetInput(run_id) => drop(self.context.inputs.remove(&run_id)),
-            Step::Session(command) => session_decide::decide(context, &mut self.lane, command, plan),
-            Step::Member(command) => member_decide::decide(context, &mut self.changes, command, plan),
-            Step::Handover(command) => handover_decide::decide(context, &mut self.handover, command, plan),
-            Step::Action(command) => action_decide::decide(context, &mut self.actions, command, plan),
-            Step::Input(command) => {
-                input_decide::decide(context, &mut self.attempt, &mut self.lane, command, plan);
-            }
-            Step::Run(command) => {
-                run_decide::decide(context, &mut self.attempt, &mut self.permits, command, plan);
+    /// Performs the steps of the decision that was just made, and all steps that follow from them.
+    #[inline]
+    fn perform(&mut self) {
+        if !self.plan.is_empty() {
+            self.perform_steps();
+        }
+    }
+
+    #[inline(never)]
+    fn perform_steps(&mut self) {
+        while let Some(step) = self.plan.next_step() {
+            let context = &self.context;
+            let plan = &mut self.plan;
+            match step {
+                Step::Record(fact, about) => self.record(fact, about),
+                Step::Send(output) => plan.outbox.push(output),
+                Step::SendAfter(output) => plan.outbox.push_after(context.state.tail.seq, output),
+                Step::SendAt(seq, output) => plan.outbox.push_after(seq, output),
+                Step::DropSteer(run_id) => plan.outbox.drop_steer(&run_id),
+                Step::ForgetInput(run_id) => drop(self.context.inputs.remove(&run_id)),
+                Step::Session(command) => session_decide::decide(context, &mut self.lane, command, plan),
+                Step::Member(command) => member_decide::decide(context, &mut self.changes, command, plan),
+                Step::Handover(command) => handover_decide::decide(context, &mut self.handover, command, plan),
+                Step::Action(command) => action_decide::decide(context, &mut self.actions, command, plan),
+                Step::Input(command) => input_decide::decide(context, &mut self.attempt, command, plan),
+                Step::Run(command) => {
+                    run_decide::decide(context, &mut self.attempt, &mut self.permits, command, plan);
+                }
             }
         }
     }
@@ -413,12 +431,12 @@ impl SessionRuntime {
         });
         self.context.state.apply(self.context.token.epoch, &entry);
         let RecordContext { ends, answers, closed, .. } = about;
-        self.outbox.push(Output::Record(FactRecord { entry: Arc::clone(&entry), ends, answers, closed }));
+        self.plan.outbox.push(Output::Record(FactRecord { entry: Arc::clone(&entry), ends, answers, closed }));
         if let Some(news) = action_decide::news_order(&self.context, &self.attempt, asker.as_ref(), &entry) {
             if planted(Mutant::NewsEarly) {
-                self.outbox.push(news);
+                self.plan.outbox.push(news);
             } else {
-                self.outbox.push_after(self.context.state.tail.seq, news);
+                self.plan.outbox.push_after(self.context.state.tail.seq, news);
             }
         }
     }

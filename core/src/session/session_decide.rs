@@ -14,19 +14,13 @@ use std::sync::Arc;
 /// Decides on a command about the session itself.
 pub(super) fn decide(context: &SessionContext, lane: &mut ControlLane, command: SessionCommand, plan: &mut Plan) {
     match command {
-        SessionCommand::Take(entry) => {
-            lane.waiting.push_back(entry);
-            run_controls(context, lane, plan);
-        }
         SessionCommand::RunControls => run_controls(context, lane, plan),
-        SessionCommand::AnswerEarlyCancels => answer_early_cancels(context, lane, plan),
-        SessionCommand::FinishClose => finish_close(context, lane, plan),
     }
 }
 
 /// Handles the entries of the control lane, in order. Only an open or close after a close waits, until that close is
 /// finished.
-fn run_controls(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
+pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
     let Some((place, control)) = lane.waiting.pop_front() else { return };
     match &control.what {
         ControlRequest::Open { .. } | ControlRequest::Close if lane.close.is_some() => {
@@ -116,7 +110,7 @@ fn handle_close(
 
 /// Finishes a close once no turn, change of members or handover is open; the close's entry stays in the lane until
 /// then, so that the close survives its owner (SR-H2).
-fn finish_close(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
+pub(super) fn finish_close(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
     let changes = !context.state.changes.is_empty() || context.state.handovers.open.is_some();
     let open = context.state.has_open_turn() || changes;
     if context.state.phase != SessionPhase::Closing || open {
@@ -144,7 +138,8 @@ fn handle_cancel(
     plan.send(Output::ReadInbox);
 }
 
-fn answer_early_cancels(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
+/// Answers the cancels of turns that are not in the inbox, which was read up to its end.
+pub(super) fn answer_early_cancels(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
     // The store may have lost the input of a turn that is in the log: that turn is cancelled as soon as its client,
     // which alone can, sends the input again.
     let is_kept = |run_id: &RunId| context.state.runs.contains_key(run_id);
