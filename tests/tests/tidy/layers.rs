@@ -66,6 +66,44 @@ pub(crate) fn violations(tree: &Tree, table: &Table, krate: &str) -> Vec<String>
     found
 }
 
+/// The families of facts; each has modules `FAMILY_…` in the session machine.
+const FAMILIES: [&str; 6] = ["session", "member", "handover", "action", "input", "run"];
+
+/// Returns the dependencies of the session machine's families on each other, and on the loop that calls them. The state
+/// of a family, `FAMILY_state`, is below all of them.
+pub(crate) fn family_violations(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in tree.sources() {
+        let name = source.path.strip_prefix("core/src/session/").and_then(|name| name.strip_suffix(".rs"));
+        let Some((name, own)) = name.and_then(|name| Some((name, family(name)?))) else { continue };
+        for (n, line) in source.lines() {
+            for to in session_modules(line.split("//").next().unwrap_or_default()) {
+                let foreign = family(&to).is_some_and(|other| other != own && !to.ends_with("_state"));
+                if foreign || matches!(to.as_str(), "runtime" | "apply") {
+                    found.push(source.at(n, &format!("`{name}` uses `{to}`")));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the family of a module of the session machine.
+fn family(module: &str) -> Option<&'static str> {
+    let head = module.split_once('_').map(|(head, _)| head)?;
+    FAMILIES.into_iter().find(|family| *family == head)
+}
+
+/// Returns the modules that a line of code names directly under `session::`.
+fn session_modules(code: &str) -> Vec<String> {
+    let rests = code.match_indices("session::").map(|(at, path)| &code[at + path.len()..]);
+    let names = rests.flat_map(|rest| match rest.strip_prefix('{') {
+        Some(group) => group_heads(group),
+        None => first_word(rest).into_iter().collect(),
+    });
+    names.collect()
+}
+
 /// Returns the top-level module of a path below `src`: `link` for `link/flow.rs` and `link.rs`. The crate's roots
 /// belong to none.
 fn top_module(path: &str) -> Option<String> {
@@ -129,6 +167,14 @@ fn dependencies_are_found_in_every_form_of_use() {
     for (code, want) in cases {
         assert_eq!(dependencies(code), want, "{code}");
     }
+}
+
+#[test]
+fn session_modules_are_found_and_belong_to_families() {
+    assert_eq!(session_modules("use crate::session::{run_end, text::AttemptText};"), ["run_end", "text"]);
+    assert_eq!(session_modules("use crate::session::input_state::Rank;"), ["input_state"]);
+    assert_eq!(family("input_state"), Some("input"));
+    assert_eq!(family("text_hash"), None);
 }
 
 #[test]

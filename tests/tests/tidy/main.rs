@@ -62,6 +62,16 @@ fn parts_of_the_switchboard_do_not_change_each_other() {
     );
 }
 
+#[test]
+fn families_of_the_session_machine_do_not_use_each_other() {
+    none(
+        "modules of the session machine that use another family's decisions, or the loop that calls them",
+        "the decisions of one family are read and changed without those of the others",
+        "give a command of `session/command.rs` to the plan, or move shared code below the families",
+        layers::family_violations(&Tree::read()),
+    );
+}
+
 /// Prints long files as hints. A hint fails no test; `--no-capture` shows it.
 #[test]
 #[expect(clippy::print_stdout, reason = "a hint is for the person who reads the output")]
