@@ -1,41 +1,68 @@
 //! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Its parts have
 //! their own state and do not call each other; this file hands each effect of a part to the next part. Performs no IO.
+#[path = "switchboard/ownership/append.rs"]
 mod append;
+#[path = "switchboard/router/commands.rs"]
 mod commands;
+#[path = "switchboard/delivery/deliver.rs"]
 mod deliver;
 mod delivery;
+#[path = "switchboard/membership/drain.rs"]
 mod drain;
+#[path = "switchboard/ownership/drive.rs"]
 mod drive;
 mod effect;
+#[path = "switchboard/delivery/feed.rs"]
 mod feed;
 mod histogram;
+#[path = "switchboard/membership/idle_expiry.rs"]
 mod idle_expiry;
+#[path = "switchboard/ownership/inbox.rs"]
 mod inbox;
 mod io;
+#[path = "switchboard/delivery/join.rs"]
 mod join;
+#[path = "switchboard/membership/lease.rs"]
 mod lease;
 mod links;
 mod membership;
+#[path = "switchboard/ownership/owned_session.rs"]
 mod owned_session;
+#[path = "switchboard/ownership/owned_text.rs"]
 mod owned_text;
 mod ownership;
+#[path = "switchboard/delivery/page.rs"]
 mod page;
+#[path = "switchboard/router/queries.rs"]
 mod queries;
+#[path = "switchboard/delivery/rebuild.rs"]
 mod rebuild;
+#[path = "switchboard/ownership/reclaim.rs"]
 mod reclaim;
+#[path = "switchboard/router/requests.rs"]
 mod requests;
+#[path = "switchboard/ownership/resources.rs"]
 mod resources;
 mod router;
+#[path = "switchboard/ownership/session_task.rs"]
 mod session_task;
 mod sink;
+#[path = "switchboard/delivery/snapshot_waiters.rs"]
 mod snapshot_waiters;
+#[path = "switchboard/delivery/state_reads.rs"]
 mod state_reads;
 mod stats;
+#[path = "switchboard/ownership/subscribers.rs"]
 mod subscribers;
+#[path = "switchboard/delivery/subscription.rs"]
 mod subscription;
+#[path = "switchboard/membership/suspicion.rs"]
 mod suspicion;
+#[path = "switchboard/membership/takeover.rs"]
 mod takeover;
+#[path = "switchboard/delivery/text.rs"]
 mod text;
+#[path = "switchboard/ownership/transfer.rs"]
 mod transfer;
 
 pub use histogram::DurationHistogram;
