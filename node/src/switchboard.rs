@@ -1,74 +1,20 @@
 //! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Its parts have
 //! their own state and do not call each other; this file hands each effect of a part to the next part. Performs no IO.
-#[path = "switchboard/ownership/append.rs"]
-mod append;
-#[path = "switchboard/router/commands.rs"]
-mod commands;
-#[path = "switchboard/delivery/deliver.rs"]
-mod deliver;
 mod delivery;
-#[path = "switchboard/membership/drain.rs"]
-mod drain;
-#[path = "switchboard/ownership/drive.rs"]
-mod drive;
 mod effect;
-#[path = "switchboard/delivery/feed.rs"]
-mod feed;
 mod histogram;
-#[path = "switchboard/membership/idle_expiry.rs"]
-mod idle_expiry;
-#[path = "switchboard/ownership/inbox.rs"]
-mod inbox;
 mod io;
-#[path = "switchboard/delivery/join.rs"]
-mod join;
-#[path = "switchboard/membership/lease.rs"]
-mod lease;
 mod links;
 mod membership;
-#[path = "switchboard/ownership/owned_session.rs"]
-mod owned_session;
-#[path = "switchboard/ownership/owned_text.rs"]
-mod owned_text;
 mod ownership;
-#[path = "switchboard/delivery/page.rs"]
-mod page;
-#[path = "switchboard/router/queries.rs"]
-mod queries;
-#[path = "switchboard/delivery/rebuild.rs"]
-mod rebuild;
-#[path = "switchboard/ownership/reclaim.rs"]
-mod reclaim;
-#[path = "switchboard/router/requests.rs"]
-mod requests;
-#[path = "switchboard/ownership/resources.rs"]
-mod resources;
 mod router;
-#[path = "switchboard/ownership/session_task.rs"]
-mod session_task;
 mod sink;
-#[path = "switchboard/delivery/snapshot_waiters.rs"]
-mod snapshot_waiters;
-#[path = "switchboard/delivery/state_reads.rs"]
-mod state_reads;
 mod stats;
-#[path = "switchboard/ownership/subscribers.rs"]
-mod subscribers;
-#[path = "switchboard/delivery/subscription.rs"]
-mod subscription;
-#[path = "switchboard/membership/suspicion.rs"]
-mod suspicion;
-#[path = "switchboard/membership/takeover.rs"]
-mod takeover;
-#[path = "switchboard/delivery/text.rs"]
-mod text;
-#[path = "switchboard/ownership/transfer.rs"]
-mod transfer;
 
 pub use histogram::DurationHistogram;
 pub use io::{Input, Output};
-pub use resources::{Capacity, ResourceGauges, over_share_refusal};
-pub use session_task::MEMBER_PREFIX;
+pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
+pub use ownership::session_task::MEMBER_PREFIX;
 pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
 use delivery::Delivery;
@@ -76,8 +22,8 @@ use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
 use links::LinkTable;
 use membership::Membership;
 use ownership::{OwnerContext, Ownership};
-use requests::{RequestKey, RequestPayload};
 use router::RequestRouter;
+use router::requests::{RequestKey, RequestPayload};
 use sink::{EffectSink, Timer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -112,10 +58,9 @@ pub struct Config {
 
 /// The parts of one node, and the way of an effect from one part to the next.
 ///
-/// - [`RequestRouter`]: requests of links until their session's owner has accepted them; modules `router`, `commands`,
-///   `requests`.
-/// - [`Delivery`]: subscribed sessions and the position of each link; modules `delivery`, `feed` and its operations.
-/// - [`Ownership`]: owned and claimed sessions; modules `ownership`, `owned_session` and their operations.
+/// - [`RequestRouter`]: requests of links until their session's owner has accepted them.
+/// - [`Delivery`]: subscribed sessions and the position of each link.
+/// - [`Ownership`]: owned and claimed sessions.
 /// - [`Membership`]: the node's lease, suspicions of other nodes, takeovers, the shutdown.
 /// - [`EffectSink`]: effects, timers, statistics, and the links, which every part notifies.
 #[derive(Debug)]
@@ -375,9 +320,9 @@ impl Switchboard {
                 let payload = RequestPayload::Control { control, create };
                 RequestRouter::handle_accepted(request_key, key, payload, result, sink);
             }
-            (Op::ListSessions { link, .. }, result) => queries::handle_listed(link, result, sink),
-            (Op::Delete { key, link, .. }, result) => queries::handle_deleted(link, &key, result, sink),
-            (Op::Find { run_id, link, .. }, result) => queries::handle_found(link, run_id, result, sink),
+            (Op::ListSessions { link, .. }, result) => router::queries::handle_listed(link, result, sink),
+            (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
+            (Op::Find { run_id, link, .. }, result) => router::queries::handle_found(link, run_id, result, sink),
             (Op::Get { name }, result) => {
                 let (ownership, context, sink) = self.ownership(now);
                 ownership.handle_fetched(context, name, result, sink);
@@ -496,7 +441,7 @@ impl Machine for Switchboard {
             Input::Connect { link, principal } => {
                 sink.links.connect(link, principal);
                 if self.membership.drain.is_started() {
-                    sink.notify(link, drain::go_away());
+                    sink.notify(link, membership::drain::go_away());
                 }
             }
             Input::Disconnect { link } => self.handle_disconnect(link),

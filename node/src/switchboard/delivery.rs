@@ -1,18 +1,28 @@
 //! The sessions that this node subscribes to: subscribes, reads the log, and lets each link follow from its own
 //! cursor. Owns every feed; other parts are reached by effects only.
+mod deliver;
+mod feed;
+mod join;
+mod page;
+mod rebuild;
+pub(super) mod snapshot_waiters;
+pub(super) mod state_reads;
+mod subscription;
+mod text;
+
 use super::effect::{DeliveryCommand, DurableFacts, PartEffect, PresentState};
-use super::feed::{Feed, FeedStage};
-use super::join::DeniedSubscription;
-use super::page::PageOutcome;
-use super::rebuild::Rebuilds;
-use super::requests::refusal_of;
-use super::resources;
+use super::ownership::resources;
+use super::router::requests::refusal_of;
 use super::sink::EffectSink;
 use super::sink::Timer;
-use super::snapshot_waiters::{SnapshotPurpose, SnapshotWaiters};
-use super::state_reads::{ReadTicket, StateReads, state_of};
-use super::subscription::{Subscription, TextPosition};
+use feed::{Feed, FeedStage};
+use join::DeniedSubscription;
+use page::PageOutcome;
+use rebuild::Rebuilds;
+use snapshot_waiters::{SnapshotPurpose, SnapshotWaiters};
+use state_reads::{ReadTicket, StateReads, state_of};
 use std::collections::BTreeMap;
+use subscription::{Subscription, TextPosition};
 use turnway_core::id::{
     Cursor, Epoch, FenceToken, Holder, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, RunId, Seq,
     SessionKey,

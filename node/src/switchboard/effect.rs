@@ -1,10 +1,10 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
+use super::delivery::snapshot_waiters::SnapshotPurpose;
+use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
-use super::requests::NewRequest;
 use super::router::AcceptanceReply;
-use super::snapshot_waiters::SnapshotPurpose;
-use super::state_reads::ReadTicket;
+use super::router::requests::NewRequest;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{

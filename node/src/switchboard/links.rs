@@ -1,5 +1,6 @@
 //! The links of this node, and the weight in flight to each.
-use super::{Capacity, requests::RequestKey};
+use super::Capacity;
+use super::router::requests::RequestKey;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;

@@ -1,14 +1,20 @@
 //! This node among the others: its lease, the nodes that may be dead, takeovers, and the shutdown. Says what the node
 //! may do; the ownership of single sessions is not its subject.
-use super::drain::Drain;
+pub(super) mod drain;
+mod idle_expiry;
+mod lease;
+mod suspicion;
+mod takeover;
+
 use super::effect::MembershipCommand;
-use super::idle_expiry::IdleWalk;
-use super::lease::Lease;
 use super::ownership::Ownership;
 use super::sink::{EffectSink, Timer};
-use super::suspicion::Suspicions;
-use super::takeover::{Standing, TakeoverState};
+use drain::Drain;
+use idle_expiry::IdleWalk;
+use lease::Lease;
 use std::time::Duration;
+use suspicion::Suspicions;
+use takeover::{Standing, TakeoverState};
 use turnway_core::id::NodeId;
 use turnway_core::rng::Rng;
 use turnway_core::store::{Reply, StoreError};

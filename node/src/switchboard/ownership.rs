@@ -1,17 +1,28 @@
 //! The sessions that this node owns: claimed, loaded, given up. The modules `drive`, `reclaim`, `subscribers` and
 //! `transfer` contain further operations; other parts are read, and reached by effects only.
+mod append;
+mod drive;
+mod inbox;
+mod owned_session;
+mod owned_text;
+mod reclaim;
+pub(super) mod resources;
+pub(super) mod session_task;
+mod subscribers;
+mod transfer;
+
 use super::delivery::Delivery;
-use super::drive::add_counts;
+use super::delivery::state_reads::state_of;
 use super::effect::{DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
 use super::io::Output;
 use super::membership::Membership;
-use super::owned_session::{OwnedSession, OwnedSessions, SessionOwnership};
-use super::requests::{NewRequest, RequestWaiter};
-use super::resources::{Capacity, ResourceGauges, ResourceLedgers};
-use super::session_task::SessionTasks;
+use super::router::requests::{NewRequest, RequestWaiter};
 use super::sink::{EffectSink, Timer};
-use super::state_reads::state_of;
 use super::stats::SwitchboardStats;
+use drive::add_counts;
+use owned_session::{OwnedSession, OwnedSessions, SessionOwnership};
+use resources::{Capacity, ResourceGauges, ResourceLedgers};
+use session_task::SessionTasks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey};
@@ -26,15 +37,15 @@ use turnway_wire::peer::{OfferedEntry, PeerMessage};
 /// The sessions that this node owns or claims.
 #[derive(Debug)]
 pub(super) struct Ownership {
-    pub(super) me: NodeId,
+    me: NodeId,
     /// Minimum number of facts kept for each session; `None`: all.
-    pub(super) keep_facts: Option<u64>,
-    pub(super) sessions: OwnedSessions,
+    keep_facts: Option<u64>,
+    sessions: OwnedSessions,
     /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
     /// lapsed.
-    pub(super) unclaimed: BTreeMap<SessionKey, OwnershipSnapshot>,
-    pub(super) holdings: ResourceLedgers,
-    pub(super) tasks: SessionTasks,
+    unclaimed: BTreeMap<SessionKey, OwnershipSnapshot>,
+    holdings: ResourceLedgers,
+    tasks: SessionTasks,
 }
 
 /// The time and the other parts, as far as the ownership reads them.

@@ -1,9 +1,13 @@
 //! The requests of this node's links on their way: stored, offered to the session's owner, kept until the owner has
 //! accepted them, and answered at their end. Owns the table of requests; other parts are reached by effects only.
+mod commands;
+pub(super) mod queries;
+pub(super) mod requests;
+
+use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
-use super::requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, refusal_of};
 use super::sink::{EffectSink, Timer};
-use super::snapshot_waiters::SnapshotPurpose;
+use requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, refusal_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

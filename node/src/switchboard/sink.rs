@@ -3,7 +3,7 @@
 use super::effect::PartEffect;
 use super::io::Output;
 use super::links::LinkTable;
-use super::requests::RequestKey;
+use super::router::requests::RequestKey;
 use super::stats::SwitchboardStats;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Counters and gauges of a node as plain numbers; the shell exports them as metrics.
 use super::histogram::DurationHistogram;
-use super::resources::ResourceGauges;
+use super::ownership::resources::ResourceGauges;
 use std::time::Duration;
 use turnway_core::id::Seq;
 use turnway_core::protocol::entry::{Fact, RunFact};

@@ -1,8 +1,8 @@
 //! Delivery at the edge: passes facts in order to every link that has all earlier facts.
 use super::feed::{Feed, FeedStage};
-use super::sink::EffectSink;
 use super::state_reads::StateReads;
 use super::subscription::{ShowOutcome, SubscriptionMode};
+use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};

@@ -1,8 +1,8 @@
 //! A session that this node subscribes to: its state, its links' subscriptions, and the reads of its log. The modules
 //! `join`, `deliver`, `page` and `text` contain the operations on a feed.
-use super::sink::{EffectSink, Timer};
 use super::state_reads::StateReads;
 use super::subscription::{Subscription, SubscriptionMode};
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Starts a link on a feed: from the present, from a cursor, or from a reset.
 use super::feed::{Feed, FeedStage};
-use super::sink::EffectSink;
 use super::state_reads::StateReads;
-use super::stats::SubscriptionStart;
 use super::subscription::SubscriptionMode;
+use crate::switchboard::sink::EffectSink;
+use crate::switchboard::stats::SubscriptionStart;
 use turnway_core::id::{Cursor, LinkId, RequestId, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::refusal::Refusal;

@@ -1,9 +1,9 @@
 //! Pages of the log: for the feed itself, and for the links that read from the page's position.
 use super::feed::{Feed, FeedStage, LogRead};
-use super::sink::EffectSink;
 use super::state_reads::StateReads;
-use super::stats::SubscriptionStart;
 use super::subscription::{ShowOutcome, SubscriptionMode};
+use crate::switchboard::sink::EffectSink;
+use crate::switchboard::stats::SubscriptionStart;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::shrink::Shrink;

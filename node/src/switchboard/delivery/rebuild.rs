@@ -1,7 +1,7 @@
 //! Rebuilds a session's state from the log if this release cannot read its snapshot.
-use super::effect::{OwnershipCommand, PartEffect, PresentState};
-use super::sink::EffectSink;
 use super::state_reads::ReadTicket;
+use crate::switchboard::effect::{OwnershipCommand, PartEffect, PresentState};
+use crate::switchboard::sink::EffectSink;
 use std::collections::BTreeMap;
 use turnway_core::id::{FenceToken, Seq, SessionKey};
 use turnway_core::limits;

@@ -1,6 +1,6 @@
 //! Links that wait for a session's present state, and their answers.
-use super::sink::EffectSink;
 use super::subscription::session_snapshot;
+use crate::switchboard::sink::EffectSink;
 use std::collections::BTreeMap;
 use turnway_core::id::{EventId, LinkId, RequestId, SessionKey};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -11,7 +11,7 @@ use turnway_wire::channel::notification::{CommandReply, HandoverReply, MembersRe
 
 /// The links that wait for states, by session.
 #[derive(Debug, Default)]
-pub(super) struct SnapshotWaiters(BTreeMap<SessionKey, Vec<SnapshotWaiter>>);
+pub(in crate::switchboard) struct SnapshotWaiters(BTreeMap<SessionKey, Vec<SnapshotWaiter>>);
 
 /// A link that waits for a session's present state.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct SnapshotWaiter {
 
 /// The reason for waiting for a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SnapshotPurpose {
+pub(in crate::switchboard) enum SnapshotPurpose {
     /// The link has opened the session.
     Open,
     /// The link reads the state without side effects.
@@ -37,7 +37,7 @@ pub(super) enum SnapshotPurpose {
 
 impl SnapshotWaiters {
     /// Adds a link that waits for a state that is read after the view with this number.
-    pub(super) fn add(
+    pub(in crate::switchboard) fn add(
         &mut self,
         key: &SessionKey,
         link: LinkId,
@@ -50,14 +50,14 @@ impl SnapshotWaiters {
     }
 
     /// Refuses every link that waits for a session.
-    pub(super) fn refuse_all(&mut self, key: &SessionKey, refusal: &Refusal, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn refuse_all(&mut self, key: &SessionKey, refusal: &Refusal, sink: &mut EffectSink) {
         for SnapshotWaiter { link, request_id, .. } in self.0.remove(key).unwrap_or_default() {
             sink.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
         }
     }
 
     /// Answers the links that wait for the session's state since before the read with this number.
-    pub(super) fn answer(
+    pub(in crate::switchboard) fn answer(
         &mut self,
         key: &SessionKey,
         view: &SessionView,

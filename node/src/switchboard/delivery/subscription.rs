@@ -1,6 +1,6 @@
 //! One link's subscription to one session: a cursor, never a queue.
-use super::sink::EffectSink;
-use super::stats::SubscriptionStart;
+use crate::switchboard::sink::EffectSink;
+use crate::switchboard::stats::SubscriptionStart;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seq, SessionKey};

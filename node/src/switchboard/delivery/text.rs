@@ -1,7 +1,7 @@
 //! Live text at the edge: pieces of running answers, and requests to the owner for missing text.
 use super::feed::{Feed, FeedStage};
-use super::sink::{EffectSink, Timer};
 use super::subscription::SubscriptionMode;
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::time::Duration;
 use turnway_core::id::{Epoch, RunId, SessionKey};
 use turnway_core::protocol::action::ProcessOutput;

@@ -1,7 +1,7 @@
 //! Shutdown: accepts nothing new, lets running turns end, hands over, and exits (ownership.md §1.10).
-use super::effect::{OwnershipCommand, PartEffect};
-use super::ownership::Ownership;
-use super::sink::{EffectSink, Timer};
+use crate::switchboard::effect::{OwnershipCommand, PartEffect};
+use crate::switchboard::ownership::Ownership;
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use turnway_core::id::{NodeId, OwnershipSnapshot, SessionKey};
@@ -17,7 +17,7 @@ const DRAIN_DIGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// The shutdown of this node, and the nodes that can take over.
 #[derive(Debug, Default)]
-pub(super) struct Drain {
+pub(in crate::switchboard) struct Drain {
     stage: Option<DrainStage>,
     /// Nodes that have sent a message to this node; from the handover on, its successors.
     peers: BTreeSet<NodeId>,
@@ -35,26 +35,26 @@ enum DrainStage {
 }
 
 /// Returns the notification to every link of a leaving node.
-pub(super) fn go_away() -> Notification {
+pub(in crate::switchboard) fn go_away() -> Notification {
     Notification::GoAway { reason: "drain", within: limits::GO_AWAY_WITHIN, jitter: limits::GO_AWAY_JITTER }
 }
 
 impl Drain {
-    pub(super) fn is_started(&self) -> bool {
+    pub(in crate::switchboard) fn is_started(&self) -> bool {
         self.stage.is_some()
     }
 
-    pub(super) fn is_gone(&self) -> bool {
+    pub(in crate::switchboard) fn is_gone(&self) -> bool {
         self.stage == Some(DrainStage::Gone)
     }
 
     /// Returns whether the node leaves and running turns may still end or move.
-    pub(super) fn is_ending(&self) -> bool {
+    pub(in crate::switchboard) fn is_ending(&self) -> bool {
         self.stage == Some(DrainStage::Ending)
     }
 
     /// Starts the shutdown.
-    pub(super) fn begin(&mut self, now: Now, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn begin(&mut self, now: Now, sink: &mut EffectSink) {
         if self.stage.is_some() {
             return;
         }
@@ -69,7 +69,7 @@ impl Drain {
 
     /// Hands over turns that can continue at another node. While no other node exists, a running turn has its best
     /// chance here.
-    pub(super) fn hand_over_to(&mut self, successors: BTreeSet<NodeId>, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn hand_over_to(&mut self, successors: BTreeSet<NodeId>, sink: &mut EffectSink) {
         if !successors.is_empty() && self.is_ending() {
             self.peers = successors;
             sink.push(OwnershipCommand::Broadcast(RuntimeInput::HandOver));
@@ -77,7 +77,7 @@ impl Drain {
     }
 
     /// Returns the delays before unacknowledged subscriber nodes are asked: the first and the following ones.
-    pub(super) fn digest_waits(&self) -> (Duration, Duration) {
+    pub(in crate::switchboard) fn digest_waits(&self) -> (Duration, Duration) {
         if self.stage.is_some() {
             (DRAIN_DIGEST_WAIT, limits::PROBE_INTERVAL)
         } else {
@@ -86,7 +86,7 @@ impl Drain {
     }
 
     /// Ends the time for running turns: their state is recorded, and they continue at other nodes.
-    pub(super) fn handle_timeout(&mut self, now: Now, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn handle_timeout(&mut self, now: Now, sink: &mut EffectSink) {
         match self.stage {
             Some(DrainStage::Ending) => {
                 self.stage = Some(DrainStage::Suspending);
@@ -102,7 +102,7 @@ impl Drain {
     ///
     /// A session that waits for a person's decision is not released: its inbox is empty, so no node would claim a
     /// free session, whereas the sessions of dead nodes are taken over.
-    pub(super) fn may_exit(&self, ownership: &Ownership) -> bool {
+    pub(in crate::switchboard) fn may_exit(&self, ownership: &Ownership) -> bool {
         match self.stage {
             Some(DrainStage::Ending) => ownership.only_awaits_others(),
             Some(DrainStage::Suspending) => ownership.is_written(),
@@ -111,23 +111,28 @@ impl Drain {
     }
 
     /// Records that the node has exited.
-    pub(super) fn end(&mut self) {
+    pub(in crate::switchboard) fn end(&mut self) {
         self.stage = Some(DrainStage::Gone);
     }
 
     /// Records a node that has sent a message.
-    pub(super) fn add_peer(&mut self, node: NodeId) {
+    pub(in crate::switchboard) fn add_peer(&mut self, node: NodeId) {
         self.peers.insert(node);
     }
 
     /// Returns a node that may take over what this node leaves.
-    pub(super) fn pick_successor(&self, sink: &mut EffectSink) -> Option<NodeId> {
+    pub(in crate::switchboard) fn pick_successor(&self, sink: &mut EffectSink) -> Option<NodeId> {
         let pick = usize::try_from(sink.rng.below(self.peers.len() as u64)).unwrap_or(0);
         self.peers.iter().nth(pick).copied()
     }
 
     /// Suggests to another node that it take over a session.
-    pub(super) fn offer_hand_off(&self, key: SessionKey, free: OwnershipSnapshot, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn offer_hand_off(
+        &self,
+        key: SessionKey,
+        free: OwnershipSnapshot,
+        sink: &mut EffectSink,
+    ) {
         if let Some(peer) = self.pick_successor(sink) {
             sink.send_peer(peer, PeerMessage::HandOff { key, released: free });
         }

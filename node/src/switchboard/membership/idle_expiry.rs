@@ -1,6 +1,6 @@
 //! Deletes sessions without facts for longer than the configured age. Every node walks through all sessions in
 //! small steps; the store guarantees that each session is deleted once, and none that is in use.
-use super::sink::{EffectSink, Timer};
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::store::{IdleCursor, Op, Reply, StoreError};
@@ -8,7 +8,7 @@ use turnway_core::time::{Millis, Now};
 
 /// The walk of one node.
 #[derive(Debug)]
-pub(super) struct IdleWalk {
+pub(in crate::switchboard) struct IdleWalk {
     /// Time that a session is kept after its last fact; `None`: forever.
     max_age: Option<Duration>,
     /// Position at which the walk continues; `None`: from the start.
@@ -16,12 +16,12 @@ pub(super) struct IdleWalk {
 }
 
 impl IdleWalk {
-    pub(super) fn new(max_age: Option<Duration>) -> Self {
+    pub(in crate::switchboard) fn new(max_age: Option<Duration>) -> Self {
         Self { max_age, place: None }
     }
 
     /// Requests the next sessions. If the reply is lost, the walk starts anew later.
-    pub(super) fn start_step(&mut self, now: Now, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn start_step(&mut self, now: Now, sink: &mut EffectSink) {
         let Some(max_age) = self.max_age else { return };
         // With an age of seconds, the walk runs more often.
         let wait = sink.jitter(limits::IDLE_SCAN_WAIT.min(max_age / 8).max(limits::IDLE_SCAN_STEP_WAIT));
@@ -34,7 +34,7 @@ impl IdleWalk {
     }
 
     /// Deletes the idle sessions and continues the walk.
-    pub(super) fn handle_idle(
+    pub(in crate::switchboard) fn handle_idle(
         &mut self,
         now: Now,
         before: Millis,

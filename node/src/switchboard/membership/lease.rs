@@ -1,6 +1,6 @@
 //! This node's lease (ownership.md §1.6).
-use super::effect::{DeliveryCommand, OwnershipCommand};
-use super::sink::{EffectSink, Timer};
+use crate::switchboard::effect::{DeliveryCommand, OwnershipCommand};
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::time::Duration;
 use turnway_core::id::{Holder, LeaseId, NodeId};
 use turnway_core::limits;
@@ -20,7 +20,7 @@ const RENEW_AT_ONCE: Duration = Duration::from_millis(10);
 
 /// This node's lease.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(in crate::switchboard) struct Lease {
     holder: Holder,
     is_held: bool,
     until: Mono,
@@ -34,7 +34,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(node: NodeId, rng: &mut Rng) -> Self {
+    pub(in crate::switchboard) fn new(node: NodeId, rng: &mut Rng) -> Self {
         let holder = Holder { node, life: LeaseId(rng.next_u128()) };
         Self {
             holder,
@@ -47,17 +47,17 @@ impl Lease {
         }
     }
 
-    pub(super) fn holder(&self) -> Holder {
+    pub(in crate::switchboard) fn holder(&self) -> Holder {
         self.holder
     }
 
     /// Returns whether this node may act as an owner, by its own clock.
-    pub(super) fn may_own(&self, now: Now) -> bool {
+    pub(in crate::switchboard) fn may_own(&self, now: Now) -> bool {
         self.is_held && (now.mono < self.until || planted(Mutant::NoSelfFence))
     }
 
     /// Renews the lease, or requests a first one.
-    pub(super) fn renew(&mut self, now: Now, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn renew(&mut self, now: Now, sink: &mut EffectSink) {
         let tenth = limits::LEASE_RENEW / 10;
         let spread = Duration::from_millis(sink.rng.below(u64::try_from(tenth.as_millis() * 2).unwrap_or(1)));
         sink.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
@@ -76,7 +76,7 @@ impl Lease {
     }
 
     /// Handles the store's reply to a renewal.
-    pub(super) fn handle_renewed(
+    pub(in crate::switchboard) fn handle_renewed(
         &mut self,
         now: Now,
         holder: Holder,
@@ -141,14 +141,14 @@ impl Lease {
 
     /// Returns whether this node has been in contact with the store long enough that a missing lease proves a dead
     /// node.
-    pub(super) fn has_stable_contact(&self, now: Now) -> bool {
+    pub(in crate::switchboard) fn has_stable_contact(&self, now: Now) -> bool {
         self.contact_since.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
     }
 
     /// Returns whether a node with `left` remaining has renewed its lease since this node's contact with the store
     /// began. Then the store was available to both, so a node that stops renewing is gone and not merely
     /// disconnected.
-    pub(super) fn has_seen_renewal(&self, sent: Mono, left: Option<Duration>) -> bool {
+    pub(in crate::switchboard) fn has_seen_renewal(&self, sent: Mono, left: Option<Duration>) -> bool {
         let Some((since, left)) = self.contact_since.zip(left) else { return false };
         !planted(Mutant::ContactOnly) && since + limits::LEASE <= sent + left
     }

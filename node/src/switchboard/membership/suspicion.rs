@@ -1,9 +1,9 @@
 //! Other nodes' leases and reachability: a node that messages do not reach, or whose lease is missing, is checked
 //! before it counts as dead (ownership.md §1.6).
-use super::effect::{MembershipCommand, OwnershipCommand, PartEffect};
 use super::lease::Lease;
-use super::sink::{EffectSink, Timer};
 use super::takeover::CHECKS_APART;
+use crate::switchboard::effect::{MembershipCommand, OwnershipCommand, PartEffect};
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use turnway_core::id::NodeId;
@@ -18,7 +18,7 @@ const LEASE_STALE_AFTER: Duration = Duration::from_millis(650);
 
 /// The nodes that may be dead.
 #[derive(Debug, Default)]
-pub(super) struct Suspicions {
+pub(in crate::switchboard) struct Suspicions {
     suspects: BTreeMap<NodeId, Suspect>,
     /// Owner nodes without a lease at the last check, and the time of the first such check.
     without_lease: BTreeMap<NodeId, Mono>,
@@ -38,7 +38,7 @@ struct Suspect {
 impl Suspicions {
     /// Probes each node that owns a session with an open turn or request here, and checks its lease: the probe
     /// detects a process that is gone, the lease one that is suspended.
-    pub(super) fn probe_owners(&mut self, now: Now, owners: BTreeSet<NodeId>, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn probe_owners(&mut self, now: Now, owners: BTreeSet<NodeId>, sink: &mut EffectSink) {
         self.without_lease.retain(|node, _| owners.contains(node));
         if !owners.is_empty() {
             sink.timers.set(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
@@ -69,7 +69,7 @@ impl Suspicions {
     }
 
     /// Handles an undeliverable message: probes the node again before suspecting it.
-    pub(super) fn suspect(&mut self, now: Now, to: NodeId, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn suspect(&mut self, now: Now, to: NodeId, sink: &mut EffectSink) {
         if planted(Mutant::PruneUnheard) {
             sink.push(OwnershipCommand::RemoveSubscriber { node: to, sent: now.mono });
         }
@@ -89,7 +89,7 @@ impl Suspicions {
     }
 
     /// Sends the next probe to a suspect, or clears it.
-    pub(super) fn probe_suspect(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn probe_suspect(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
         if std::mem::take(&mut suspect.needs_another_check) {
             sink.timers.set(Timer::Suspect(node), now.mono + limits::LEASE_RENEW * 2);
@@ -105,14 +105,14 @@ impl Suspicions {
     }
 
     /// Ends the suspicion of a node.
-    pub(super) fn clear_suspect(&mut self, node: NodeId, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn clear_suspect(&mut self, node: NodeId, sink: &mut EffectSink) {
         self.suspects.remove(&node);
         sink.timers.clear(&Timer::Suspect(node));
     }
 
     /// Handles a lease check. A lease that is missing, or not renewed since the first check nor recently, proves a
     /// dead node.
-    pub(super) fn handle_lease_check(
+    pub(in crate::switchboard) fn handle_lease_check(
         &mut self,
         now: Now,
         node: NodeId,

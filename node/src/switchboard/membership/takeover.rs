@@ -1,8 +1,8 @@
 //! Takeover of sessions without a live owner (ownership.md §1.6): an occasional sweep if there are none, and page
 //! after page without a pause after a node has died.
-use super::effect::OwnershipCommand;
-use super::ownership::Ownership;
-use super::sink::{EffectSink, Timer};
+use crate::switchboard::effect::OwnershipCommand;
+use crate::switchboard::ownership::Ownership;
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use turnway_core::id::{Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
@@ -13,7 +13,7 @@ use turnway_core::time::{Mono, Now};
 /// Delay before a session without a live owner is checked again.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 /// Minimum time between two checks of a lost lease or of a lost input.
-pub(super) const CHECKS_APART: Duration = Duration::from_millis(200);
+pub(in crate::switchboard) const CHECKS_APART: Duration = Duration::from_millis(200);
 /// Extra wait for each node that has precedence over this node in claiming a session.
 const STAGGER: Duration = Duration::from_millis(50);
 /// Maximum number of nodes to wait for: together they delay a claim by at most half a second.
@@ -26,18 +26,18 @@ const CLAIMS_MAX: usize = 2 * limits::SWEEP_SESSIONS_MAX as usize;
 
 /// This node's standing at the time of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub(super) me: NodeId,
+pub(in crate::switchboard) struct Standing {
+    pub(in crate::switchboard) me: NodeId,
     /// No other node can share the store.
-    pub(super) single_node: bool,
-    pub(super) has_stable_contact: bool,
+    pub(in crate::switchboard) single_node: bool,
+    pub(in crate::switchboard) has_stable_contact: bool,
     /// The node has a lease and is not leaving.
-    pub(super) may_claim: bool,
+    pub(in crate::switchboard) may_claim: bool,
 }
 
 /// The progress of this node's takeovers. Bounded by two pages.
 #[derive(Debug, Default)]
-pub(super) struct TakeoverState {
+pub(in crate::switchboard) struct TakeoverState {
     /// Holders seen without a lease, and since when. A holder never returns, so two checks suffice for all its
     /// sessions.
     holders_without_lease: BTreeMap<Holder, Mono>,
@@ -93,7 +93,7 @@ impl TakeoverState {
     }
 
     /// Records that another node takes over sessions of the same pages.
-    pub(super) fn add_node(&mut self, node: NodeId) {
+    pub(in crate::switchboard) fn add_node(&mut self, node: NodeId) {
         if self.more && self.faster_nodes.len() < OTHERS_MAX {
             self.faster_nodes.insert(node);
         }
@@ -113,21 +113,21 @@ fn rendezvous_weight(node: NodeId, key: &SessionKey) -> u64 {
 
 impl TakeoverState {
     /// Requests a page of sessions without an owner.
-    pub(super) fn start_sweep(&self, now: Now, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn start_sweep(&self, now: Now, sink: &mut EffectSink) {
         let wait = sink.jitter(limits::SWEEP_INTERVAL);
         sink.timers.set(Timer::Sweep, now.mono + wait);
         sink.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
     }
 
     /// Schedules a sweep for the sessions of a dead node, once its lease has expired.
-    pub(super) fn schedule_sweep(&self, now: Now, left: Option<Duration>, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn schedule_sweep(&self, now: Now, left: Option<Duration>, sink: &mut EffectSink) {
         let apart = sink.jitter(STAGGER) - STAGGER;
         sink.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
     }
 
     /// Handles a page of sessions without an owner; after an error the sweep is repeated soon if more sessions are
     /// expected.
-    pub(super) fn handle_sweep(
+    pub(in crate::switchboard) fn handle_sweep(
         &mut self,
         now: Now,
         result: Result<Reply, StoreError>,
@@ -188,7 +188,13 @@ impl TakeoverState {
     }
 
     /// Handles an answered claim, and requests the next page once enough claims of the page are answered.
-    pub(super) fn handle_claim_answered(&mut self, now: Now, nonce: Nonce, won: bool, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn handle_claim_answered(
+        &mut self,
+        now: Now,
+        nonce: Nonce,
+        won: bool,
+        sink: &mut EffectSink,
+    ) {
         if !self.claims.remove(&nonce) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Writes of an owned session: facts of its runtime, snapshots, and trims.
-use super::effect::{DurableFacts, PartEffect};
 use super::owned_session::OwnedSession;
-use super::sink::{EffectSink, Timer};
+use crate::switchboard::effect::{DurableFacts, PartEffect};
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{

@@ -1,14 +1,14 @@
 //! Drives the runtimes of owned sessions: hands them inputs, and performs their outputs, facts first and every other
 //! output once the facts are durable.
 use super::append::{AppendOutcome, Appended};
-use super::effect::{DeliveryCommand, OwnershipCommand};
 use super::inbox::OfferOutcome;
-use super::io::Output;
 use super::owned_session::OwnedSession;
-use super::ownership::{OwnerContext, Ownership};
 use super::session_task::TaskReceipt;
-use super::sink::{EffectSink, Timer};
-use super::stats::SwitchboardStats;
+use super::{OwnerContext, Ownership};
+use crate::switchboard::effect::{DeliveryCommand, OwnershipCommand};
+use crate::switchboard::io::Output;
+use crate::switchboard::sink::{EffectSink, Timer};
+use crate::switchboard::stats::SwitchboardStats;
 use turnway_core::id::{FenceToken, InboxPosition, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -21,7 +21,7 @@ impl Ownership {
     // === inputs ===
 
     /// Handles reports of agents and tool runners.
-    pub(super) fn handle_reports(
+    pub(in crate::switchboard) fn handle_reports(
         &mut self,
         context: OwnerContext<'_>,
         key: &SessionKey,
@@ -70,7 +70,11 @@ impl Ownership {
     }
 
     /// Starts the next turn that waits for a permit, as far as the capacity allows. Returns false if there is none.
-    pub(super) fn start_next_permitted(&mut self, context: OwnerContext<'_>, sink: &mut EffectSink) -> bool {
+    pub(in crate::switchboard) fn start_next_permitted(
+        &mut self,
+        context: OwnerContext<'_>,
+        sink: &mut EffectSink,
+    ) -> bool {
         let Some((key, mut permit)) = self.holdings.next_permitted() else { return false };
         if let Some(owned) = self.sessions.owned_mut(&key) {
             owned.permit = permit;

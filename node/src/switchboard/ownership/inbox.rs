@@ -1,7 +1,7 @@
 //! The inbox and the control lane of an owned session: offered entries, and reads of both.
-use super::effect::RouterCommand;
 use super::owned_session::OwnedSession;
-use super::sink::EffectSink;
+use crate::switchboard::effect::RouterCommand;
+use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, InboxPosition, NodeId, RunId, SessionKey};
 use turnway_core::machine::Machine;

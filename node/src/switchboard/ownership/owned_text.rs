@@ -1,6 +1,6 @@
 //! Text of owned sessions for the nodes that lack it.
 use super::owned_session::OwnedSession;
-use super::sink::EffectSink;
+use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{NodeId, RunId, SessionKey};
 use turnway_core::private::Private;

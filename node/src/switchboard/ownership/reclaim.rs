@@ -1,8 +1,8 @@
 //! Sessions of this node after its lease expired: those that no other node has claimed continue.
-use super::effect::{DeliveryCommand, OwnershipCommand};
 use super::owned_session::SessionOwnership;
-use super::ownership::{OwnerContext, Ownership};
-use super::sink::EffectSink;
+use super::{OwnerContext, Ownership};
+use crate::switchboard::effect::{DeliveryCommand, OwnershipCommand};
+use crate::switchboard::sink::EffectSink;
 use turnway_core::id::{Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::store::{Claimed, Op, Reply};
 

@@ -2,7 +2,7 @@
 //! leaves, so that the data is restored on its return (SR-D4, SR-E2). Uses the directory and the store. The receipt
 //! goes back to the session, unless another node owns it by then, which repeats the task.
 use super::owned_session::OwnedSessions;
-use super::sink::EffectSink;
+use crate::switchboard::sink::EffectSink;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{AgentId, SessionKey};

@@ -1,8 +1,8 @@
 //! The nodes that subscribe to owned sessions, and the positions that they have acknowledged.
-use super::effect::{DeliveryCommand, OwnershipCommand};
 use super::owned_session::{OwnedSession, SubscriberNode};
-use super::ownership::{OwnerContext, Ownership};
-use super::sink::{EffectSink, Timer};
+use super::{OwnerContext, Ownership};
+use crate::switchboard::effect::{DeliveryCommand, OwnershipCommand};
+use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{Cursor, ListenStamp, NodeId, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
@@ -38,7 +38,7 @@ impl OwnedSession {
 
 impl Ownership {
     /// Handles a node's message that it has subscribed.
-    pub(super) fn handle_subscribed(
+    pub(in crate::switchboard) fn handle_subscribed(
         &mut self,
         key: SessionKey,
         from: NodeId,
@@ -60,7 +60,7 @@ impl Ownership {
     }
 
     /// Handles the positions of a subscriber node. A newer epoch among them ends the ownership first.
-    pub(super) fn handle_acks(from: NodeId, logs: Vec<(SessionKey, Cursor)>, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn handle_acks(from: NodeId, logs: Vec<(SessionKey, Cursor)>, sink: &mut EffectSink) {
         for (key, at) in logs {
             sink.push(OwnershipCommand::CompareEpoch { key: key.clone(), epoch: at.epoch });
             sink.push(OwnershipCommand::Acknowledge { key, from, at });

@@ -1,9 +1,9 @@
 //! The end of an ownership: release of a session, or its transfer to a chosen node without a gap in ownership
 //! (ownership.md §1.10).
-use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, RouterCommand};
 use super::owned_session::SessionOwnership;
-use super::ownership::{OwnerContext, Ownership};
-use super::sink::{EffectSink, Timer};
+use super::{OwnerContext, Ownership};
+use crate::switchboard::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, RouterCommand};
+use crate::switchboard::sink::{EffectSink, Timer};
 use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
@@ -68,7 +68,7 @@ impl Ownership {
     }
 
     /// Handles a node's offer to own the session by a named claim.
-    pub(super) fn handle_reserved(
+    pub(in crate::switchboard) fn handle_reserved(
         &mut self,
         from: NodeId,
         key: &SessionKey,
@@ -116,7 +116,7 @@ impl Ownership {
     // === the successor ===
 
     /// Handles a leaving owner's request to reserve a session.
-    pub(super) fn handle_reserve(
+    pub(in crate::switchboard) fn handle_reserve(
         &mut self,
         context: OwnerContext<'_>,
         from: NodeId,

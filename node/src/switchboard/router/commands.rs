@@ -1,11 +1,11 @@
 //! Commands of links: checks them, and makes requests of them or hands them to the delivery. Replies come later, from
 //! the router.
-use super::effect::DeliveryCommand;
+use super::RequestRouter;
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
-use super::resources;
-use super::router::RequestRouter;
-use super::sink::EffectSink;
+use crate::switchboard::effect::DeliveryCommand;
+use crate::switchboard::ownership::resources;
+use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::limits;
@@ -20,7 +20,13 @@ use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notificati
 
 impl RequestRouter {
     /// Handles a command of a link.
-    pub(super) fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand, sink: &mut EffectSink) {
+    pub(in crate::switchboard) fn handle_command(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        command: LinkCommand,
+        sink: &mut EffectSink,
+    ) {
         let Some(there) = sink.links.get(link) else { return };
         let principal = there.principal.clone();
         let busy = there.is_busy(&command);

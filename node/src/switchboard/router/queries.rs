@@ -1,8 +1,8 @@
 //! Reads without side effects: a session's state, a list of sessions, the position of a run.
-use super::effect::DeliveryCommand;
 use super::requests::refusal_of;
-use super::sink::EffectSink;
-use super::snapshot_waiters::SnapshotPurpose;
+use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
+use crate::switchboard::effect::DeliveryCommand;
+use crate::switchboard::sink::EffectSink;
 use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -10,13 +10,18 @@ use turnway_core::store::{CreationKey, Op, Reply, RunLocation, SessionSummary, S
 use turnway_wire::channel::notification::{CommandReply, Notification, SessionListEntry};
 
 /// Reads a session's present state for a link that does not subscribe.
-pub(super) fn read_snapshot(link: LinkId, key: SessionKey, request_id: Option<RequestId>, sink: &mut EffectSink) {
+pub(in crate::switchboard) fn read_snapshot(
+    link: LinkId,
+    key: SessionKey,
+    request_id: Option<RequestId>,
+    sink: &mut EffectSink,
+) {
     let purpose = SnapshotPurpose::Get;
     sink.push(DeliveryCommand::AwaitState { key, link, request_id, purpose });
 }
 
 /// Lists the user's own sessions; an operator sees all sessions of the tenant.
-pub(super) fn list_sessions(
+pub(in crate::switchboard) fn list_sessions(
     link: LinkId,
     principal: Principal,
     before: Option<CreationKey>,
@@ -29,7 +34,7 @@ pub(super) fn list_sessions(
 }
 
 /// Answers a request for a list of sessions.
-pub(super) fn handle_listed(link: LinkId, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+pub(in crate::switchboard) fn handle_listed(link: LinkId, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
     match result {
         Ok(Reply::Sessions { sessions, more }) => {
             let sessions = sessions.into_iter().map(list_entry).collect();
@@ -40,13 +45,18 @@ pub(super) fn handle_listed(link: LinkId, result: Result<Reply, StoreError>, sin
 }
 
 /// Requests a run's position in the log. The store checks the session's owner.
-pub(super) fn find_run(link: LinkId, principal: Principal, run_id: RunId, sink: &mut EffectSink) {
+pub(in crate::switchboard) fn find_run(link: LinkId, principal: Principal, run_id: RunId, sink: &mut EffectSink) {
     let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
     sink.store(Op::Find { key, principal, run_id, link });
 }
 
 /// Answers a request for a run's position.
-pub(super) fn handle_found(link: LinkId, run_id: RunId, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+pub(in crate::switchboard) fn handle_found(
+    link: LinkId,
+    run_id: RunId,
+    result: Result<Reply, StoreError>,
+    sink: &mut EffectSink,
+) {
     match result {
         Ok(Reply::Found(RunLocation { after, ended })) => {
             sink.notify(link, Notification::Reply(CommandReply::RunLocation { run_id, after, ended }))
@@ -59,7 +69,12 @@ pub(super) fn handle_found(link: LinkId, run_id: RunId, result: Result<Reply, St
 }
 
 /// Answers a deletion request; repeating the request is safe.
-pub(super) fn handle_deleted(link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+pub(in crate::switchboard) fn handle_deleted(
+    link: LinkId,
+    key: &SessionKey,
+    result: Result<Reply, StoreError>,
+    sink: &mut EffectSink,
+) {
     let session = key.session.clone();
     match result {
         Ok(Reply::Done) => sink.notify(link, Notification::Reply(CommandReply::Deleted { session })),

@@ -9,7 +9,7 @@ use turnway_core::time::{Mono, Now};
 
 /// The identity of a request: the same message from two links is one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RequestKey {
+pub(in crate::switchboard) enum RequestKey {
     /// An input, with its body's hash: another body is another request.
     Input(RunId, BodyHash),
     /// A control entry.
@@ -18,72 +18,72 @@ pub(super) enum RequestKey {
 
 /// A request on its way to the session's owner.
 #[derive(Debug)]
-pub(super) struct PendingRequest {
-    pub(super) key: SessionKey,
-    pub(super) principal: Principal,
-    pub(super) payload: RequestPayload,
-    pub(super) waiters: Vec<RequestWaiter>,
-    pub(super) owner: OwnershipSnapshot,
-    pub(super) place: Option<(InboxPosition, InboxPosition)>,
-    pub(super) offers: u32,
+pub(in crate::switchboard) struct PendingRequest {
+    pub(in crate::switchboard) key: SessionKey,
+    pub(in crate::switchboard) principal: Principal,
+    pub(in crate::switchboard) payload: RequestPayload,
+    pub(in crate::switchboard) waiters: Vec<RequestWaiter>,
+    pub(in crate::switchboard) owner: OwnershipSnapshot,
+    pub(in crate::switchboard) place: Option<(InboxPosition, InboxPosition)>,
+    pub(in crate::switchboard) offers: u32,
     /// The owner has confirmed the request before the store's reply arrived.
-    pub(super) accepted_by_owner: bool,
+    pub(in crate::switchboard) accepted_by_owner: bool,
     /// Time since which the outcome is unknown: an earlier attempt may have been stored, so "nothing was accepted"
     /// could be false.
-    pub(super) unknown_since: Option<Mono>,
+    pub(in crate::switchboard) unknown_since: Option<Mono>,
 }
 
 impl PendingRequest {
     /// Returns whether the outcome is unknown and every waiting client can safely repeat the request. A client that
     /// cannot would start another turn, so its request keeps waiting.
-    pub(super) fn may_be_repeated(&self) -> bool {
+    pub(in crate::switchboard) fn may_be_repeated(&self) -> bool {
         self.place.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|waiter| waiter.repeatable)
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum RequestPayload {
+pub(in crate::switchboard) enum RequestPayload {
     Input(Arc<Input>),
     Control { control: Arc<ControlEntry>, create: bool },
 }
 
 #[derive(Debug)]
-pub(super) struct RequestWaiter {
-    pub(super) link: LinkId,
-    pub(super) request_id: Option<RequestId>,
-    pub(super) answered: bool,
+pub(in crate::switchboard) struct RequestWaiter {
+    pub(in crate::switchboard) link: LinkId,
+    pub(in crate::switchboard) request_id: Option<RequestId>,
+    pub(in crate::switchboard) answered: bool,
     /// The client wants an acknowledgement of the cancel.
-    pub(super) wants_receipt: bool,
+    pub(in crate::switchboard) wants_receipt: bool,
     /// The client named the request, so a repetition is recognised.
-    pub(super) repeatable: bool,
-    pub(super) since: Mono,
+    pub(in crate::switchboard) repeatable: bool,
+    pub(in crate::switchboard) since: Mono,
 }
 
 impl RequestWaiter {
-    pub(super) fn new(now: Now, link: LinkId, request_id: Option<RequestId>) -> Self {
+    pub(in crate::switchboard) fn new(now: Now, link: LinkId, request_id: Option<RequestId>) -> Self {
         Self { link, request_id, answered: false, wants_receipt: false, repeatable: true, since: now.mono }
     }
 }
 
 /// A request of a client that is new to the router, or that repeats one.
 #[derive(Debug)]
-pub(super) struct NewRequest {
-    pub(super) request_key: RequestKey,
-    pub(super) key: SessionKey,
-    pub(super) principal: Principal,
-    pub(super) waiter: RequestWaiter,
-    pub(super) payload: RequestPayload,
+pub(in crate::switchboard) struct NewRequest {
+    pub(in crate::switchboard) request_key: RequestKey,
+    pub(in crate::switchboard) key: SessionKey,
+    pub(in crate::switchboard) principal: Principal,
+    pub(in crate::switchboard) waiter: RequestWaiter,
+    pub(in crate::switchboard) payload: RequestPayload,
 }
 
 impl NewRequest {
     /// Returns whether the request makes this node or another own the session.
-    pub(super) fn makes_work(&self) -> bool {
+    pub(in crate::switchboard) fn makes_work(&self) -> bool {
         matches!(&self.payload, RequestPayload::Input(_) | RequestPayload::Control { create: true, .. })
     }
 }
 
 /// Returns the refusal of a client's request that the store refused.
-pub(super) fn refusal_of(refused: StoreRefusal) -> Refusal {
+pub(in crate::switchboard) fn refusal_of(refused: StoreRefusal) -> Refusal {
     match refused {
         StoreRefusal::NotFound => Refusal::not_found(),
         StoreRefusal::Conflict => {
