@@ -390,8 +390,6 @@ impl Switchboard {
         }
     }
 
-    /// Starts what the input has made room for, and exits once nothing is left to hand over.
-
     /// Handles the replies to an owner's ops.
     fn handle_owner_reply(&mut self, now: Now, op: Op, reply: Reply) {
         if let Op::Claim { nonce, .. } = &op {
@@ -403,20 +401,22 @@ impl Switchboard {
     }
 
     fn handle_timer(&mut self, now: Now, timer: Timer) {
+        let sink = &mut self.sink;
         match timer {
-            timer @ (Timer::Renew | Timer::Sweep | Timer::Idle | Timer::Drain | Timer::Suspect(_)) => {
-                self.membership.handle_timer(now, &timer, &mut self.sink);
-            }
+            Timer::Renew => self.membership.lease.renew(now, sink),
+            Timer::Sweep => self.membership.takeover.start_sweep(now, sink),
+            Timer::Idle => self.membership.expire_idle_sessions(now, sink),
+            Timer::Drain => self.membership.drain.handle_timeout(now, sink),
+            Timer::Suspect(node) => self.membership.suspicions.probe_suspect(now, node, sink),
             Timer::Probe => self.probe_owners(now),
-            Timer::Offer(ask) => self.router.send_offer(now, &ask, &mut self.sink),
-            Timer::Read(key) => self.delivery.catch_up(&key, &mut self.sink),
-            Timer::FetchText(key) => self.delivery.fetch_text(now, &key, &mut self.sink),
-            timer
-            @ (Timer::TailDigest | Timer::Runtime(_) | Timer::Write(_) | Timer::Linger(_) | Timer::Reserve(_)) => {
-                let (ownership, context, sink) = self.ownership(now);
-                ownership.handle_timer(context, timer, sink);
-            }
-            Timer::Repeat(number) => self.sink.repeat(number),
+            Timer::Offer(request_key) => self.router.send_offer(now, &request_key, sink),
+            Timer::Read(key) => self.delivery.catch_up(&key, sink),
+            Timer::FetchText(key) => self.delivery.fetch_text(now, &key, sink),
+            Timer::TailDigest => sink.push(OwnershipCommand::SendTailDigests),
+            Timer::Runtime(key) => sink.push(OwnershipCommand::Wake(key)),
+            Timer::Write(key) | Timer::Linger(key) => sink.push(OwnershipCommand::Drive(key)),
+            Timer::Reserve(key) => sink.push(OwnershipCommand::EndReserveWait(key)),
+            Timer::Repeat(number) => sink.repeat(number),
         }
     }
 

@@ -168,6 +168,12 @@ pub(super) enum OwnershipCommand {
     },
     /// Perform the outputs of a session's runtime.
     Drive(SessionKey),
+    /// Wake a session's runtime at its deadline.
+    Wake(SessionKey),
+    /// End the wait for a reservation, of the owner or of the reserving node.
+    EndReserveWait(SessionKey),
+    /// Send the ends of logs to the subscriber nodes that lack facts.
+    SendTailDigests,
     DriveAll,
     /// Hand an input to every runtime.
     Broadcast(RuntimeInput),

@@ -8,7 +8,7 @@ mod takeover;
 
 use super::effect::MembershipCommand;
 use super::ownership::Ownership;
-use super::sink::{EffectSink, Timer};
+use super::sink::EffectSink;
 use drain::Drain;
 use idle_expiry::IdleWalk;
 use lease::Lease;
@@ -60,25 +60,10 @@ impl Membership {
         }
     }
 
-    /// Handles one of the node's own timers.
-    pub(super) fn handle_timer(&mut self, now: Now, timer: &Timer, sink: &mut EffectSink) {
-        match timer {
-            Timer::Renew => self.lease.renew(now, sink),
-            Timer::Sweep => self.takeover.start_sweep(now, sink),
-            Timer::Idle if self.drain.is_started() => {}
-            Timer::Idle => self.expiry.start_step(now, sink),
-            Timer::Drain => self.drain.handle_timeout(now, sink),
-            Timer::Suspect(node) => self.suspicions.probe_suspect(now, *node, sink),
-            Timer::TailDigest
-            | Timer::Probe
-            | Timer::Offer(_)
-            | Timer::Read(_)
-            | Timer::FetchText(_)
-            | Timer::Runtime(_)
-            | Timer::Write(_)
-            | Timer::Linger(_)
-            | Timer::Reserve(_)
-            | Timer::Repeat(_) => {}
+    /// Takes the next step of the walk through idle sessions, unless the node is leaving.
+    pub(super) fn expire_idle_sessions(&mut self, now: Now, sink: &mut EffectSink) {
+        if !self.drain.is_started() {
+            self.expiry.start_step(now, sink);
         }
     }
 

@@ -86,6 +86,9 @@ impl Ownership {
             OwnershipCommand::Drop(key) => self.drop_session(&key, sink),
             OwnershipCommand::Reload { key, token } => self.reload(context, &key, token, sink),
             OwnershipCommand::Drive(key) => self.drive(context, &key, sink),
+            OwnershipCommand::Wake(key) => self.handle_runtime_timeout(context, &key, sink),
+            OwnershipCommand::EndReserveWait(key) => self.handle_reserve_timeout(context, &key, sink),
+            OwnershipCommand::SendTailDigests => self.send_tail_digests(context, sink),
             OwnershipCommand::DriveAll => self.drive_all(context, sink),
             OwnershipCommand::Broadcast(input) => self.broadcast(context, &input, sink),
             OwnershipCommand::Acknowledge { key, from, at } => self.acknowledge(key, from, at, sink),
@@ -382,26 +385,6 @@ impl Ownership {
     }
 
     // === messages and replies ===
-
-    /// Handles one of the owner's timers.
-    pub(super) fn handle_timer(&mut self, context: OwnerContext<'_>, timer: Timer, sink: &mut EffectSink) {
-        match timer {
-            Timer::TailDigest => self.send_tail_digests(context, sink),
-            Timer::Runtime(key) => self.handle_runtime_timeout(context, &key, sink),
-            Timer::Write(key) | Timer::Linger(key) => self.drive(context, &key, sink),
-            Timer::Reserve(key) => self.handle_reserve_timeout(context, &key, sink),
-            Timer::Renew
-            | Timer::Sweep
-            | Timer::Idle
-            | Timer::Probe
-            | Timer::Drain
-            | Timer::Suspect(_)
-            | Timer::Offer(_)
-            | Timer::Read(_)
-            | Timer::FetchText(_)
-            | Timer::Repeat(_) => {}
-        }
-    }
 
     /// Handles the store's reply to an owner's op.
     pub(super) fn handle_reply(&mut self, context: OwnerContext<'_>, op: Op, reply: Reply, sink: &mut EffectSink) {

@@ -46,10 +46,8 @@ impl Feed {
         if let Err(refusal) = authorize(&principal, ClientOperation::Read, self.user.as_ref())
             && !planted(Mutant::ReadUnchecked)
         {
-            if fresh.is_none() {
-                // The link's own view answers it, as late as one of an unknown session (S-06).
-                return None;
-            }
+            // Without a fresh view the link's own view answers it, as late as one of an unknown session (S-06).
+            fresh?;
             let requests = std::mem::take(&mut sub.pending_requests);
             return Some(DeniedSubscription { link, requests, refusal });
         }
