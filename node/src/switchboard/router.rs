@@ -89,11 +89,11 @@ impl RequestRouter {
         if let Some(there) = sink.links.get_mut(waiter.link) {
             there.requests.insert(request_key.clone());
         }
-        if let Some(ask) = self.requests.get_mut(&request_key) {
-            ask.waiters.push(waiter);
+        if let Some(request) = self.requests.get_mut(&request_key) {
+            request.waiters.push(waiter);
         } else {
             self.requests_by_session.entry(key.clone()).or_default().insert(request_key.clone());
-            let ask = PendingRequest {
+            let request = PendingRequest {
                 key,
                 principal,
                 payload,
@@ -104,17 +104,17 @@ impl RequestRouter {
                 accepted_by_owner: false,
                 unknown_since: None,
             };
-            self.requests.insert(request_key.clone(), ask);
+            self.requests.insert(request_key.clone(), request);
         }
         self.submit_request(now, &request_key, sink);
     }
 
     /// Stores the request, or asks the store again for the owner.
-    fn submit_request(&self, now: Now, ask_key: &RequestKey, sink: &mut EffectSink) {
-        let Some(ask) = self.requests.get(ask_key) else { return };
-        let key = ask.key.clone();
-        let principal = ask.principal.clone();
-        let op = match (&ask.payload, ask_key) {
+    fn submit_request(&self, now: Now, request_key: &RequestKey, sink: &mut EffectSink) {
+        let Some(request) = self.requests.get(request_key) else { return };
+        let key = request.key.clone();
+        let principal = request.principal.clone();
+        let op = match (&request.payload, request_key) {
             (RequestPayload::Input(input), RequestKey::Input(_, hash)) => {
                 Op::Accept { key, principal, input: Arc::clone(input), hash: *hash }
             }
@@ -123,7 +123,7 @@ impl RequestRouter {
             }
             (RequestPayload::Input(_), RequestKey::Control(..)) => return,
         };
-        sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + OFFER_INTERVAL * 20);
+        sink.timers.set(Timer::Offer(request_key.clone()), now.mono + OFFER_INTERVAL * 20);
         sink.store(op);
     }
 
@@ -144,46 +144,52 @@ impl RequestRouter {
     }
 
     fn use_reply(&mut self, now: Now, reply: AcceptanceReply, sink: &mut EffectSink) {
-        let AcceptanceReply { request_key: ask_key, key, payload, result, wait } = reply;
-        let Some(ask) = self.requests.get_mut(&ask_key) else {
+        let AcceptanceReply { request_key, key, payload, result, wait } = reply;
+        let Some(request) = self.requests.get_mut(&request_key) else {
             return handle_orphaned_reply(key, payload, result, sink);
         };
         match result {
             Ok(Reply::Accepted(accepted)) => {
-                (ask.place, ask.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
-                self.notify_accepted(now, &ask_key, &accepted, sink);
-                self.forward_request(now, &ask_key, &accepted, sink);
+                (request.place, request.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
+                self.notify_accepted(now, &request_key, &accepted, sink);
+                self.forward_request(now, &request_key, &accepted, sink);
             }
             // A store that refuses everything for now reveals nothing about an earlier attempt, which may have been
             // stored.
-            Ok(Reply::Refused(refused)) if ask.unknown_since.is_none() || !refused.is_store_wide() => {
-                self.refuse_request(&ask_key, refusal_of(refused), sink);
+            Ok(Reply::Refused(refused)) if request.unknown_since.is_none() || !refused.is_store_wide() => {
+                self.refuse_request(&request_key, refusal_of(refused), sink);
             }
-            Err(StoreError::Unavailable) if ask.place.is_none() && ask.unknown_since.is_none() => {
+            Err(StoreError::Unavailable) if request.place.is_none() && request.unknown_since.is_none() => {
                 let why = "the store is unavailable; nothing was accepted, try again later";
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
-                self.refuse_request(&ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER), sink);
+                self.refuse_request(&request_key, refusal.retry_after(limits::STORE_RETRY_AFTER), sink);
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                let since = *ask.unknown_since.get_or_insert(now.mono);
-                if ask.may_be_repeated() && now.mono - since >= limits::STORE_OUTCOME_TIMEOUT {
+                let since = *request.unknown_since.get_or_insert(now.mono);
+                if request.may_be_repeated() && now.mono - since >= limits::STORE_OUTCOME_TIMEOUT {
                     let why = "the store has not confirmed the request, which may have been accepted; repeat it with \
                                the same id";
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
-                    return self.refuse_request(&ask_key, refusal, sink);
+                    return self.refuse_request(&request_key, refusal, sink);
                 }
-                sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
+                sink.timers.set(Timer::Offer(request_key.clone()), now.mono + wait);
             }
         }
     }
 
     /// Reports the durable input to the clients and subscribes them to the session.
-    fn notify_accepted(&mut self, now: Now, ask_key: &RequestKey, accepted: &store::Acceptance, sink: &mut EffectSink) {
-        let Some(ask) = self.requests.get_mut(ask_key) else { return };
-        let RequestPayload::Input(input) = ask.payload.clone() else { return };
-        let key = ask.key.clone();
-        let unanswered: Vec<_> = ask.waiters.iter_mut().filter(|waiter| !waiter.answered).collect();
+    fn notify_accepted(
+        &mut self,
+        now: Now,
+        request_key: &RequestKey,
+        accepted: &store::Acceptance,
+        sink: &mut EffectSink,
+    ) {
+        let Some(request) = self.requests.get_mut(request_key) else { return };
+        let RequestPayload::Input(input) = request.payload.clone() else { return };
+        let key = request.key.clone();
+        let unanswered: Vec<_> = request.waiters.iter_mut().filter(|waiter| !waiter.answered).collect();
         let mut answered_links = Vec::new();
         for waiter in unanswered {
             waiter.answered = true;
@@ -199,22 +205,28 @@ impl RequestRouter {
     }
 
     /// Offers the request to the owner; without an owner, this node claims the session.
-    fn forward_request(&mut self, now: Now, ask_key: &RequestKey, accepted: &store::Acceptance, sink: &mut EffectSink) {
-        let Some(ask) = self.requests.get(ask_key) else { return };
-        let key = ask.key.clone();
-        let in_hand = ask.accepted_by_owner;
+    fn forward_request(
+        &mut self,
+        now: Now,
+        request_key: &RequestKey,
+        accepted: &store::Acceptance,
+        sink: &mut EffectSink,
+    ) {
+        let Some(request) = self.requests.get(request_key) else { return };
+        let key = request.key.clone();
+        let in_hand = request.accepted_by_owner;
         if accepted.ended {
-            self.complete_request(ask_key, false, sink);
+            self.complete_request(request_key, false, sink);
         } else if in_hand {
-            self.remove_request(ask_key, sink);
+            self.remove_request(request_key, sink);
         } else if let Some(holder) = accepted.owner.holder {
             match accepted.offer_receivers {
-                Some(receivers) => self.record_store_offer(now, ask_key, holder.node, receivers, sink),
-                None => self.send_offer(now, ask_key, sink),
+                Some(receivers) => self.record_store_offer(now, request_key, holder.node, receivers, sink),
+                None => self.send_offer(now, request_key, sink),
             }
         } else {
             let wait = sink.jitter(OFFER_INTERVAL * 4);
-            sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait);
+            sink.timers.set(Timer::Offer(request_key.clone()), now.mono + wait);
             sink.push(PartEffect::FreeSession { key, owner: accepted.owner });
         }
     }
@@ -222,25 +234,25 @@ impl RequestRouter {
     // === offers ===
 
     /// Offers a request to its owner; after several offers, asks the store again for the owner.
-    pub(super) fn send_offer(&mut self, now: Now, ask_key: &RequestKey, sink: &mut EffectSink) {
+    pub(super) fn send_offer(&mut self, now: Now, request_key: &RequestKey, sink: &mut EffectSink) {
         let wait = sink.jitter(OFFER_INTERVAL);
-        let Some(ask) = self.requests.get_mut(ask_key) else { return };
-        ask.offers += 1;
-        let (Some((place, prev)), Some(holder)) = (ask.place, ask.owner.holder) else {
-            return self.submit_request(now, ask_key, sink);
+        let Some(request) = self.requests.get_mut(request_key) else { return };
+        request.offers += 1;
+        let (Some((place, prev)), Some(holder)) = (request.place, request.owner.holder) else {
+            return self.submit_request(now, request_key, sink);
         };
-        if ask.offers.is_multiple_of(OFFERS_PER_LOOKUP) {
-            return self.submit_request(now, ask_key, sink);
+        if request.offers.is_multiple_of(OFFERS_PER_LOOKUP) {
+            return self.submit_request(now, request_key, sink);
         }
-        let item = match &ask.payload {
+        let item = match &request.payload {
             RequestPayload::Input(input) => OfferedEntry::Input { place, prev, input: Arc::clone(input) },
             RequestPayload::Control { control, .. } => {
                 OfferedEntry::Control { place, prev, control: Arc::clone(control) }
             }
         };
-        let key = ask.key.clone();
-        let owner = ask.owner;
-        sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
+        let key = request.key.clone();
+        let owner = request.owner;
+        sink.timers.set(Timer::Offer(request_key.clone()), now.mono + wait * request.offers.min(20));
         if holder.node != self.me {
             sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
@@ -252,15 +264,15 @@ impl RequestRouter {
     fn record_store_offer(
         &mut self,
         now: Now,
-        ask_key: &RequestKey,
+        request_key: &RequestKey,
         node: NodeId,
         receivers: u32,
         sink: &mut EffectSink,
     ) {
         let wait = sink.jitter(OFFER_INTERVAL);
-        let Some(ask) = self.requests.get_mut(ask_key) else { return };
-        ask.offers += 1;
-        sink.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
+        let Some(request) = self.requests.get_mut(request_key) else { return };
+        request.offers += 1;
+        sink.timers.set(Timer::Offer(request_key.clone()), now.mono + wait * request.offers.min(20));
         sink.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         if receivers == 0 {
             sink.push(MembershipCommand::SuspectNode(node));
@@ -269,19 +281,23 @@ impl RequestRouter {
 
     /// Sets the owner of every request of a session, and offers the requests to it.
     fn offer_all(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot, sink: &mut EffectSink) {
-        for ask_key in self.requests_by_session.get(key).cloned().unwrap_or_default() {
-            if let Some(ask) = self.requests.get_mut(&ask_key).filter(|ask| ask.place.is_some()) {
-                ask.owner = owner;
-                self.send_offer(now, &ask_key, sink);
+        for request_key in self.requests_by_session.get(key).cloned().unwrap_or_default() {
+            if let Some(request) = self.requests.get_mut(&request_key).filter(|request| request.place.is_some()) {
+                request.owner = owner;
+                self.send_offer(now, &request_key, sink);
             }
         }
     }
 
     /// Handles the message of a supposed owner that does not own the session: the session is free.
     pub(super) fn handle_not_owner(&self, key: SessionKey, owner: OwnershipSnapshot, sink: &mut EffectSink) {
-        let mut asks =
-            self.requests_by_session.get(&key).into_iter().flatten().filter_map(|ask_key| self.requests.get(ask_key));
-        if asks.any(|ask| ask.owner == owner) {
+        let mut requests = self
+            .requests_by_session
+            .get(&key)
+            .into_iter()
+            .flatten()
+            .filter_map(|request_key| self.requests.get(request_key));
+        if requests.any(|request| request.owner == owner) {
             sink.push(OwnershipCommand::Claim { key, expect: owner });
         }
     }
@@ -289,41 +305,44 @@ impl RequestRouter {
     /// Returns the sessions with requests here that a node owns.
     pub(super) fn sessions_of(&self, node: NodeId) -> impl Iterator<Item = (SessionKey, OwnershipSnapshot)> {
         let of = move |owner: OwnershipSnapshot| owner.holder.is_some_and(|holder| holder.node == node);
-        self.requests.values().filter(move |ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner))
+        self.requests
+            .values()
+            .filter(move |request| of(request.owner))
+            .map(|request| (request.key.clone(), request.owner))
     }
 
     /// Returns the owners that requests here were offered to.
     pub(super) fn owners(&self) -> impl Iterator<Item = Holder> {
-        self.requests.values().filter_map(|ask| ask.owner.holder)
+        self.requests.values().filter_map(|request| request.owner.holder)
     }
 
     pub(super) fn request_count(&self) -> usize {
         self.requests.len()
     }
 
-    fn remove_request(&mut self, ask_key: &RequestKey, sink: &mut EffectSink) -> Option<PendingRequest> {
-        let ask = self.requests.remove(ask_key)?;
-        sink.timers.clear(&Timer::Offer(ask_key.clone()));
-        for waiter in &ask.waiters {
+    fn remove_request(&mut self, request_key: &RequestKey, sink: &mut EffectSink) -> Option<PendingRequest> {
+        let request = self.requests.remove(request_key)?;
+        sink.timers.clear(&Timer::Offer(request_key.clone()));
+        for waiter in &request.waiters {
             if let Some(there) = sink.links.get_mut(waiter.link) {
                 if !planted(Planted::AsksKept) {
-                    there.requests.remove(ask_key);
+                    there.requests.remove(request_key);
                 }
                 there.requests.shrink_if_empty();
             }
         }
-        if let Some(asks) = self.requests_by_session.get_mut(&ask.key) {
-            asks.remove(ask_key);
-            if asks.is_empty() {
-                self.requests_by_session.remove(&ask.key);
+        if let Some(request_keys) = self.requests_by_session.get_mut(&request.key) {
+            request_keys.remove(request_key);
+            if request_keys.is_empty() {
+                self.requests_by_session.remove(&request.key);
             }
         }
-        Some(ask)
+        Some(request)
     }
 
-    fn refuse_request(&mut self, ask_key: &RequestKey, refusal: Refusal, sink: &mut EffectSink) {
-        let Some(ask) = self.remove_request(ask_key, sink) else { return };
-        let run_id = match &ask.payload {
+    fn refuse_request(&mut self, request_key: &RequestKey, refusal: Refusal, sink: &mut EffectSink) {
+        let Some(request) = self.remove_request(request_key, sink) else { return };
+        let run_id = match &request.payload {
             RequestPayload::Input(_) => None,
             RequestPayload::Control { control, .. } => match &control.what {
                 ControlRequest::Cancel { run_id } => run_id.clone(),
@@ -335,65 +354,69 @@ impl RequestRouter {
                 | ControlRequest::Handover { .. } => None,
             },
         };
-        for waiter in ask.waiters.into_iter().filter(|waiter| !waiter.answered) {
-            let session = Some(ask.key.session.clone());
+        for waiter in request.waiters.into_iter().filter(|waiter| !waiter.answered) {
+            let session = Some(request.key.session.clone());
             sink.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
         }
     }
 
     /// Handles the owner's confirmation of an input.
     pub(super) fn handle_input_accepted(&mut self, run_id: &RunId, sink: &mut EffectSink) {
-        for ask_key in self.requests_of_run(run_id) {
-            let Some(ask) = self.requests.get_mut(&ask_key) else { continue };
-            if ask.waiters.iter().all(|waiter| waiter.answered) {
-                self.remove_request(&ask_key, sink);
+        for request_key in self.requests_of_run(run_id) {
+            let Some(request) = self.requests.get_mut(&request_key) else { continue };
+            if request.waiters.iter().all(|waiter| waiter.answered) {
+                self.remove_request(&request_key, sink);
             } else {
-                ask.accepted_by_owner = true;
+                request.accepted_by_owner = true;
             }
         }
     }
 
     fn requests_of_run(&self, run_id: &RunId) -> Vec<RequestKey> {
         let all = RequestKey::Input(run_id.clone(), [0; 32])..=RequestKey::Input(run_id.clone(), [255; 32]);
-        self.requests.range(all).map(|(ask_key, _)| ask_key.clone()).collect()
+        self.requests.range(all).map(|(request_key, _)| request_key.clone()).collect()
     }
 
     /// Handles the durable answer to a control entry.
     pub(super) fn handle_control_answered(&mut self, control: &ControlId, shown: bool, sink: &mut EffectSink) {
-        let named = |ask_key: &RequestKey| matches!(ask_key, RequestKey::Control(id, _) if id == control);
+        let named = |request_key: &RequestKey| matches!(request_key, RequestKey::Control(id, _) if id == control);
         let first = RequestKey::Control(control.clone(), Principal::first());
-        let matching = self.requests.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
-        for ask_key in matching.cloned().collect::<Vec<_>>() {
-            self.complete_request(&ask_key, shown, sink);
+        let matching = self
+            .requests
+            .range(first..)
+            .map(|(request_key, _)| request_key)
+            .take_while(|request_key| named(request_key));
+        for request_key in matching.cloned().collect::<Vec<_>>() {
+            self.complete_request(&request_key, shown, sink);
         }
     }
 
     /// Completes a request and answers its clients. `shown`: a fact reports the result to the session's
     /// subscribers.
-    fn complete_request(&mut self, ask_key: &RequestKey, shown: bool, sink: &mut EffectSink) {
-        let Some(ask) = self.remove_request(ask_key, sink) else { return };
-        let RequestPayload::Control { control, .. } = &ask.payload else { return };
-        for waiter in ask.waiters {
+    fn complete_request(&mut self, request_key: &RequestKey, shown: bool, sink: &mut EffectSink) {
+        let Some(request) = self.remove_request(request_key, sink) else { return };
+        let RequestPayload::Control { control, .. } = &request.payload else { return };
+        for waiter in request.waiters {
             match &control.what {
-                ControlRequest::Open { .. } => await_snapshot(&ask.key, waiter, SnapshotPurpose::Open, sink),
+                ControlRequest::Open { .. } => await_snapshot(&request.key, waiter, SnapshotPurpose::Open, sink),
                 ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
-                    await_snapshot(&ask.key, waiter, SnapshotPurpose::Members, sink);
+                    await_snapshot(&request.key, waiter, SnapshotPurpose::Members, sink);
                 }
                 ControlRequest::Handover { handover_id, .. } => {
-                    await_snapshot(&ask.key, waiter, SnapshotPurpose::Handover(*handover_id), sink);
+                    await_snapshot(&request.key, waiter, SnapshotPurpose::Handover(*handover_id), sink);
                 }
                 ControlRequest::Close => {
-                    let follows = sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&ask.key));
+                    let follows = sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&request.key));
                     if !(shown && follows) {
                         let request_id = waiter.request_id;
-                        let session = ask.key.session.clone();
+                        let session = request.key.session.clone();
                         sink.notify(waiter.link, Notification::Reply(CommandReply::Closed { request_id, session }));
                     }
                 }
                 ControlRequest::Cancel { .. } if !waiter.wants_receipt => {}
                 ControlRequest::Cancel { run_id } => {
                     let request_id = waiter.request_id;
-                    let session = ask.key.session.clone();
+                    let session = request.key.session.clone();
                     let run_id = run_id.clone();
                     sink.notify(
                         waiter.link,
@@ -405,13 +428,13 @@ impl RequestRouter {
     }
 
     /// Forgets a disconnected link's waits.
-    pub(super) fn forget_waiters(&mut self, link: LinkId, asks: BTreeSet<RequestKey>, sink: &mut EffectSink) {
+    pub(super) fn forget_waiters(&mut self, link: LinkId, request_keys: BTreeSet<RequestKey>, sink: &mut EffectSink) {
         // A request is dropped with its last client; a stored one is found by its owner or by a sweep.
-        for ask_key in asks {
-            let Some(ask) = self.requests.get_mut(&ask_key) else { continue };
-            ask.waiters.retain(|waiter| waiter.link != link);
-            if ask.waiters.is_empty() {
-                self.remove_request(&ask_key, sink);
+        for request_key in request_keys {
+            let Some(request) = self.requests.get_mut(&request_key) else { continue };
+            request.waiters.retain(|waiter| waiter.link != link);
+            if request.waiters.is_empty() {
+                self.remove_request(&request_key, sink);
             }
         }
     }
@@ -422,8 +445,8 @@ impl RequestRouter {
         for (_, entry) in facts {
             let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.requests.is_empty()) else { continue };
             if let Fact::Input(InputFact::UserMessage { .. }) = &entry.fact {
-                for ask_key in self.requests_of_run(run_id) {
-                    self.release_acceptance(now, &ask_key, &entry.fact, sink);
+                for request_key in self.requests_of_run(run_id) {
+                    self.release_acceptance(now, &request_key, &entry.fact, sink);
                 }
             }
             if matches!(entry.fact, Fact::Run(RunFact::Started { .. })) || entry.fact.is_terminal() {
@@ -432,17 +455,17 @@ impl RequestRouter {
         }
     }
 
-    fn release_acceptance(&mut self, now: Now, ask_key: &RequestKey, fact: &Fact, sink: &mut EffectSink) {
-        let Some(ask) = self.requests.get_mut(ask_key) else { return };
-        let RequestPayload::Input(input) = ask.payload.clone() else { return };
+    fn release_acceptance(&mut self, now: Now, request_key: &RequestKey, fact: &Fact, sink: &mut EffectSink) {
+        let Some(request) = self.requests.get_mut(request_key) else { return };
+        let RequestPayload::Input(input) = request.payload.clone() else { return };
         if !records_input(&input, fact) {
             return;
         }
-        let key = ask.key.clone();
+        let key = request.key.clone();
         let links = &sink.links;
         let follows = |link: LinkId| links.get(link).is_some_and(|there| there.is_subscribed(&key));
         let mut answered_links = Vec::new();
-        for waiter in ask.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
+        for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
             waiter.answered = true;
             sink.stats.accept_durations.record(now.mono - waiter.since);
             answered_links.push((waiter.link, waiter.request_id.clone()));

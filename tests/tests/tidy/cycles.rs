@@ -3,8 +3,8 @@
 use crate::tree::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Types whose functions are checked wherever they stand; other types are checked if [`FILES_MIN`] files implement
-/// them.
+/// Types whose functions are checked wherever they stand, as those of [`PARTS`]; other types are checked if
+/// [`FILES_MIN`] files implement them.
 const ALWAYS: [&str; 2] = ["Switchboard", "SessionRuntime"];
 const FILES_MIN: usize = 3;
 
@@ -111,7 +111,8 @@ fn functions_by_type(sources: &[Source]) -> BTreeMap<String, Vec<TypeFunction>> 
     let mut checked = BTreeMap::new();
     for ((crate_name, owner), mut all) in methods {
         let count = files.get(&(crate_name.clone(), owner.clone())).map_or(0, BTreeSet::len);
-        if count < FILES_MIN && !ALWAYS.contains(&owner.as_str()) {
+        let is_named = ALWAYS.contains(&owner.as_str()) || PARTS.contains(&owner.as_str());
+        if count < FILES_MIN && !is_named {
             continue;
         }
         for function in free.get(&crate_name).into_iter().flatten() {

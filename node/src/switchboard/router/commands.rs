@@ -79,26 +79,26 @@ impl RequestRouter {
         now: Now,
         link: LinkId,
         principal: Principal,
-        ask: InvokeCommand,
+        invoke: InvokeCommand,
         sink: &mut EffectSink,
     ) {
-        if ask.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
-            return sink.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
+        if invoke.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
+            return sink.refuse(link, invoke.request_id, invoke.session, None, Refusal::not_found());
         }
-        let is_placed = ask.session.is_some();
-        let session = ask.session.unwrap_or_else(|| new_session(now, sink));
+        let is_placed = invoke.session.is_some();
+        let session = invoke.session.unwrap_or_else(|| new_session(now, sink));
         let followed = sink.links.get(link).map_or(0, |there| there.subscription_count());
         let key = SessionKey { tenant: principal.tenant.clone(), session };
         let follows = sink.links.get(link).is_some_and(|there| there.is_subscribed(&key));
         if followed >= limits::LINK_SUBSCRIPTIONS_MAX && !follows {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
-            return sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return sink.refuse(link, invoke.request_id, Some(key.session), None, refusal);
         }
         if let Some(over) = sink.links.exceeded_bound(link, &key) {
             let refusal = resources::over_share_refusal(over, "subscriptions");
-            return sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return sink.refuse(link, invoke.request_id, Some(key.session), None, refusal);
         }
-        let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
+        let named = invoke.message_id.or_else(|| MessageId::parse(invoke.request_id.as_ref()?.as_str()).ok());
         let repeatable = is_placed && named.is_some();
         let message_id = named.unwrap_or_else(|| {
             let id = EventId::new(now.store, sink.rng.next_u128()).to_string();
@@ -107,21 +107,21 @@ impl RequestRouter {
         let input = Arc::new(Input {
             run_id: RunId::derive(&key, &principal.user, &message_id),
             message_id,
-            request_id: ask.request_id.clone(),
+            request_id: invoke.request_id.clone(),
             user: principal.user.clone(),
-            agent_id: ask.agent_id,
-            message: ask.message,
-            history: ask.history,
+            agent_id: invoke.agent_id,
+            message: invoke.message,
+            history: invoke.history,
             // Acts like `enqueue` if the running agent does not accept steering (RX-4).
-            strategy: ask.strategy.unwrap_or(Strategy::Steer),
-            replaces: ask.replaces,
-            metadata: ask.metadata,
-            traceparent: ask.traceparent,
+            strategy: invoke.strategy.unwrap_or(Strategy::Steer),
+            replaces: invoke.replaces,
+            metadata: invoke.metadata,
+            traceparent: invoke.traceparent,
         });
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
             let why = format!("message and metadata exceed the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
             let refusal = Refusal::new(Code::TooLarge, why);
-            return sink.refuse(link, ask.request_id, Some(key.session), None, refusal);
+            return sink.refuse(link, invoke.request_id, Some(key.session), None, refusal);
         }
         let hash = input.body_hash();
         let request_key = RequestKey::Input(input.run_id.clone(), hash);
@@ -129,11 +129,11 @@ impl RequestRouter {
             let run_id = input.run_id.clone();
             let message_id = input.message_id.clone();
             let session = key.session.clone();
-            let request_id = ask.request_id.clone();
+            let request_id = invoke.request_id.clone();
             let early = AcceptedTurn { request_id, session, run_id, message_id, duplicate: false };
             sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(early))));
         }
-        let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, ask.request_id) };
+        let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, invoke.request_id) };
         let payload = RequestPayload::Input(input);
         self.put_request(now, NewRequest { request_key, key, principal, waiter, payload }, sink);
     }
