@@ -193,9 +193,9 @@ impl Switchboard {
                 self.router.release_acceptances(now, &durable.facts, &mut self.sink);
                 self.delivery.handle_facts(now, &durable, &mut self.sink);
             }
-            PartEffect::UsablePage { key, page, since } => {
-                self.router.release_acceptances(now, &page.facts, &mut self.sink);
-                self.delivery.apply_page(now, &key, &page, since, &mut self.sink);
+            PartEffect::UsablePage(usable) => {
+                self.router.release_acceptances(now, &usable.page.facts, &mut self.sink);
+                self.delivery.apply_page(now, &usable, &mut self.sink);
             }
             PartEffect::ExitIfDrained => self.exit_if_drained(),
             PartEffect::Exit => self.exit(),

@@ -10,7 +10,7 @@ pub(super) mod state_reads;
 mod subscription;
 mod text;
 
-use super::effect::{DeliveryCommand, DurableFacts, PartEffect, PresentState};
+use super::effect::{DeliveryCommand, DurableFacts, PartEffect, PresentState, UsablePage};
 use super::ownership::resources;
 use super::router::requests::refusal_of;
 use super::sink::EffectSink;
@@ -474,21 +474,15 @@ impl Delivery {
     fn end_read(&mut self, key: SessionKey, after: Seq, page: FactPage, sink: &mut EffectSink) {
         let Some(feed) = self.feeds.get_mut(&key) else { return };
         if let Some(since) = feed.end_read(&key, &page, after, &mut self.reads, sink) {
-            sink.push(PartEffect::UsablePage { key, page, since });
+            sink.push(PartEffect::UsablePage(UsablePage { key, after, page, since }));
         }
     }
 
     /// Applies a page to the links that read from its position, and to the feed.
-    pub(super) fn apply_page(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        page: &FactPage,
-        since: Seq,
-        sink: &mut EffectSink,
-    ) {
+    pub(super) fn apply_page(&mut self, now: Now, usable: &UsablePage, sink: &mut EffectSink) {
+        let UsablePage { key, page, .. } = usable;
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.apply_page_to_links(key, page, since, sink);
+        feed.apply_page_to_links(usable, sink);
         let outcome = feed.apply_page(now, key, page, &mut self.reads, sink);
         if outcome == PageOutcome::Dropped {
             return;

@@ -45,11 +45,7 @@ pub(super) enum PartEffect {
     /// Facts became durable: the router releases acceptances, then delivery shows the facts.
     Facts(DurableFacts),
     /// A page of the log has facts for a feed; the order is that of durable facts.
-    UsablePage {
-        key: SessionKey,
-        page: FactPage,
-        since: Seq,
-    },
+    UsablePage(UsablePage),
 }
 
 /// A command to the router.
@@ -229,6 +225,17 @@ pub(super) struct DurableFacts {
     pub(super) facts: Vec<(Epoch, Arc<Entry>)>,
     /// The owner that wrote the facts; `None` for facts that were read from the store.
     pub(super) owner: Option<OwnershipSnapshot>,
+}
+
+/// A page of the log that a feed may use.
+#[derive(Debug)]
+pub(super) struct UsablePage {
+    pub(super) key: SessionKey,
+    /// The position that the read named; the page starts later if the facts there have been trimmed.
+    pub(super) after: Seq,
+    pub(super) page: FactPage,
+    /// The known end of the log when the read started.
+    pub(super) since: Seq,
 }
 
 /// A session's present state, as read from the store or rebuilt from its log.

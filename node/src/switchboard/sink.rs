@@ -155,3 +155,47 @@ impl EffectSink {
         base + Duration::from_millis(self.rng.below(millis))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switchboard::Capacity;
+
+    fn sink() -> EffectSink {
+        EffectSink::new(NodeId(1), LinkTable::new(Capacity::default()), Rng::from_seed([7; 32]))
+    }
+
+    #[test]
+    fn output_waits_for_effects_that_were_added_before_it() {
+        let mut sink = sink();
+        sink.output(Output::Exit);
+        assert!(matches!(sink.pop_output(), Some(Output::Exit)));
+        sink.push(PartEffect::ExitIfDrained);
+        sink.output(Output::Exit);
+        assert!(sink.pop_output().is_none());
+        let mut stack = Vec::new();
+        sink.unload(&mut stack);
+        assert!(matches!(stack[..], [PartEffect::Output(Output::Exit), PartEffect::ExitIfDrained]));
+    }
+
+    #[test]
+    fn effects_of_an_effect_come_before_later_ones() {
+        let mut sink = sink();
+        let mut stack = vec![PartEffect::Exit];
+        sink.push(PartEffect::NodeDied(NodeId(2)));
+        sink.push(PartEffect::ExitIfDrained);
+        sink.unload(&mut stack);
+        assert!(matches!(stack[..], [PartEffect::Exit, PartEffect::ExitIfDrained, PartEffect::NodeDied(_)]));
+    }
+
+    #[test]
+    fn message_to_this_node_is_an_effect_and_no_output() {
+        let mut sink = sink();
+        sink.send_peer(NodeId(2), PeerMessage::Probe);
+        assert!(matches!(sink.pop_output(), Some(Output::Publish { to: NodeId(2), .. })));
+        sink.send_peer(NodeId(1), PeerMessage::Probe);
+        let mut stack = Vec::new();
+        sink.unload(&mut stack);
+        assert!(matches!(stack[..], [PartEffect::Peer(PeerMessage::Probe)]) && sink.pop_output().is_none());
+    }
+}

@@ -2,6 +2,7 @@
 use super::feed::{Feed, FeedStage, LogRead};
 use super::state_reads::StateReads;
 use super::subscription::{ShowOutcome, SubscriptionMode};
+use crate::switchboard::effect::UsablePage;
 use crate::switchboard::sink::EffectSink;
 use crate::switchboard::stats::SubscriptionStart;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
@@ -50,13 +51,13 @@ impl Feed {
         Some(since)
     }
 
-    /// Applies a page to every link that reads from its position. `since` is the known end of the log when the read
-    /// started.
-    pub(super) fn apply_page_to_links(&mut self, key: &SessionKey, page: &FactPage, since: Seq, sink: &mut EffectSink) {
-        let position = SubscriptionMode::Reading { scan: page.after };
+    /// Applies a page to every link that reads from the position that the read named.
+    pub(super) fn apply_page_to_links(&mut self, usable: &UsablePage, sink: &mut EffectSink) {
+        let UsablePage { key, after, page, since } = usable;
+        let position = SubscriptionMode::Reading { scan: *after };
         let readers = self.subs.iter().filter(|(_, sub)| sub.mode == position);
         for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
-            self.apply_page_to_link(key, link, page, since, sink);
+            self.apply_page_to_link(key, link, page, *since, sink);
         }
     }
 
