@@ -1,5 +1,5 @@
-//! State of the actions of a session's agents, derived from the log alone (EV-C6, EV-R6). `action_apply` and `run_apply`
-//! change it.
+//! State of the actions of a session's agents, derived from the log alone (EV-C6, EV-R6). `action_apply` and
+//! `run_apply` change it.
 use crate::id::{AgentEventId, AgentId, EventId, RunId, RunnerId, ToolName};
 use crate::limits;
 use crate::private::Private;

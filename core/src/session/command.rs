@@ -1,5 +1,5 @@
-//! The commands of the session machine: each asks one family for a decision. A decision gives commands to leave the rest
-//! to another family, or to the state after its facts.
+//! The commands of the session machine: each asks one family for a decision. A decision gives commands to leave the
+//! rest to another family, or to the state after its facts.
 use crate::id::{AgentId, EventId, InboxPosition, MessageId, RequestId, RunId};
 use crate::protocol::action::ActionRequest;
 use crate::protocol::agent::{EventMark, Resume};
