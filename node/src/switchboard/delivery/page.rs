@@ -168,3 +168,32 @@ fn contains_fact(page: &FactPage, (seq, epoch): (Seq, Epoch)) -> bool {
     let n = seq.0.checked_sub(page.after.0 + 1).and_then(|n| usize::try_from(n).ok());
     n.and_then(|n| page.facts.get(n)).is_some_and(|(there, _)| *there == epoch)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switchboard::Capacity;
+    use crate::switchboard::delivery::subscription::Subscription;
+    use crate::switchboard::links::LinkTable;
+    use turnway_core::id::{NodeId, Principal, SessionId};
+    use turnway_core::rng::Rng;
+
+    /// The store starts a page at the floor of the log if the facts after the position that was read are trimmed.
+    #[test]
+    fn trimmed_page_answers_the_links_that_read_from_before_its_start() {
+        let mut sink = EffectSink::new(NodeId(1), LinkTable::new(Capacity::default()), Rng::from_seed([7; 32]));
+        let link = LinkId(1);
+        sink.links.connect(link, Principal::first());
+        let tail = Cursor { seq: Seq(8), epoch: Epoch(1) };
+        let mut feed = Feed::new(FeedStage::Live);
+        feed.state.tail = tail;
+        let mut sub = Subscription::joining(None);
+        sub.mode = SubscriptionMode::Reading { scan: Seq(0) };
+        feed.subs.insert(link, Box::new(sub));
+        let key = SessionKey { tenant: Principal::first().tenant, session: SessionId::parse("s1").unwrap() };
+        let page = FactPage { after: Seq(8), facts: Vec::new(), tail, floor: Seq(8) };
+        feed.apply_page_to_links(&UsablePage { key, after: Seq(0), page, since: Seq(8) }, &mut sink);
+        assert_eq!(feed.subs[&link].cursor, tail);
+        assert_eq!(feed.subs[&link].mode, SubscriptionMode::Live);
+    }
+}
