@@ -190,7 +190,7 @@ mod tests {
         let mut sub = Subscription::joining(None);
         sub.mode = SubscriptionMode::Reading { scan: Seq(0) };
         feed.subs.insert(link, Box::new(sub));
-        let key = SessionKey { tenant: Principal::first().tenant, session: SessionId::parse("s1").unwrap() };
+        let key = SessionKey { tenant: Principal::first().tenant, session: SessionId::parse("s1").expect("a name") };
         let page = FactPage { after: Seq(8), facts: Vec::new(), tail, floor: Seq(8) };
         feed.apply_page_to_links(&UsablePage { key, after: Seq(0), page, since: Seq(8) }, &mut sink);
         assert_eq!(feed.subs[&link].cursor, tail);
