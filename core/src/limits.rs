@@ -439,6 +439,8 @@ pub const STORE_RETRY: Duration = Duration::from_millis(300);
 /// Time for which the gateway tries to learn the outcome of an unanswered op, before it tells the client to retry:
 /// one more try. A store that restarts is often back by then; the gateway does not wait for a store that is away.
 pub const STORE_OUTCOME_TIMEOUT: Duration = Duration::from_millis(250);
+/// Effects of a switchboard that have room without a new allocation: a command to every session may need more for once.
+pub const EFFECTS_KEPT: usize = 1024;
 /// Sessions in one list: each costs the store a read of its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to

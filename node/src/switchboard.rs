@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{LinkId, NodeId, SessionKey};
+use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
@@ -135,6 +136,7 @@ impl Switchboard {
     /// Resets a session after a broken invariant: drops the owned session and the feed, and loads both from the
     /// store. Every other session continues.
     pub fn reset_session(&mut self, now: Now, key: &SessionKey) {
+        self.sink.abandon(&mut self.pending);
         self.delivery.forget_state_read(key);
         let (ownership, context, sink) = self.ownership(now);
         ownership.reset(context, key, sink);
@@ -150,9 +152,10 @@ impl Switchboard {
     fn step(&mut self, now: Now) {
         loop {
             self.sink.unload(&mut self.pending);
-            let Some(effect) = self.pending.pop() else { return };
+            let Some(effect) = self.pending.pop() else { break };
             self.hand_over(now, effect);
         }
+        self.pending.shrink_to(limits::EFFECTS_KEPT);
     }
 
     /// Hands one effect to its part. An effect that several parts use goes to one after the other.

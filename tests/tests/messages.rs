@@ -196,7 +196,9 @@ async fn every_documented_message_occurs_where_documented() {
         after = page["next"].take();
     }
 
+    // The tables of fields after it are compared with the messages themselves.
     let document = include_str!("../../docs/messages.md");
+    let (document, _fields) = document.split_once("\n## Fields\n").expect("the fields come after the table");
     let rows: Vec<Vec<&str>> = document
         .lines()
         .filter(|line| line.starts_with("| `"))

@@ -84,7 +84,12 @@ impl Ownership {
                 self.start_owning(context, &key, token, *state, sink);
             }
             OwnershipCommand::Drop(key) => self.drop_session(&key, sink),
-            OwnershipCommand::Reload { key, token } => self.reload(context, &key, token, sink),
+            OwnershipCommand::Reload { key, token } => {
+                // The session may have been claimed anew since: a later owner's memory is not in doubt.
+                if self.sessions.owned(&key).is_none_or(|owned| owned.token == token) {
+                    self.reload(context, &key, token, sink);
+                }
+            }
             OwnershipCommand::Drive(key) => self.drive(context, &key, sink),
             OwnershipCommand::Wake(key) => self.handle_runtime_timeout(context, &key, sink),
             OwnershipCommand::EndReserveWait(key) => self.handle_reserve_timeout(context, &key, sink),

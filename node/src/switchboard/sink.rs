@@ -96,6 +96,19 @@ impl EffectSink {
     /// Moves the effects of the handler that has returned onto a stack, the first one on top.
     pub(super) fn unload(&mut self, stack: &mut Vec<PartEffect>) {
         stack.extend(self.effects.drain(..).rev());
+        self.effects.shrink_to(limits::EFFECTS_KEPT);
+    }
+
+    /// Ends the handling of effects that a panic interrupted. Outputs among them are kept, in their order: an append
+    /// among them is in flight for its owner, and an order to an agent must precede the order that ends it. Commands are
+    /// dropped, as a panic drops the rest of a function.
+    pub(super) fn abandon(&mut self, stack: &mut Vec<PartEffect>) {
+        self.unload(stack);
+        for effect in stack.drain(..).rev() {
+            if let PartEffect::Output(output) = effect {
+                self.outbox.push_back(output);
+            }
+        }
     }
 
     /// Takes the next output for the shell.
@@ -186,6 +199,23 @@ mod tests {
         sink.push(PartEffect::ExitIfDrained);
         sink.unload(&mut stack);
         assert!(matches!(stack[..], [PartEffect::Exit, PartEffect::ExitIfDrained, PartEffect::NodeDied(_)]));
+    }
+
+    #[test]
+    fn outputs_outlive_an_interrupted_handler_and_commands_do_not() {
+        let mut sink = sink();
+        // The effects of the handler that panicked come before those that were waiting.
+        let mut stack = vec![PartEffect::Output(Output::Exit), PartEffect::ExitIfDrained];
+        sink.push(PartEffect::Exit);
+        sink.send_peer(NodeId(2), PeerMessage::Probe);
+        assert!(sink.pop_output().is_none());
+        sink.abandon(&mut stack);
+        assert!(stack.is_empty());
+        assert!(matches!(sink.pop_output(), Some(Output::Publish { to: NodeId(2), .. })));
+        assert!(matches!(sink.pop_output(), Some(Output::Exit)));
+        assert!(sink.pop_output().is_none());
+        sink.unload(&mut stack);
+        assert!(stack.is_empty());
     }
 
     #[test]
