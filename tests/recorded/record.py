@@ -197,7 +197,7 @@ def fill(client):
         client.turn("long", f"say turn {n}")
     client.send("open", "hang")
     assert Agent.asked.wait(PATIENCE)
-    client.send("open", "say behind it")
+    client.send("open", "say behind it", strategy="enqueue")
 
 
 def expected(at):

@@ -52,7 +52,8 @@ async fn build_goes_on(node: &Node, expected: &Value) {
     let resume = ["open", "open-handover"].map(|session| json!({"session_id": session, "after_seq": 0}));
     let mut ann = WebSocketClient::hello(node.http, "ann", resume.to_vec()).await.expect("welcome");
     let web = Web::new(node.http, Some("ann"));
-    // The turn whose agent was answering begins anew; the input behind it is next. The handover has expired.
+    // The time of the turn whose agent was answering is over, and so is that of the handover. The input behind the turn
+    // is next.
     let mut ends = Vec::new();
     let mut is_rejected = false;
     while ends.len() < 2 || !is_rejected {
@@ -62,7 +63,12 @@ async fn build_goes_on(node: &Node, expected: &Value) {
             ends.push(message);
         }
     }
-    assert!(ends.iter().all(|end| end["status"] == "completed"), "{ends:?}");
+    let how = ends.iter().map(|end| (&end["status"], &end["stop_reason"]));
+    assert_eq!(
+        how.collect::<Vec<_>>(),
+        [(&json!("failed"), &json!("timeout")), (&json!("completed"), &json!("end_turn"))],
+        "{ends:?}"
+    );
     for session in QUIET {
         let known = &expected["sessions"][session];
         assert_eq!(json!(facts(&web, session).await), known["events"], "{session}");
@@ -73,7 +79,7 @@ async fn build_goes_on(node: &Node, expected: &Value) {
         let present = facts(&web, session).await;
         assert!(present.len() > known.len(), "{session}");
         assert_eq!(present[..known.len()], known[..], "{session}");
-        let ends = present.iter().filter(|fact| fact["type"] == "run.done").count();
+        let ends = present.iter().filter(|fact| fact["type"] == "run.done" || fact["type"] == "run.failed").count();
         assert_eq!(ends, if session == "open" { 2 } else { 1 }, "{session}");
     }
     let last = facts(&web, "open-handover").await.pop().expect("a fact");
