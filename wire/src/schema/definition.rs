@@ -101,7 +101,12 @@ fn qualified_names() -> Vec<Definition> {
         define(
             "qualified_action_id",
             "An action or its process: `ID`, or `TENANT~SESSION.ID` in another tenant than `default`.",
-            pattern(action, &["019a0000-0000-7000-8000-000000000001", "acme~s1.019a0000-0000-7000-8000-000000000001"]),
+            pattern(&action, &["019a0000-0000-7000-8000-000000000001", "acme~s1.019a0000-0000-7000-8000-000000000001"]),
+        ),
+        define(
+            "qualified_event_id",
+            "A fact: `ID`, or `TENANT~SESSION.ID` in another tenant than `default`.",
+            pattern(&action, &["019a0000-0000-7000-8000-000000000001", "acme~s1.019a0000-0000-7000-8000-000000000001"]),
         ),
         define(
             "qualified_run_id",

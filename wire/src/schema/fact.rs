@@ -45,14 +45,14 @@ pub(super) fn envelope() -> Vec<FieldSpec> {
     let time = pattern(r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?Z$", &["1970-01-01T00:00:00.005Z"]);
     vec![
         required("specversion", constant("1.0"), "The version of CloudEvents."),
-        required("id", Defined("event_id"), ""),
+        required("id", Defined("qualified_event_id"), ""),
         required("time", time, "The time of the decision."),
         required("source", text(), "The originator: `user:ID`, `agent:ID` or `turnway`."),
         required("session_id", Defined("qualified_session_id"), ""),
         required("seq", Defined("seq"), ""),
         required("epoch", Defined("epoch"), ""),
         required("correlation_id", text(), "The turn that the fact belongs to, or the fact's own id."),
-        optional("causation_id", Defined("event_id"), "The fact that this one follows from."),
+        optional("causation_id", Defined("qualified_event_id"), "The fact that this one follows from."),
         optional("traceparent", text(), "W3C trace context."),
         optional("run_id", Defined("qualified_run_id"), ""),
     ]
