@@ -276,7 +276,7 @@ impl SessionHarness {
             }
             Move::Disconnect(_) => control(self.place, ControlRequest::Close),
             Move::Written(pick) if pick % 3 == 0 => control(self.place, ControlRequest::Cancel { run_id: None }),
-            Move::Written(pick) => control(self.place, super::odd_requests::wish(self.place + pick).into()),
+            Move::Written(pick) => control(self.place, super::odd_requests::wish(self.place + pick)),
             Move::Trouble(pick) if pick % 3 == 0 => {
                 let (_, change) = self.runtime.state().changes.iter().next()?;
                 Told::TaskResult { tx_id: change.tx_id, receipt: SessionTaskResult::Done(None) }
