@@ -83,7 +83,7 @@ async fn build_goes_on(node: &Node, expected: &Value) {
         assert_eq!(ends, if session == "open" { 2 } else { 1 }, "{session}");
     }
     let last = facts(&web, "open-handover").await.pop().expect("a fact");
-    assert_eq!((&last["type"], &last["data"]["reason"]), (&json!("handover.rejected"), &json!("expired")), "{last}");
+    assert_eq!((&last["type"], &last["data"]["why"]), (&json!("handover.rejected"), &json!("expired")), "{last}");
     for session in ["long", "confirmed"] {
         let (text, done) = ann.turn(session, "alice", &format!("after-{session}"), "hi").await.expect("a turn");
         assert_eq!((text.as_str(), &done["status"]), ("new: hi", &json!("completed")));
