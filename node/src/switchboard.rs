@@ -326,13 +326,9 @@ impl Switchboard {
             (Op::ListSessions { link, .. }, result) => router::queries::handle_listed(link, result, sink),
             (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
             (Op::Find { run_id, link, .. }, result) => router::queries::handle_found(link, run_id, result, sink),
-            (Op::Get { name }, result) => {
+            (Op::Get { name } | Op::Put { name, .. }, result) => {
                 let (ownership, context, sink) = self.ownership(now);
-                ownership.handle_fetched(context, name, result, sink);
-            }
-            (Op::Put { name, .. }, result) => {
-                let (ownership, context, sink) = self.ownership(now);
-                ownership.handle_put(context, name, result, sink);
+                ownership.handle_task_value(context, name, result, sink);
             }
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => sink.retry(now, op),
             (op, Ok(reply)) => self.handle_reply(now, op, reply),

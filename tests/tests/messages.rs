@@ -187,13 +187,8 @@ async fn every_documented_message_occurs_where_documented() {
     let mut ann = RecordingClient { wire, seen: seen.clone(), asked: 0 };
     converse(&mut ann).await;
     let web = Web::new(node.http, Some("ann"));
-    let mut after = Value::from(0);
-    while !after.is_null() {
-        let mut page = web.json(&format!("/v1/sessions/s1/events?after_seq={after}")).await;
-        for event in page["events"].as_array().expect("events") {
-            seen.put(LOG, event["type"].as_str().expect("a type"));
-        }
-        after = page["next"].take();
+    for fact in web.facts("s1").await {
+        seen.put(LOG, fact["type"].as_str().expect("a type"));
     }
 
     // The tables of fields after it are compared with the messages themselves.

@@ -25,18 +25,6 @@ fn expected(kind: &str) -> Value {
     all[kind].take()
 }
 
-/// Reads all facts of a session from its beginning.
-async fn facts(web: &Web, session: &str) -> Vec<Value> {
-    let mut found = Vec::new();
-    let mut after = json!(0);
-    while !after.is_null() {
-        let mut page = web.json(&format!("/v1/sessions/{session}/events?types=%3E&after_seq={after}")).await;
-        found.extend(page["events"].as_array().expect("events").clone());
-        after = page["next"].take();
-    }
-    found
-}
-
 async fn agents() -> Agents {
     Agents::start(|asked| {
         Reply::speak(move |stream| async move {
@@ -71,18 +59,18 @@ async fn build_goes_on(node: &Node, expected: &Value) {
     );
     for session in QUIET {
         let known = &expected["sessions"][session];
-        assert_eq!(json!(facts(&web, session).await), known["events"], "{session}");
+        assert_eq!(json!(web.facts(session).await), known["events"], "{session}");
         assert_eq!(web.json(&format!("/v1/sessions/{session}")).await, known["state"], "{session}");
     }
     for session in ["open", "open-handover"] {
         let known = expected["sessions"][session]["events"].as_array().expect("events").clone();
-        let present = facts(&web, session).await;
+        let present = web.facts(session).await;
         assert!(present.len() > known.len(), "{session}");
         assert_eq!(present[..known.len()], known[..], "{session}");
         let ends = present.iter().filter(|fact| fact["type"] == "run.done" || fact["type"] == "run.failed").count();
         assert_eq!(ends, if session == "open" { 2 } else { 1 }, "{session}");
     }
-    let last = facts(&web, "open-handover").await.pop().expect("a fact");
+    let last = web.facts("open-handover").await.pop().expect("a fact");
     assert_eq!((&last["type"], &last["data"]["why"]), (&json!("handover.rejected"), &json!("expired")), "{last}");
     for session in ["long", "confirmed"] {
         let (text, done) = ann.turn(session, "alice", &format!("after-{session}"), "hi").await.expect("a turn");

@@ -451,29 +451,15 @@ impl Ownership {
         }
     }
 
-    /// Handles a value that was read for a session's task.
-    pub(super) fn handle_fetched(
+    /// Handles the reply to a read or a write for a session's task.
+    pub(super) fn handle_task_value(
         &mut self,
         context: OwnerContext<'_>,
         name: String,
         result: Result<Reply, StoreError>,
         sink: &mut EffectSink,
     ) {
-        let receipt = self.tasks.handle_fetched(context.now, name, result, &self.sessions, sink);
-        if let Some(receipt) = receipt {
-            self.deliver_receipt(context, receipt, sink);
-        }
-    }
-
-    /// Handles the result of a write for a session's task.
-    pub(super) fn handle_put(
-        &mut self,
-        context: OwnerContext<'_>,
-        name: String,
-        result: Result<Reply, StoreError>,
-        sink: &mut EffectSink,
-    ) {
-        let receipt = self.tasks.handle_put(context.now, name, result, &self.sessions, sink);
+        let receipt = self.tasks.handle_value(context.now, name, result, &self.sessions, sink);
         if let Some(receipt) = receipt {
             self.deliver_receipt(context, receipt, sink);
         }

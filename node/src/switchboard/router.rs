@@ -344,15 +344,7 @@ impl RequestRouter {
         let Some(request) = self.remove_request(request_key, sink) else { return };
         let run_id = match &request.payload {
             RequestPayload::Input(_) => None,
-            RequestPayload::Control { control, .. } => match &control.what {
-                ControlRequest::Cancel { run_id } => run_id.clone(),
-                ControlRequest::Open { .. }
-                | ControlRequest::Close
-                | ControlRequest::Switch { .. }
-                | ControlRequest::Invite { .. }
-                | ControlRequest::Remove { .. }
-                | ControlRequest::Handover { .. } => None,
-            },
+            RequestPayload::Control { control, .. } => control.what.cancelled_run().cloned(),
         };
         for waiter in request.waiters.into_iter().filter(|waiter| !waiter.answered) {
             let session = Some(request.key.session.clone());

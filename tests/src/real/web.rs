@@ -116,6 +116,18 @@ impl Web {
         reply.json()
     }
 
+    /// Reads all facts of a session, page by page.
+    pub async fn facts(&self, session: &str) -> Vec<Value> {
+        let mut facts = Vec::new();
+        let mut after = Value::from(0);
+        while !after.is_null() {
+            let mut page = self.json(&format!("/v1/sessions/{session}/events?after_seq={after}")).await;
+            facts.extend(page["events"].as_array().expect("events").iter().cloned());
+            after = page["next"].take();
+        }
+        facts
+    }
+
     /// Sends `POST …/turns` with this idempotency key, and resumes after an event if one is named.
     pub async fn turn(&self, session: &str, agent: &str, key: &str, text: &str, last: Option<&str>) -> Stream {
         let body = json!({"agent_id": agent, "message": {"content": text}}).to_string();

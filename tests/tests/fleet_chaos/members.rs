@@ -132,18 +132,6 @@ impl LogChecker {
     }
 }
 
-/// Returns all facts of a session.
-async fn read(web: &Web, session: &str) -> Vec<Value> {
-    let mut facts = Vec::new();
-    let mut after = Value::from(0);
-    while !after.is_null() {
-        let mut page = web.json(&format!("/v1/sessions/{session}/events?after_seq={after}")).await;
-        facts.extend(page["events"].as_array().expect("events").iter().cloned());
-        after = page["next"].take();
-    }
-    facts
-}
-
 /// Covers: SR-D12, SR-T11, SR-T12, SR-T13, SR-T14, SR-K4, ST-9, G3, G9, G-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_nodes_leave_no_member_change_incomplete() {
@@ -176,7 +164,7 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     for mut guest in ended {
         let web = Web::new(fleet.nodes[0].http, Some(&guest.user));
         let mut order = LogChecker::default();
-        for fact in read(&web, &guest.session).await {
+        for fact in web.facts(&guest.session).await {
             order.take(&fact);
         }
         let snapshot = web.json(&format!("/v1/sessions/{}", guest.session)).await;

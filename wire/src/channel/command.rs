@@ -22,7 +22,8 @@ pub enum LinkCommand {
         /// The active member; absent: the first of `agents`.
         active: Option<AgentId>,
     },
-    /// A request for the session's owner, stored in the session's control lane.
+    /// A request for the session's owner, stored in the session's control lane. `Open` and `Cancel` have commands of their
+    /// own, because they carry more than is stored.
     Control { request_id: Option<RequestId>, session: SessionId, request: ControlRequest },
     /// Attaches to a session's output, or moves the link's cursor.
     Subscribe(SubscribeCommand),

@@ -180,7 +180,7 @@ mod tests {
 
     /// The store starts a page at the floor of the log if the facts after the position that was read are trimmed.
     #[test]
-    fn trimmed_page_answers_the_links_that_read_from_before_its_start() {
+    fn trimmed_page_answers_the_links_that_read_it() {
         let mut sink = EffectSink::new(NodeId(1), LinkTable::new(Capacity::default()), Rng::from_seed([7; 32]));
         let link = LinkId(1);
         sink.links.connect(link, Principal::first());

@@ -1,5 +1,6 @@
 //! Writes of an owned session: facts of its runtime, snapshots, and trims.
 use super::owned_session::OwnedSession;
+use crate::switchboard::delivery::Delivery;
 use crate::switchboard::effect::{DurableFacts, PartEffect};
 use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::BTreeMap;
@@ -40,20 +41,20 @@ pub(super) enum AppendOutcome {
 
 impl OwnedSession {
     /// Writes the next facts; at most one append is in flight per session. `is_leaving`: the node shuts down.
-    /// `is_shown`: links of this node subscribe.
+    /// `delivery` knows whether links of this node subscribe.
     pub(super) fn append_backlog(
         &mut self,
         now: Now,
         key: &SessionKey,
         is_leaving: bool,
-        is_shown: bool,
+        delivery: &Delivery,
         sink: &mut EffectSink,
     ) {
         if self.in_flight.is_some() || (self.backlog.is_empty() && self.consumed.is_empty()) {
             return;
         }
         if self.may_delay_write() && !is_leaving {
-            let is_awaited = self.has_live_subscriber() || is_shown || self.runtime.is_gated();
+            let is_awaited = self.has_live_subscriber() || delivery.has_feed(key) || self.runtime.is_gated();
             let wait = if is_awaited { limits::FACT_WAIT } else { limits::FACT_WAIT_UNSUBSCRIBED };
             let at = self.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
             self.write_at = Some(at);

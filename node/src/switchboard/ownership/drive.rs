@@ -247,7 +247,7 @@ impl Ownership {
             return owned.show_text_only(key, outputs, sink);
         }
         let is_leaving = context.membership.drain.is_started();
-        owned.append_backlog(now, key, is_leaving, context.delivery.has_feed(key), sink);
+        owned.append_backlog(now, key, is_leaving, context.delivery, sink);
         for output in outputs {
             self.perform_output(context, key, output, sink);
         }

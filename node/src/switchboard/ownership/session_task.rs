@@ -63,9 +63,9 @@ impl SessionTasks {
         None
     }
 
-    /// Handles the stored value: the data of a joining agent, or the version to replace. Returns the receipt if the
-    /// task has ended.
-    pub(super) fn handle_fetched(
+    /// Handles the reply to a read or a write: the data of a joining agent, or the version to replace. After an error the
+    /// value is read again. Returns the receipt if the task has ended.
+    pub(super) fn handle_value(
         &mut self,
         now: Now,
         name: String,
@@ -90,27 +90,6 @@ impl SessionTasks {
                 }
             }
             Ok(_) => self.finish(&name, SessionTaskResult::Failed("the store refused the write".to_owned())),
-            Err(_) => {
-                self.repeat_or_drop(now, name, sessions, sink);
-                None
-            }
-        }
-    }
-
-    /// Handles the result of a write; after an error the value is read again.
-    pub(super) fn handle_put(
-        &mut self,
-        now: Now,
-        name: String,
-        result: Result<Reply, StoreError>,
-        sessions: &OwnedSessions,
-        sink: &mut EffectSink,
-    ) -> Option<TaskReceipt> {
-        if !self.running.contains_key(&name) {
-            return None;
-        }
-        match result {
-            Ok(reply) => self.handle_fetched(now, name, Ok(reply), sessions, sink),
             Err(_) => {
                 self.repeat_or_drop(now, name, sessions, sink);
                 None

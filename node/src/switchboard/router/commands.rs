@@ -147,7 +147,7 @@ impl RequestRouter {
         what: ControlRequest,
         sink: &mut EffectSink,
     ) {
-        let name = if let ControlRequest::Cancel { run_id: Some(run_id) } = &what {
+        let name = if let Some(run_id) = what.cancelled_run() {
             format!("cancel:{run_id}")
         } else {
             EventId::new(now.store, sink.rng.next_u128()).to_string()
