@@ -28,6 +28,8 @@ mod refusals;
 mod replica;
 #[path = "redis_store/rewind.rs"]
 mod rewind;
+#[path = "redis_store/rights.rs"]
+mod rights;
 #[path = "redis_store/start.rs"]
 mod start;
 #[path = "redis_store/store_client.rs"]

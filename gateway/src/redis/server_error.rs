@@ -23,6 +23,8 @@ pub fn classify(code: &str, detail: &str) -> Option<ServerCondition> {
         "ERR" if detail.starts_with("unknown command") || detail.contains("Unknown Redis command") => {
             Some(ServerCondition::Forbidden)
         }
+        // A function asked for the right to a command that the server does not have.
+        "ERR" if detail.contains("Invalid command passed to redis.acl_check_cmd") => Some(ServerCondition::Forbidden),
         // A command called within a function puts its own error first.
         "ERR" if detail.contains("NOPERM") || detail.contains("has no permissions") => Some(ServerCondition::Forbidden),
         // The wording of Redis 7.0 for a command or a key within a function.
@@ -71,6 +73,12 @@ mod tests {
                 "The user executing the script can't run this command or subcommand script: f, on @user_function:9.",
                 Some(ServerCondition::Forbidden),
             ),
+            (
+                "ERR",
+                "Invalid command passed to redis.acl_check_cmd() script: f, on @user_function:9.",
+                Some(ServerCondition::Forbidden),
+            ),
+            ("NOPERM", "this user lacks the right to a command of this function", Some(ServerCondition::Forbidden)),
             ("ERR", "Function not found", None),
             ("WRONGTYPE", "Operation against a key holding the wrong kind of value", None),
         ];

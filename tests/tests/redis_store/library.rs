@@ -23,6 +23,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (6, "560d28fb017b833f7b282f063dc25a34e005191006e54ac9a0ecf1fa2a6cd3fe"),
     (7, "1470f3ff66ddcc3ec62d3523131052b3c774918015648d9ac4733ed96f606110"),
     (8, "298aeeff748813579553599f929b3bcb2bdc62c59c4e291ad56d14a01c145081"),
+    (9, "5f98146fc68ecf33e625cd16869a4033566c19dec3ab0b3ccffa29549bcca5a8"),
 ];
 /// Version of this release.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

@@ -55,7 +55,8 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
     // One `hmget` for each claim; the rest are checks by the sweep.
     let looks = calls(&server, "hmget") - count;
     figure("looks at sessions in it", looks);
-    assert!(looks <= count + count / 4 + sweeps / AGAIN * count, "{looks} looks at {count} sessions");
+    // Three quarters of a page's claims may be unanswered when the next page is requested; those sessions are looked at again.
+    assert!(looks <= count + count * 3 / 4 + sweeps / AGAIN * count, "{looks} looks at {count} sessions");
 }
 
 /// Takes over as the gateway does: the next page is requested once a quarter of the last page's claims is answered.

@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 8
+local VERSION = 9
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -158,6 +158,36 @@ local function estimate(log, seq, floor)
   return math.floor(bytes / #last * (seq - floor))
 end
 
+-- === rights ===
+--
+-- Redis checks a user's rights at each command of a function, and undoes nothing when one of them is refused. So before
+-- the first of several writes, the right to each later command is asked for; the first refuses itself. An operator may
+-- revoke a right at any time: the whole call is refused then, and may be repeated when the right is back.
+
+-- Stands for any node's channel.
+local CHANNEL = 'inbox:{}'
+
+local function forbidden()
+  return redis.error_reply('NOPERM this user lacks the right to a command of this function')
+end
+
+-- Whether `count` may run.
+local function countable(own)
+  local key = usage(own)
+  return redis.acl_check_cmd('HINCRBY', key) and redis.acl_check_cmd('HDEL', key)
+end
+
+-- A function that needs all of some commands, each given with the number of its key; `counts` if it calls `count`.
+local function guarded(callback, counts, commands)
+  return function(keys, args)
+    for at = 1, #commands, 2 do
+      if not redis.acl_check_cmd(commands[at], keys[commands[at + 1]]) then return forbidden() end
+    end
+    if counts and not countable(keys[1]) then return forbidden() end
+    return callback(keys, args)
+  end
+end
+
 -- === bells ===
 
 -- A name of 128 bits, little end first.
@@ -183,6 +213,14 @@ end
 -- === what people ask ===
 
 local TAKEN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$'
+
+-- Whether an entry may be put into a lane, into the table of those that are known, and be counted and announced.
+local function may_take(known, own, due, h, begun)
+  local may = redis.acl_check_cmd
+  if not may('HSET', known) or not may('HSET', own) then return false end
+  if due ~= 0 and not countable(own) then return false end
+  return not begun or begun == '' or h.n == '' or may('PUBLISH', CHANNEL)
+end
 
 -- keys: own in dd
 -- args: now user operator run hash weight reject json inputs_max bytes_max registered born me bell
@@ -217,8 +255,9 @@ local function accept(keys, args)
   local at = math.max(prev + 1, now)
   local seq, epoch = h.seq or '0', h.le or '0'
   local stored = RECORD + #args[8]
-  redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'b', str(stored), 'j', args[8])
   local uncounted, due = defer(h, num(h.ub) + stored)
+  if not may_take(dd, own, due, h, args[14]) then return forbidden() end
+  redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'b', str(stored), 'j', args[8])
   local note = { str(at), str(prev), seq, epoch, str(now), '-', hash }
   redis.call('HSET', dd, run, table.concat(note, ' '))
   redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes), 'ub', str(uncounted))
@@ -251,8 +290,9 @@ local function control(keys, args)
   local prev = num(h.qc)
   local at = math.max(prev + 1, now)
   local stored = RECORD + #args[5]
-  redis.call('XADD', lane, id(at), 'k', args[4], 'b', str(stored), 'j', args[5])
   local uncounted, due = defer(h, num(h.ub) + stored)
+  if not may_take(ap, own, due, h, args[12]) then return forbidden() end
+  redis.call('XADD', lane, id(at), 'k', args[4], 'b', str(stored), 'j', args[5])
   redis.call('HSET', ap, args[4], str(at) .. ' ' .. str(prev))
   redis.call('HSET', own, 'qc', str(at), 'ub', str(uncounted))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[10]) end
@@ -352,7 +392,7 @@ end
 local function state(h, snap, log)
   local facts, kept = {}, {}
   if num(h.seq) > num(h.ss) then
-    for n, entry in ipairs(redis.call('XRANGE', log, id(num(h.ss) + 1), '+')) do
+    for n, entry in ipairs(redis.call('XRANGE', log, id(num(h.ss) + 1), id(num(h.seq)))) do
       facts[n] = field(entry, 'j')
     end
   end
@@ -436,6 +476,36 @@ local function written(log, after, facts)
   return true
 end
 
+-- Removes facts behind the end of the log. Before version 9 a call that lost a right midway left such facts, which were
+-- never acknowledged, and refuse every later fact of their places. Returns whether there were any.
+local function remove_tail(log, seq)
+  if #redis.call('XRANGE', log, id(seq + 1), '+', 'COUNT', '1') == 0 then return false end
+  if not redis.acl_check_cmd('DEL', log) or not redis.acl_check_cmd('XADD', log) then return false end
+  local facts = redis.call('XRANGE', log, '-', id(seq))
+  -- Only a stream of its own forgets the last place that was ever used in it.
+  redis.call('DEL', log)
+  for _, entry in ipairs(facts) do redis.call('XADD', log, entry[1], unpack(entry[2])) end
+  return true
+end
+
+-- Whether `append` may write the rest once it has added its facts.
+local function may_append(own, inbox, lane, dd, ends, answers, bytes)
+  local may = redis.acl_check_cmd
+  if not may('HSET', own) then return false end
+  local function lane_may(key) return may('XDEL', key) and may('XLEN', key) and may('DEL', key) end
+  if #ends > 0 and not (lane_may(inbox) and may('HGET', dd) and may('HSET', dd)) then return false end
+  if #answers > 0 and not (lane_may(lane) and may('XRANGE', lane)) then return false end
+  return (bytes < UNCOUNTED_MOST and #answers == 0) or countable(own)
+end
+
+-- Adds a fact; returns an error, and has written nothing, where the server refuses it.
+local function add(log, seq, epoch, fact)
+  local added = redis.pcall('XADD', log, id(seq), 'e', epoch, 'w', fact.weight, 'j', fact.json)
+  if type(added) ~= 'table' or not added.err then return nil end
+  if not remove_tail(log, seq - 1) then return added end
+  redis.call('XADD', log, id(seq), 'e', epoch, 'w', fact.weight, 'j', fact.json)
+end
+
 -- keys: own log in ctl dd ls
 -- args: epoch nonce after known closed facts {weight json} ends {place run} answers {place}
 local function append(keys, args)
@@ -461,12 +531,16 @@ local function append(keys, args)
   local within = #facts > 0 and after + #facts <= seq and after >= num(h.fl)
   if not (within and written(log, after, facts)) then
     if after ~= seq then return { 'ORDER' } end
-    local bytes, grown = num(h.ib), 0
+    local bytes, grown, moved = num(h.ib), 0, math.abs(num(h.ub))
     for _, last in ipairs(ends) do
       local there = redis.call('XRANGE', inbox, last.place .. '-0', last.place .. '-0')
       if #there == 0 then return { 'GONE', last.place } end
       last.weight, last.stored = num(field(there[1], 'w')), num(field(there[1], 'b'))
+      moved = moved + last.stored
     end
+    for _, fact in ipairs(facts) do moved = moved + PLACED + #fact.json end
+    local may = may_append(own, inbox, lane, dd, ends, answers, moved)
+    if not may or ((h.lv or '0') ~= args[4] and not redis.acl_check_cmd('HGETALL', keys[6])) then return forbidden() end
     local changes = {}
     local function set(name, value)
       changes[#changes + 1] = name
@@ -476,7 +550,8 @@ local function append(keys, args)
     for _, fact in ipairs(facts) do
       seq = seq + 1
       held = held + PLACED + #fact.json
-      redis.call('XADD', log, id(seq), 'e', args[1], 'w', fact.weight, 'j', fact.json)
+      local refused = add(log, seq, args[1], fact)
+      if refused then return refused end
     end
     if #facts > 0 then
       set('seq', str(seq))
@@ -526,10 +601,10 @@ end
 local function read(keys, args)
   local h = head(keys[1], 'seq', 'le', 'fl')
   local after, left, room = math.max(num(args[1]), num(h.fl)), num(args[2]), num(args[3])
-  local facts, bytes, full = {}, 0, false
+  local facts, bytes, full, last = {}, 0, false, id(num(h.seq))
   while left > 0 and not full do
     -- Not all at once: the room may be full long before the limit is met.
-    local part = redis.call('XRANGE', keys[2], id(after + 1), '+', 'COUNT', str(math.min(left, 32)))
+    local part = redis.call('XRANGE', keys[2], id(after + 1), last, 'COUNT', str(math.min(left, 32)))
     for _, entry in ipairs(part) do
       bytes = bytes + num(field(entry, 'w'))
       full = full or (bytes > room and #facts > 0)
@@ -862,27 +937,29 @@ define('owe', owe)
 define('create', control, COUNTS)
 define('control', control, 'allow-oom', COUNTS)
 define('expire', expire, 'allow-oom')
-define('delete', delete, 'allow-oom', COUNTS)
-define('forget', forget, 'allow-oom', COUNTS)
-define('claim', claim, 'allow-oom')
-define('release', release, 'allow-oom', COUNTS)
+local wipes = { 'DEL', 2, 'DEL', 3, 'DEL', 4, 'DEL', 5, 'DEL', 6, 'DEL', 7, 'HDEL', 1, 'HSET', 1 }
+define('delete', guarded(delete, true, wipes), 'allow-oom', COUNTS)
+define('forget', guarded(forget, true, wipes), 'allow-oom', COUNTS)
+local claims = { 'HSET', 1, 'XRANGE', 2, 'XRANGE', 3, 'HGETALL', 4, 'GET', 5, 'XRANGE', 6 }
+define('claim', guarded(claim, false, claims), 'allow-oom')
+define('release', guarded(release, true, { 'HSET', 1 }), 'allow-oom', COUNTS)
 define('transfer', transfer, 'allow-oom')
 define('append', append, 'allow-oom', COUNTS)
-define('keep', keep, 'allow-oom', COUNTS)
-define('trim', trim, 'allow-oom', COUNTS)
-define('listen', listen, 'allow-oom')
-define('unlisten', unlisten, 'allow-oom')
-define('renew', renew, 'allow-oom')
+define('keep', guarded(keep, true, { 'SET', 2, 'HSET', 1 }), 'allow-oom', COUNTS)
+define('trim', guarded(trim, true, { 'XTRIM', 2, 'HSET', 1 }), 'allow-oom', COUNTS)
+define('listen', guarded(listen, false, { 'HDEL', 2, 'HLEN', 2, 'HGETALL', 2, 'HSET', 2, 'HSET', 1 }), 'allow-oom')
+define('unlisten', guarded(unlisten, false, { 'HDEL', 2, 'HINCRBY', 1 }), 'allow-oom')
+define('renew', guarded(renew, false, { 'HDEL', 1, 'HSET', 1, 'PEXPIREAT', 1 }), 'allow-oom')
 define('retire', retire, 'allow-oom')
-define('register', register, 'allow-oom')
+define('register', guarded(register, false, { 'ZSCORE', 1, 'ZADD', 1 }), 'allow-oom')
 define('unregister', unregister, 'allow-oom')
 define('enroll', enroll, 'allow-oom')
 define('strike', strike, 'allow-oom')
-define('enter', enter, 'allow-oom')
+define('enter', guarded(enter, false, { 'ZADD', 1, 'ZADD', 2 }), 'allow-oom')
 define('erase', erase, 'allow-oom')
 define('settle', settle, 'allow-oom')
-define('put', put, 'allow-oom')
-define('realm', realm, 'allow-oom')
+define('put', guarded(put, false, { 'HSET', 1, 'DEL', 1, 'HMGET', 1 }), 'allow-oom')
+define('realm', guarded(realm, false, { 'SET', 1, 'GET', 1 }), 'allow-oom')
 define('mark', mark, 'allow-oom')
 
 define('find', find, 'no-writes')
