@@ -22,8 +22,8 @@ use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
 use links::LinkTable;
 use membership::Membership;
 use ownership::{OwnerContext, Ownership};
-use router::RequestRouter;
 use router::requests::{RequestKey, RequestPayload};
+use router::{AcceptanceReply, RequestRouter, RouterContext};
 use sink::{EffectSink, Timer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -316,12 +316,12 @@ impl Switchboard {
             (Op::DeleteIdle { .. }, result) => sink.stats.expired += u64::from(matches!(result, Ok(Reply::Done))),
             (Op::Accept { key, input, hash, .. }, result) => {
                 let request_key = RequestKey::Input(input.run_id.clone(), hash);
-                RequestRouter::handle_accepted(request_key, key, RequestPayload::Input(input), result, sink);
+                self.handle_accepted(now, request_key, key, RequestPayload::Input(input), result);
             }
             (Op::Control { key, principal, control, create }, result) => {
                 let request_key = RequestKey::Control(control.id.clone(), principal);
                 let payload = RequestPayload::Control { control, create };
-                RequestRouter::handle_accepted(request_key, key, payload, result, sink);
+                self.handle_accepted(now, request_key, key, payload, result);
             }
             (Op::ListSessions { link, .. }, result) => router::queries::handle_listed(link, result, sink),
             (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
@@ -330,15 +330,37 @@ impl Switchboard {
                 let (ownership, context, sink) = self.ownership(now);
                 ownership.handle_task_value(context, name, result, sink);
             }
+            (Op::Append(append), Ok(reply)) => {
+                let (ownership, context, sink) = self.ownership(now);
+                ownership.handle_appended(context, &append.key, append.token, reply, sink);
+            }
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => sink.retry(now, op),
             (op, Ok(reply)) => self.handle_reply(now, op, reply),
         }
     }
 
+    /// Handles the store's reply to a request. The owner here learns of a newer epoch before the reply is used.
+    fn handle_accepted(
+        &mut self,
+        now: Now,
+        request_key: RequestKey,
+        key: SessionKey,
+        payload: RequestPayload,
+        result: Result<Reply, StoreError>,
+    ) {
+        let wait = self.sink.jitter(limits::STORE_RETRY);
+        if let Ok(Reply::Accepted(accepted)) = &result {
+            let (ownership, context, sink) = self.ownership(now);
+            ownership.compare_epoch(context, &key, accepted.owner.epoch, sink);
+            self.step(now);
+        }
+        self.router.use_reply(now, AcceptanceReply { request_key, key, payload, result, wait }, &mut self.sink);
+    }
+
     /// Handles replies of ops that are repeated until they succeed.
     fn handle_reply(&mut self, now: Now, op: Op, reply: Reply) {
         match (op, reply) {
-            (op @ (Op::Claim { .. } | Op::Append(_) | Op::Release { .. } | Op::Transfer { .. }), reply) => {
+            (op @ (Op::Claim { .. } | Op::Release { .. } | Op::Transfer { .. }), reply) => {
                 self.handle_owner_reply(now, op, reply);
             }
             (op @ Op::WriteSnapshot(_), reply @ Reply::Done) => self.handle_owner_reply(now, op, reply),
@@ -377,6 +399,7 @@ impl Switchboard {
                 | Op::Retire { .. }
                 | Op::Lease { .. }
                 | Op::Accept { .. }
+                | Op::Append(_)
                 | Op::Control { .. }
                 | Op::Find { .. }
                 | Op::Delete { .. }
@@ -444,7 +467,10 @@ impl Machine for Switchboard {
                 }
             }
             Input::Disconnect { link } => self.handle_disconnect(link),
-            Input::Command { link, command } => self.router.handle_command(now, link, command, sink),
+            Input::Command { link, command } => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.handle_command(context, link, command, sink);
+            }
             Input::Written { link, weight } => {
                 for key in sink.links.count_written(link, weight) {
                     sink.push(DeliveryCommand::ResumeLink { key, link });
@@ -487,7 +513,7 @@ impl Machine for Switchboard {
     }
 
     fn poll_output(&mut self) -> Option<Output> {
-        self.sink.pop_output()
+        self.sink.outbox.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {

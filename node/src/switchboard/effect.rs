@@ -3,12 +3,11 @@
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
-use super::router::AcceptanceReply;
-use super::router::requests::NewRequest;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    Cursor, Epoch, FenceToken, LinkId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, RequestId, RunId, Seq, SessionKey,
+    Cursor, Epoch, FenceToken, LinkId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, Principal, RequestId, RunId, Seq,
+    SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::chunk::TextChunk;
@@ -53,10 +52,6 @@ pub(super) enum PartEffect {
 pub(super) enum RouterCommand {
     /// The owner has accepted an input.
     AcceptInput(RunId),
-    /// The ownership has admitted a request.
-    AddRequest(Box<NewRequest>),
-    /// Use the store's reply to a request; the ownership has compared its epoch.
-    UseReply(Box<AcceptanceReply>),
     /// Offer every request of a session to its owner.
     OfferAll { key: SessionKey, owner: OwnershipSnapshot },
 }
@@ -145,8 +140,8 @@ pub(super) enum DeliveryCommand {
 /// A command to the ownership.
 #[derive(Debug)]
 pub(super) enum OwnershipCommand {
-    /// Admit a request, unless its user owns too many sessions here.
-    Admit(Box<NewRequest>),
+    /// Count a request that was refused because its user owns too many sessions here.
+    CountRefusedSession(Principal),
     Claim {
         key: SessionKey,
         expect: OwnershipSnapshot,

@@ -16,7 +16,6 @@ use super::delivery::state_reads::state_of;
 use super::effect::{DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
 use super::io::Output;
 use super::membership::Membership;
-use super::router::requests::{NewRequest, RequestWaiter};
 use super::sink::{EffectSink, Timer};
 use super::stats::SwitchboardStats;
 use drive::add_counts;
@@ -25,9 +24,12 @@ use resources::{Capacity, ResourceGauges, ResourceLedgers};
 use session_task::SessionTasks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_core::id::{Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey};
+use turnway_core::id::{
+    Epoch, FenceToken, Holder, NodeId, Nonce, OwnershipSnapshot, Principal, RunId, Seq, SessionKey,
+};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionRuntime, State};
 use turnway_core::store::{Claimed, Op, Reply, StoreError};
@@ -76,7 +78,7 @@ impl Ownership {
         sink: &mut EffectSink,
     ) {
         match command {
-            OwnershipCommand::Admit(new) => self.admit(context, new, sink),
+            OwnershipCommand::CountRefusedSession(principal) => self.holdings.count_refused_session(&principal),
             OwnershipCommand::Claim { key, expect } => self.claim(context, &key, expect, sink),
             OwnershipCommand::ClaimAs { key, expect, nonce } => self.claim_as(context, &key, expect, nonce, sink),
             OwnershipCommand::CompareEpoch { key, epoch } => self.compare_epoch(context, &key, epoch, sink),
@@ -114,6 +116,18 @@ impl Ownership {
     /// Returns whether this node neither owns nor claims a session.
     pub(super) fn is_claimable(&self, key: &SessionKey) -> bool {
         !self.sessions.get(key).is_some_and(SessionOwnership::is_beyond_reserved)
+    }
+
+    /// Returns the refusal of a request that would make this node own a further session of a user who has too many;
+    /// `None` if an owner is known, or the user has a share left.
+    pub(super) fn session_refusal(
+        &self,
+        delivery: &Delivery,
+        key: &SessionKey,
+        principal: &Principal,
+    ) -> Option<Refusal> {
+        let has_owner = self.sessions.contains(key) || delivery.is_owned_elsewhere(key);
+        if has_owner { None } else { self.holdings.session_refusal(principal) }
     }
 
     /// Returns the nonce of the claim in flight, if any.
@@ -158,19 +172,6 @@ impl Ownership {
     }
 
     // === claim and load ===
-
-    /// Admits a request to the router, unless it would make this node own a further session of a user who has too
-    /// many.
-    fn admit(&mut self, context: OwnerContext<'_>, new: Box<NewRequest>, sink: &mut EffectSink) {
-        let is_counted = self.sessions.contains(&new.key) || context.delivery.is_owned_elsewhere(&new.key);
-        match if is_counted { Ok(()) } else { self.holdings.check_session(&new.principal) } {
-            Ok(()) => sink.push(RouterCommand::AddRequest(new)),
-            Err(refusal) => {
-                let RequestWaiter { link, request_id, .. } = new.waiter;
-                sink.refuse(link, request_id, Some(new.key.session), None, refusal);
-            }
-        }
-    }
 
     /// Claims a session that was seen to be free, or to belong to a holder that is gone.
     fn claim(&mut self, context: OwnerContext<'_>, key: &SessionKey, expect: OwnershipSnapshot, sink: &mut EffectSink) {
@@ -364,7 +365,13 @@ impl Ownership {
 
     /// Gives up ownership when the store or the bus reports a newer claim. The owner would learn of the claim from
     /// its next write, but an owner that slept may have nothing to write while an agent works for it.
-    fn compare_epoch(&mut self, context: OwnerContext<'_>, key: &SessionKey, by: Epoch, sink: &mut EffectSink) {
+    pub(super) fn compare_epoch(
+        &mut self,
+        context: OwnerContext<'_>,
+        key: &SessionKey,
+        by: Epoch,
+        sink: &mut EffectSink,
+    ) {
         let Some(owned) = self.sessions.owned(key) else { return };
         if owned.reclaim_nonce.is_none() && owned.epoch() < by {
             let token = owned.token;
@@ -395,8 +402,6 @@ impl Ownership {
     pub(super) fn handle_reply(&mut self, context: OwnerContext<'_>, op: Op, reply: Reply, sink: &mut EffectSink) {
         if let Op::Claim { key, holder, nonce, expect, .. } = op {
             self.handle_claimed(context, &key, (holder, nonce), expect, reply, sink);
-        } else if let Op::Append(append) = op {
-            self.handle_appended(context, &append.key, append.token, reply, sink);
         } else if let Op::Release { key, token, drain, .. } = op {
             self.handle_released(key, token, drain, &reply, sink);
         } else if let Op::Transfer { key, token, to, .. } = op {

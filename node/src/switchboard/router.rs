@@ -4,8 +4,10 @@ mod commands;
 pub(super) mod queries;
 pub(super) mod requests;
 
+use super::delivery::Delivery;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
+use super::ownership::Ownership;
 use super::sink::{EffectSink, Timer};
 use requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, refusal_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,12 +47,20 @@ pub(super) struct RequestRouter {
 /// The store's reply to a request.
 #[derive(Debug)]
 pub(super) struct AcceptanceReply {
-    request_key: RequestKey,
-    key: SessionKey,
-    payload: RequestPayload,
-    result: Result<Reply, StoreError>,
+    pub(super) request_key: RequestKey,
+    pub(super) key: SessionKey,
+    pub(super) payload: RequestPayload,
+    pub(super) result: Result<Reply, StoreError>,
     /// The wait before another try, drawn when the reply arrived.
-    wait: Duration,
+    pub(super) wait: Duration,
+}
+
+/// The time, and the parts that the router reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouterContext<'a> {
+    pub(super) now: Now,
+    pub(super) ownership: &'a Ownership,
+    pub(super) delivery: &'a Delivery,
 }
 
 impl RequestRouter {
@@ -62,8 +72,6 @@ impl RequestRouter {
     pub(super) fn handle_effect(&mut self, now: Now, command: RouterCommand, sink: &mut EffectSink) {
         match command {
             RouterCommand::AcceptInput(run_id) => self.handle_input_accepted(&run_id, sink),
-            RouterCommand::AddRequest(new) => self.add_request(now, *new, sink),
-            RouterCommand::UseReply(reply) => self.use_reply(now, *reply, sink),
             RouterCommand::OfferAll { key, owner } => self.offer_all(now, &key, owner, sink),
         }
     }
@@ -76,12 +84,16 @@ impl RequestRouter {
     // === acceptance ===
 
     /// Adds a request, unless its user would own too many sessions here.
-    pub(super) fn put_request(&mut self, now: Now, new: NewRequest, sink: &mut EffectSink) {
-        if new.makes_work() && !self.requests.contains_key(&new.request_key) {
-            sink.push(OwnershipCommand::Admit(Box::new(new)));
-        } else {
-            self.add_request(now, new, sink);
+    fn put_request(&mut self, context: RouterContext<'_>, new: NewRequest, sink: &mut EffectSink) {
+        if new.makes_work()
+            && !self.requests.contains_key(&new.request_key)
+            && let Some(refusal) = context.ownership.session_refusal(context.delivery, &new.key, &new.principal)
+        {
+            let RequestWaiter { link, request_id, .. } = new.waiter;
+            sink.push(OwnershipCommand::CountRefusedSession(new.principal));
+            return sink.refuse(link, request_id, Some(new.key.session), None, refusal);
         }
+        self.add_request(context.now, new, sink);
     }
 
     fn add_request(&mut self, now: Now, new: NewRequest, sink: &mut EffectSink) {
@@ -127,23 +139,8 @@ impl RequestRouter {
         sink.store(op);
     }
 
-    /// Handles the store's reply to a request. The owner here learns of a newer epoch before the reply is used.
-    pub(super) fn handle_accepted(
-        request_key: RequestKey,
-        key: SessionKey,
-        payload: RequestPayload,
-        result: Result<Reply, StoreError>,
-        sink: &mut EffectSink,
-    ) {
-        let wait = sink.jitter(limits::STORE_RETRY);
-        if let Ok(Reply::Accepted(accepted)) = &result {
-            sink.push(OwnershipCommand::CompareEpoch { key: key.clone(), epoch: accepted.owner.epoch });
-        }
-        let reply = AcceptanceReply { request_key, key, payload, result, wait };
-        sink.push(RouterCommand::UseReply(Box::new(reply)));
-    }
-
-    fn use_reply(&mut self, now: Now, reply: AcceptanceReply, sink: &mut EffectSink) {
+    /// Uses the store's reply to a request; the ownership has compared its epoch.
+    pub(super) fn use_reply(&mut self, now: Now, reply: AcceptanceReply, sink: &mut EffectSink) {
         let AcceptanceReply { request_key, key, payload, result, wait } = reply;
         let Some(request) = self.requests.get_mut(&request_key) else {
             return handle_orphaned_reply(key, payload, result, sink);

@@ -51,7 +51,8 @@ pub(super) struct EffectSink {
     me: NodeId,
     /// Effects of the running handler, in order, from the first one that is no output.
     effects: Vec<PartEffect>,
-    outbox: VecDeque<Output>,
+    /// Outputs for the shell, in order.
+    pub(super) outbox: VecDeque<Output>,
 }
 
 impl EffectSink {
@@ -109,11 +110,6 @@ impl EffectSink {
                 self.outbox.push_back(output);
             }
         }
-    }
-
-    /// Takes the next output for the shell.
-    pub(super) fn pop_output(&mut self) -> Option<Output> {
-        self.outbox.pop_front()
     }
 
     pub(super) fn store(&mut self, op: Op) {
@@ -182,10 +178,10 @@ mod tests {
     fn output_waits_for_effects_that_were_added_before_it() {
         let mut sink = sink();
         sink.output(Output::Exit);
-        assert!(matches!(sink.pop_output(), Some(Output::Exit)));
+        assert!(matches!(sink.outbox.pop_front(), Some(Output::Exit)));
         sink.push(PartEffect::ExitIfDrained);
         sink.output(Output::Exit);
-        assert!(sink.pop_output().is_none());
+        assert!(sink.outbox.pop_front().is_none());
         let mut stack = Vec::new();
         sink.unload(&mut stack);
         assert!(matches!(stack[..], [PartEffect::Output(Output::Exit), PartEffect::ExitIfDrained]));
@@ -208,12 +204,12 @@ mod tests {
         let mut stack = vec![PartEffect::Output(Output::Exit), PartEffect::ExitIfDrained];
         sink.push(PartEffect::Exit);
         sink.send_peer(NodeId(2), PeerMessage::Probe);
-        assert!(sink.pop_output().is_none());
+        assert!(sink.outbox.pop_front().is_none());
         sink.abandon(&mut stack);
         assert!(stack.is_empty());
-        assert!(matches!(sink.pop_output(), Some(Output::Publish { to: NodeId(2), .. })));
-        assert!(matches!(sink.pop_output(), Some(Output::Exit)));
-        assert!(sink.pop_output().is_none());
+        assert!(matches!(sink.outbox.pop_front(), Some(Output::Publish { to: NodeId(2), .. })));
+        assert!(matches!(sink.outbox.pop_front(), Some(Output::Exit)));
+        assert!(sink.outbox.pop_front().is_none());
         sink.unload(&mut stack);
         assert!(stack.is_empty());
     }
@@ -222,10 +218,10 @@ mod tests {
     fn message_to_this_node_is_an_effect_and_no_output() {
         let mut sink = sink();
         sink.send_peer(NodeId(2), PeerMessage::Probe);
-        assert!(matches!(sink.pop_output(), Some(Output::Publish { to: NodeId(2), .. })));
+        assert!(matches!(sink.outbox.pop_front(), Some(Output::Publish { to: NodeId(2), .. })));
         sink.send_peer(NodeId(1), PeerMessage::Probe);
         let mut stack = Vec::new();
         sink.unload(&mut stack);
-        assert!(matches!(stack[..], [PartEffect::Peer(PeerMessage::Probe)]) && sink.pop_output().is_none());
+        assert!(matches!(stack[..], [PartEffect::Peer(PeerMessage::Probe)]) && sink.outbox.pop_front().is_none());
     }
 }

@@ -163,7 +163,7 @@ impl Ownership {
     // === writes ===
 
     /// Handles the store's reply to an append.
-    pub(super) fn handle_appended(
+    pub(in crate::switchboard) fn handle_appended(
         &mut self,
         context: OwnerContext<'_>,
         key: &SessionKey,

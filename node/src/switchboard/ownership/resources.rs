@@ -198,10 +198,16 @@ impl ResourceLedgers {
         }
     }
 
-    /// Refuses a further session of a user who owns too many.
-    pub(super) fn check_session(&mut self, principal: &Principal) -> Result<(), Refusal> {
-        let refused = self.sessions.check(&Account::from(principal), 1);
-        refused.map_err(|over| over_share_refusal(over, "open sessions"))
+    /// Returns the refusal of a further session of a user who owns too many.
+    pub(super) fn session_refusal(&self, principal: &Principal) -> Option<Refusal> {
+        let over = self.sessions.exceeded_bound(&Account::from(principal), 1)?;
+        Some(over_share_refusal(over, "open sessions"))
+    }
+
+    /// Counts a refused session of a user who owns too many.
+    pub(super) fn count_refused_session(&mut self, principal: &Principal) {
+        // The check counts what it refuses.
+        let _: Result<(), ShareBound> = self.sessions.check(&Account::from(principal), 1);
     }
 
     /// Returns the gauges of attempts, content and sessions.

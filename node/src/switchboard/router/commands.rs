@@ -1,8 +1,8 @@
 //! Commands of links: checks them, and makes requests of them or hands them to the delivery. Replies come later, from
 //! the router.
-use super::RequestRouter;
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
+use super::{RequestRouter, RouterContext};
 use crate::switchboard::effect::DeliveryCommand;
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
@@ -22,11 +22,12 @@ impl RequestRouter {
     /// Handles a command of a link.
     pub(in crate::switchboard) fn handle_command(
         &mut self,
-        now: Now,
+        context: RouterContext<'_>,
         link: LinkId,
         command: LinkCommand,
         sink: &mut EffectSink,
     ) {
+        let now = context.now;
         let Some(there) = sink.links.get(link) else { return };
         let principal = there.principal.clone();
         let busy = there.is_busy(&command);
@@ -48,7 +49,7 @@ impl RequestRouter {
             LinkCommand::List { before, limit } => queries::list_sessions(link, principal, before, limit, sink),
             LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),
             LinkCommand::FindRun { run_id } => queries::find_run(link, principal, run_id, sink),
-            LinkCommand::Invoke(invoke) => self.handle_invoke(now, link, principal, *invoke, sink),
+            LinkCommand::Invoke(invoke) => self.handle_invoke(context, link, principal, *invoke, sink),
             LinkCommand::Open { request_id, session, agents, active } => {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
                     return sink.refuse(link, request_id, session, None, Refusal::not_found());
@@ -57,11 +58,11 @@ impl RequestRouter {
                     RequestWaiter { repeatable: session.is_some(), ..RequestWaiter::new(now, link, request_id) };
                 let session = session.unwrap_or_else(|| new_session(now, sink));
                 let what = ControlRequest::Open { agents, active };
-                self.put_control(now, within(session), principal, waiter, what, sink);
+                self.put_control(context, within(session), principal, waiter, what, sink);
             }
             LinkCommand::Control { request_id, session, request } => {
                 let waiter = RequestWaiter::new(now, link, request_id);
-                self.put_control(now, within(session), principal, waiter, request, sink);
+                self.put_control(context, within(session), principal, waiter, request, sink);
             }
             LinkCommand::Cancel { request_id, target, wants_receipt: receipt } => {
                 let (session, run_id) = match target {
@@ -69,19 +70,20 @@ impl RequestRouter {
                     CancelTarget::Session(session) => (session, None),
                 };
                 let waiter = RequestWaiter { wants_receipt: receipt, ..RequestWaiter::new(now, link, request_id) };
-                self.put_control(now, within(session), principal, waiter, ControlRequest::Cancel { run_id }, sink);
+                self.put_control(context, within(session), principal, waiter, ControlRequest::Cancel { run_id }, sink);
             }
         }
     }
 
     fn handle_invoke(
         &mut self,
-        now: Now,
+        context: RouterContext<'_>,
         link: LinkId,
         principal: Principal,
         invoke: InvokeCommand,
         sink: &mut EffectSink,
     ) {
+        let now = context.now;
         if invoke.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
             return sink.refuse(link, invoke.request_id, invoke.session, None, Refusal::not_found());
         }
@@ -135,12 +137,12 @@ impl RequestRouter {
         }
         let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, invoke.request_id) };
         let payload = RequestPayload::Input(input);
-        self.put_request(now, NewRequest { request_key, key, principal, waiter, payload }, sink);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
     }
 
     fn put_control(
         &mut self,
-        now: Now,
+        context: RouterContext<'_>,
         key: SessionKey,
         principal: Principal,
         waiter: RequestWaiter,
@@ -150,7 +152,7 @@ impl RequestRouter {
         let name = if let Some(run_id) = what.cancelled_run() {
             format!("cancel:{run_id}")
         } else {
-            EventId::new(now.store, sink.rng.next_u128()).to_string()
+            EventId::new(context.now.store, sink.rng.next_u128()).to_string()
         };
         let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
         let create = matches!(what, ControlRequest::Open { .. });
@@ -159,7 +161,7 @@ impl RequestRouter {
         let control = ControlEntry { id: id.clone(), user, request_id, what };
         let payload = RequestPayload::Control { control: Arc::new(control), create };
         let request_key = RequestKey::Control(id, principal.clone());
-        self.put_request(now, NewRequest { request_key, key, principal, waiter, payload }, sink);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
     }
 }
 
