@@ -37,6 +37,22 @@ fn named_or_beside() -> PathBuf {
     beside
 }
 
+/// Path of an earlier build's binary. A node refuses variables `TURNWAY_…` that it does not know, so it does not get this
+/// one.
+const EARLIER_BINARY: &str = "TURNWAY_EARLIER_BIN";
+
+/// Returns the binary of an earlier build, which `TURNWAY_EARLIER_BIN` names.
+///
+/// Panics without it: a test of two builds proves nothing about one.
+pub fn earlier_binary() -> PathBuf {
+    let Some(named) = std::env::var_os(EARLIER_BINARY) else {
+        panic!("{EARLIER_BINARY} is not set: `./test mixed` builds the program of an earlier commit and runs this test")
+    };
+    let binary = PathBuf::from(named);
+    assert!(binary.is_file(), "{EARLIER_BINARY} names {}, which is no file", binary.display());
+    binary
+}
+
 /// Returns the binary that contains the example's plugins.
 pub fn plugged() -> PathBuf {
     binary().with_file_name("turnway-with-plugins")
@@ -73,6 +89,11 @@ impl Node {
     pub async fn start_on(store: &str, dir: &Path, args: &[&str]) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_as(binary(), store, dir, args, any).await
+    }
+
+    /// The same with this program.
+    pub async fn start_program_on(program: PathBuf, store: &str, dir: &Path, args: &[&str]) -> Self {
+        Self::start_as(program, store, dir, args, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
     /// Starts the binary with plugins.
@@ -120,6 +141,7 @@ impl Node {
             .args(if args.iter().any(|arg| arg == "--quic") { &[][..] } else { &["--quic", "off"] })
             .args(&args)
             .current_dir(dir)
+            .env_remove(EARLIER_BINARY)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log.try_clone().expect("the same file"))

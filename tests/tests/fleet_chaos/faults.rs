@@ -1,4 +1,5 @@
 //! The fleet under test and the faults injected into it.
+use crate::takeovers::{Build, Takeovers};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,11 +9,14 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use turnway_core::limits;
 use turnway_core::rng::Rng;
-use turnway_tests::real::node::Node;
+use turnway_tests::real::node::{Node, binary, earlier_binary};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, amount};
 
-const NODES: usize = 3;
+/// Number of nodes in a fleet.
+pub(crate) const NODES: usize = 3;
+/// A fleet of the build under test only.
+pub(crate) const ONE_BUILD: [Build; NODES] = [Build::Present; NODES];
 /// Redis settings under which a killed server loses no acknowledged write.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 /// Turns that end before the first fault.
@@ -64,6 +68,21 @@ enum Fault {
 pub(crate) struct Fleet {
     pub(crate) redis: Redis,
     pub(crate) nodes: Vec<Node>,
+    builds: [Build; NODES],
+    /// Nodes that are killed next, so that each is killed equally often.
+    victims: Vec<usize>,
+    pub(crate) takeovers: Takeovers,
+}
+
+// === impl Gaps ===
+
+impl Gaps {
+    /// Adds the times of further faults.
+    pub(crate) fn append(&mut self, mut more: Self) {
+        self.kills.append(&mut more.kills);
+        self.stops.append(&mut more.stops);
+        self.redis.append(&mut more.redis);
+    }
 }
 
 // === impl Faults ===
@@ -149,20 +168,24 @@ impl Shared {
 // === impl Fleet ===
 
 impl Fleet {
-    /// Starts three nodes with these agents over a Redis, into which these functions are loaded first, if
+    /// Starts nodes of these builds with these agents over a Redis, into which these functions are loaded first, if
     /// given.
-    pub(crate) async fn start(dir: &Path, agents: &[String], functions: Option<&str>) -> Self {
-        let mut fleet = Self { redis: Redis::start(&dir.join("redis"), &DURABLE), nodes: Vec::new() };
+    pub(crate) async fn start(dir: &Path, agents: &[String], builds: [Build; NODES], functions: Option<&str>) -> Self {
+        let redis = Redis::start(&dir.join("redis"), &DURABLE);
+        let mut fleet = Self { redis, nodes: Vec::new(), builds, victims: Vec::new(), takeovers: Takeovers::default() };
         if let Some(functions) = functions {
             fleet.redis.command::<String>(&["FUNCTION", "LOAD", functions]);
         }
         let url = fleet.redis.url();
-        for n in 0..NODES {
-            let (dir, name): (PathBuf, _) = (dir.join(format!("node-{n}")), format!("n{n}"));
+        for (n, build) in builds.into_iter().enumerate() {
+            let dir = dir.join(format!("node-{n}"));
+            let name = format!("n{n}");
             std::fs::create_dir_all(&dir).expect("a directory");
             let mut flags: Vec<&str> = agents.iter().flat_map(|flag| ["--agent", flag]).collect();
             flags.extend(["--node-name", &name]);
-            fleet.nodes.push(Node::start_on(&url, &dir, &flags).await);
+            let node = Node::start_program_on(program(build), &url, &dir, &flags).await;
+            fleet.takeovers.node_started(&node.id, build);
+            fleet.nodes.push(node);
         }
         fleet
     }
@@ -182,7 +205,7 @@ impl Fleet {
         while !blows.is_empty() && !stage.is_over() {
             let at = usize::try_from(rng.below(blows.len() as u64)).expect("small");
             match blows.swap_remove(at) {
-                Fault::Kill => gaps.kills.push(self.kill(stage, rng).await),
+                Fault::Kill => gaps.kills.push(self.kill(stage, rng, None).await),
                 Fault::Stop => {
                     // Another node may be killed while one is suspended.
                     let too = (rng.below(2) == 0)
@@ -200,26 +223,35 @@ impl Fleet {
                 }
             }
             stage.until_heard(500 + rng.below(2_000)).await;
+            self.takeovers.update(&self.redis);
         }
         stage.until_ended(amount("FLEET_CHAOS_TURNS", 100) as u64).await;
         gaps
     }
 
-    /// Kills a node and restarts it after a while.
-    async fn kill(&mut self, stage: &Shared, rng: &mut Rng) -> Duration {
-        let victim = usize::try_from(rng.below(NODES as u64)).expect("small");
-        self.kill_this(victim, stage, rng).await
+    /// Returns the next node to kill, another one than a suspended node.
+    fn victim(&mut self, rng: &mut Rng, suspended: Option<usize>) -> usize {
+        if self.victims.iter().all(|n| Some(*n) == suspended) {
+            self.victims.extend(0..NODES);
+        }
+        let possible: Vec<usize> = (0..self.victims.len()).filter(|&at| Some(self.victims[at]) != suspended).collect();
+        let at = usize::try_from(rng.below(possible.len() as u64)).expect("small");
+        self.victims.swap_remove(possible[at])
     }
 
-    async fn kill_this(&mut self, victim: usize, stage: &Shared, rng: &mut Rng) -> Duration {
+    /// Kills a node and restarts it, as the same build, after a while.
+    async fn kill(&mut self, stage: &Shared, rng: &mut Rng, suspended: Option<usize>) -> Duration {
+        let victim = self.victim(rng, suspended);
         let gone = self.nodes[victim].http;
         self.nodes[victim].kill().await;
         let dead = Instant::now();
         stage.show(self.addresses().into_iter().filter(|at| *at != gone).collect());
+        self.takeovers.node_killed(&self.redis, &self.nodes[victim].id);
         stage.until_ended(1).await;
         let gap = dead.elapsed();
         stage.until_heard(rng.below(1_000)).await;
         self.nodes[victim].restart().await;
+        self.takeovers.node_started(&self.nodes[victim].id, self.builds[victim]);
         stage.show(self.addresses());
         gap
     }
@@ -230,8 +262,7 @@ impl Fleet {
         self.nodes[sleeper].signal("-STOP").await;
         let asleep = Instant::now();
         if kill {
-            let victim = (sleeper + 1 + usize::try_from(rng.below(2)).expect("small")) % NODES;
-            gaps.kills.push(self.kill_this(victim, stage, rng).await);
+            gaps.kills.push(self.kill(stage, rng, Some(sleeper)).await);
         }
         while asleep.elapsed() < ASLEEP && !stage.is_over() {
             stage.until_heard(1).await;
@@ -245,5 +276,13 @@ impl Fleet {
         for node in &mut self.nodes {
             assert_eq!(node.terminate().await, Some(0), "it leaves when told");
         }
+    }
+}
+
+/// Returns the node's program of a build.
+fn program(build: Build) -> PathBuf {
+    match build {
+        Build::Earlier => earlier_binary(),
+        Build::Present => binary(),
     }
 }

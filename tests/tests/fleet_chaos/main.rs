@@ -7,10 +7,13 @@ mod client;
 mod faults;
 mod member_client;
 mod members;
+mod mixed;
+mod takeovers;
 mod verdict;
 
 use crate::client::Client;
-use crate::faults::{Faults, Fleet, Gaps, Shared};
+use crate::faults::{Faults, Fleet, Gaps, NODES, ONE_BUILD, Shared};
+use crate::takeovers::{Build, Takeovers};
 use crate::verdict::{Journal, Verdict, read_history};
 use serde_json::json;
 use std::fs::File;
@@ -18,6 +21,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
@@ -75,55 +79,111 @@ async fn agents(journal: &Path) -> Agents {
     .await
 }
 
+/// A fleet under load: its agents, its clients, and the folder with the records of both.
+struct LoadedFleet {
+    fleet: Fleet,
+    stage: Arc<Shared>,
+    clients: JoinSet<()>,
+    began: Instant,
+    /// Held because the agents stop when it is dropped.
+    _agents: Agents,
+    dir: TempDir,
+}
+
 /// Results of a run with faults.
 struct ChaosResult {
     verdict: Verdict,
     journal: Journal,
     gaps: Gaps,
+    takeovers: Takeovers,
     took: Duration,
     /// Clients that gave up because of an impossible message or a missing end.
     gave_up: Vec<String>,
 }
 
-/// Runs load and faults over a store with the functions of this release or others, and collects the verdict.
-async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult {
-    let dir = tempfile::tempdir().expect("a directory");
-    let journal = dir.path().join("agent.jsonl");
-    let agents = agents(&journal).await;
-    let flags = [agents.flag(STEADY) + ",on_owner_loss=retry", agents.flag(LASTING) + ",on_owner_loss=resume"];
-    let mut fleet = Fleet::start(dir.path(), &flags, functions).await;
-    let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
-    let seed = blows.seed;
-    let count = amount("FLEET_CHAOS_CLIENTS", 40);
-    let mut clients = JoinSet::new();
-    let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
-    for n in 0..count {
-        clients.spawn(Client::new(Arc::clone(&stage), n, seed, &file(n)).run());
-    }
-    let began = Instant::now();
-    let gaps = fleet.inject_faults(&stage, &mut Rng::from_number(seed), blows).await;
-    let took = began.elapsed();
-    stage.end();
-    let mut gave_up = Vec::new();
-    while let Some(ended) = clients.join_next().await {
-        gave_up.extend(ended.err().map(|why| why.to_string()));
-    }
-    let mut verdict = Verdict::default();
-    let journal = Journal::read(&journal);
-    for n in 0..count {
-        if !gave_up.is_empty() {
-            // A log of such a session may not be complete for a new client, so only the stored log is
-            // checked.
-            verdict.check_stored_log(&fleet, &Client::names(n).1, None);
-            continue;
+// === impl LoadedFleet ===
+
+impl LoadedFleet {
+    /// Starts nodes of these builds, with the functions of this release or others, and the clients.
+    async fn start(functions: Option<&str>, builds: [Build; NODES], seed: u64, patience: Duration) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let agents = agents(&journal_file(dir.path())).await;
+        let flags = [agents.flag(STEADY) + ",on_owner_loss=retry", agents.flag(LASTING) + ",on_owner_loss=resume"];
+        let fleet = Fleet::start(dir.path(), &flags, builds, functions).await;
+        let stage = Arc::new(Shared::new(fleet.addresses(), patience));
+        let mut clients = JoinSet::new();
+        for n in 0..client_count() {
+            clients.spawn(Client::new(Arc::clone(&stage), n, seed, &history_file(dir.path(), n)).run());
         }
-        let history = read_history(&file(n));
-        verdict.judge(&fleet, &Client::names(n), &history, &journal).await;
+        Self { fleet, stage, clients, began: Instant::now(), _agents: agents, dir }
     }
-    if gave_up.is_empty() {
-        fleet.leave().await;
+
+    /// Injects these faults; returns their times.
+    async fn inject(&mut self, rng: &mut Rng, blows: &Faults) -> Gaps {
+        self.fleet.inject_faults(&self.stage, rng, blows).await
     }
-    ChaosResult { verdict, journal, gaps, took, gave_up }
+
+    /// Ends the load and collects the verdict. The logs of the sessions are read from all nodes in turn.
+    async fn finish(mut self, gaps: Gaps) -> ChaosResult {
+        let took = self.began.elapsed();
+        self.stage.end();
+        let mut gave_up = Vec::new();
+        while let Some(ended) = self.clients.join_next().await {
+            gave_up.extend(ended.err().map(|why| why.to_string()));
+        }
+        let mut verdict = Verdict::default();
+        let journal = Journal::read(&journal_file(self.dir.path()));
+        let readers = self.fleet.addresses();
+        for n in 0..client_count() {
+            if !gave_up.is_empty() {
+                // A log of such a session may not be complete for a new client, so only the stored log is
+                // checked.
+                verdict.check_stored_log(&self.fleet, &Client::names(n).1, None);
+                continue;
+            }
+            let history = read_history(&history_file(self.dir.path(), n));
+            let at = readers[n % readers.len()];
+            verdict.judge(&self.fleet, at, &Client::names(n), &history, &journal).await;
+        }
+        if gave_up.is_empty() {
+            self.fleet.leave().await;
+        }
+        ChaosResult { verdict, journal, gaps, takeovers: self.fleet.takeovers, took, gave_up }
+    }
+}
+
+// === impl ChaosResult ===
+
+impl ChaosResult {
+    /// Fails the test unless all guarantees held, all faults happened, and both kinds of agents were taken over.
+    fn must_be_sound(&self, blows: &Faults) {
+        let Self { verdict, gave_up, .. } = self;
+        assert!(gave_up.is_empty(), "{}", gave_up.join("\n"));
+        verdict.must_be_clean();
+        blows.must_have_happened(&self.gaps, verdict.accepted);
+        assert!(verdict.restarted > 0, "no turn was begun again by another owner");
+        assert!(verdict.resumed > 0, "no turn went on under another owner");
+        assert!(verdict.completed * 100 >= verdict.accepted * 95, "too many turns did not complete");
+    }
+}
+
+fn client_count() -> usize {
+    amount("FLEET_CHAOS_CLIENTS", 40)
+}
+
+fn journal_file(dir: &Path) -> PathBuf {
+    dir.join("agent.jsonl")
+}
+
+fn history_file(dir: &Path, client: usize) -> PathBuf {
+    dir.join(format!("client-{client}.jsonl"))
+}
+
+/// Runs load and faults over a fleet of this build, and collects the verdict.
+async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult {
+    let mut loaded = LoadedFleet::start(functions, ONE_BUILD, blows.seed, blows.patience).await;
+    let gaps = loaded.inject(&mut Rng::from_number(blows.seed), blows).await;
+    loaded.finish(gaps).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,13 +196,8 @@ async fn killed_and_suspended_nodes_lose_no_turn() {
         patience: 4 * PATIENCE,
     };
     let mut told = run_with_faults(None, &blows).await;
-    report(&told.verdict, &told.journal, &mut told.gaps, blows.seed, told.took);
-    assert!(told.gave_up.is_empty(), "{}", told.gave_up.join("\n"));
-    told.verdict.must_be_clean();
-    blows.must_have_happened(&told.gaps, told.verdict.accepted);
-    assert!(told.verdict.restarted > 0, "no turn was begun again by another owner");
-    assert!(told.verdict.resumed > 0, "no turn went on under another owner");
-    assert!(told.verdict.completed * 100 >= told.verdict.accepted * 95, "too many turns did not complete");
+    report(&mut told, blows.seed);
+    told.must_be_sound(&blows);
 }
 
 /// Returns the functions of this release with these lines replaced.
@@ -155,7 +210,8 @@ fn functions_with(changes: &[(&str, &str)]) -> String {
     source
 }
 
-fn report(verdict: &Verdict, journal: &Journal, gaps: &mut Gaps, seed: u64, took: Duration) {
+fn report(told: &mut ChaosResult, seed: u64) {
+    let ChaosResult { verdict, journal, gaps, takeovers, took, .. } = told;
     figure("seed / time under blows", format!("{seed} / {took:?}"));
     figure(
         "nodes killed / nodes asleep for longer than their lease / Redis killed",
@@ -182,6 +238,7 @@ fn report(verdict: &Verdict, journal: &Journal, gaps: &mut Gaps, seed: u64, took
         "runs restarted / went on under another owner / agent invocations / of them repeats",
         format!("{} / {} / {} / {}", verdict.restarted, verdict.resumed, journal.count(), journal.repeats()),
     );
+    figure("takeovers after a kill, by build", takeovers);
     for (what, gaps) in [("a node's kill", &mut gaps.kills), ("Redis's kill", &mut gaps.redis)] {
         let ranks = [0.5, 0.99, 1.0].map(|rank| quantile(gaps, rank));
         figure(&format!("{what} until a turn ends again, p50 / p99 / max"), format!("{ranks:?}"));

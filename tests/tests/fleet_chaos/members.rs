@@ -1,7 +1,7 @@
 //! Sessions with many agents and all kinds of concurrent requests, while nodes and Redis are killed: the log
 //! must be consistent, and no request may stay open.
 use crate::PACE;
-use crate::faults::{Faults, Fleet, Shared};
+use crate::faults::{Faults, Fleet, ONE_BUILD, Shared};
 use crate::member_client::{AGENTS, MemberClient};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     let dir = tempfile::tempdir().expect("a directory");
     let agents = Agents::start_steered(|asked| Reply::speak(|stream| speak(stream, asked)), Arc::default()).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
-    let mut fleet = Fleet::start(dir.path(), &flags, None).await;
+    let mut fleet = Fleet::start(dir.path(), &flags, ONE_BUILD, None).await;
     let blows = Faults {
         seed: size("FLEET_MEMBERS_SEED", 1) as u64,
         kills: amount("FLEET_MEMBERS_KILLS", 3),

@@ -139,10 +139,11 @@ async fn read_log(at: SocketAddr, user: &str, session: &str, types: Value, last:
 }
 
 impl Verdict {
-    /// Compares one client's history with the log and the agents' journal.
+    /// Compares one client's history with the log, as the node at this address serves it, and the agents' journal.
     pub(crate) async fn judge(
         &mut self,
         fleet: &Fleet,
+        at: SocketAddr,
         (user, session): &(String, String),
         history: &History,
         journal: &Journal,
@@ -152,7 +153,6 @@ impl Verdict {
         if history.accepted.is_empty() {
             return;
         }
-        let at = fleet.nodes[0].http;
         let log = read_log(at, user, session, json!([">"]), None).await;
         self.check_stored_log(fleet, session, Some(&log));
         let ends = self.run_ends(session, &log);

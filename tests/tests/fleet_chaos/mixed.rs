@@ -1,0 +1,34 @@
+//! A fleet in the middle of an upgrade: one node of an earlier build and two of this one, on one Redis, under the load
+//! and the faults of a fleet of one build. `./test mixed` builds the earlier program and starts this test.
+use crate::faults::{Faults, Gaps};
+use crate::takeovers::Build::{Earlier, Present};
+use crate::{LoadedFleet, report};
+use std::time::Duration;
+use turnway_core::rng::Rng;
+use turnway_tests::real::{PATIENCE, amount, size};
+
+/// Faults are injected in rounds until the time is over; a round takes about fifteen seconds.
+const ROUND: Faults = Faults { seed: 0, kills: 5, stops: 2, redis: 1, patience: PATIENCE.saturating_mul(4) };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fleet_of_two_builds_loses_no_turn() {
+    let seed = size("FLEET_MIXED_SEED", 1) as u64;
+    let duration = Duration::from_secs(amount("FLEET_MIXED_SECONDS", 120) as u64);
+    let mut loaded = LoadedFleet::start(None, [Earlier, Present, Present], seed, ROUND.patience).await;
+    let mut rng = Rng::from_number(seed);
+    let mut gaps = Gaps::default();
+    let mut total = Faults { seed, kills: 0, stops: 0, redis: 0, ..ROUND };
+    while loaded.began.elapsed() < duration && !loaded.stage.is_over() {
+        gaps.append(loaded.inject(&mut rng, &ROUND).await);
+        total.kills += ROUND.kills;
+        total.stops += ROUND.stops;
+        total.redis += ROUND.redis;
+    }
+    let mut told = loaded.finish(gaps).await;
+    report(&mut told, seed);
+    told.must_be_sound(&total);
+    for (from, by) in [(Earlier, Present), (Present, Earlier)] {
+        let count = told.takeovers.count(from, by);
+        assert!(count > 0, "no session of a killed node was taken over, from {from:?} by {by:?}");
+    }
+}
