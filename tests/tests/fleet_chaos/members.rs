@@ -1,8 +1,9 @@
 //! Sessions with many agents and all kinds of concurrent requests, while nodes and Redis are killed: the log
 //! must be consistent, and no request may stay open.
 use crate::PACE;
-use crate::faults::{Faults, Fleet, ONE_BUILD, Shared};
+use crate::faults::{Faults, Fleet, NODES, ONE_BUILD, Shared};
 use crate::member_client::{AGENTS, MemberClient};
+use crate::takeovers::{Build, Takeovers};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -135,10 +136,6 @@ impl LogChecker {
 /// Covers: SR-D12, SR-T11, SR-T12, SR-T13, SR-T14, SR-K4, ST-9, G3, G9, G-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_nodes_leave_no_member_change_incomplete() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let agents = Agents::start_steered(|asked| Reply::speak(|stream| speak(stream, asked)), Arc::default()).await;
-    let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
-    let mut fleet = Fleet::start(dir.path(), &flags, ONE_BUILD, None).await;
     let blows = Faults {
         seed: size("FLEET_MEMBERS_SEED", 1) as u64,
         kills: amount("FLEET_MEMBERS_KILLS", 3),
@@ -146,12 +143,21 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
         redis: amount("FLEET_MEMBERS_REDIS_KILLS", 1),
         patience: 4 * PATIENCE,
     };
+    change_members_under_faults(ONE_BUILD, &blows).await;
+}
+
+/// Changes members of many sessions on nodes of these builds under faults, and checks the logs. Returns the takeovers.
+pub(crate) async fn change_members_under_faults(builds: [Build; NODES], blows: &Faults) -> Takeovers {
+    let dir = tempfile::tempdir().expect("a directory");
+    let agents = Agents::start_steered(|asked| Reply::speak(|stream| speak(stream, asked)), Arc::default()).await;
+    let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
+    let mut fleet = Fleet::start(dir.path(), &flags, builds, None).await;
     let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let mut guests = JoinSet::new();
     for n in 0..amount("FLEET_MEMBERS_SESSIONS", 40) {
         guests.spawn(MemberClient::new(Arc::clone(&stage), n, blows.seed).run());
     }
-    let gaps = fleet.inject_faults(&stage, &mut Rng::from_number(blows.seed), &blows).await;
+    let gaps = fleet.inject_faults(&stage, &mut Rng::from_number(blows.seed), blows).await;
     stage.end();
     let mut ended = Vec::new();
     while let Some(guest) = guests.join_next().await {
@@ -161,8 +167,9 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     let mut counts = BTreeMap::new();
     let mut wrong = Vec::new();
     let mut accepted = 0;
-    for mut guest in ended {
-        let web = Web::new(fleet.nodes[0].http, Some(&guest.user));
+    let readers = fleet.addresses();
+    for (n, mut guest) in ended.into_iter().enumerate() {
+        let web = Web::new(readers[n % readers.len()], Some(&guest.user));
         let mut order = LogChecker::default();
         for fact in web.facts(&guest.session).await {
             order.take(&fact);
@@ -187,4 +194,5 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     }
     blows.must_have_happened(&gaps, accepted);
     fleet.leave().await;
+    fleet.takeovers
 }

@@ -1,20 +1,32 @@
 //! A fleet in the middle of an upgrade: one node of an earlier build and two of this one, on one Redis, under the load
 //! and the faults of a fleet of one build. `./test mixed` builds the earlier program and starts this test.
-use crate::faults::{Faults, Gaps};
-use crate::takeovers::Build::{Earlier, Present};
+use crate::faults::{Faults, Gaps, NODES};
+use crate::members::change_members_under_faults;
+use crate::takeovers::Build::{self, Earlier, Present};
+use crate::takeovers::Takeovers;
 use crate::{LoadedFleet, report};
 use std::time::Duration;
 use turnway_core::rng::Rng;
-use turnway_tests::real::{PATIENCE, amount, size};
+use turnway_tests::real::{PATIENCE, amount, figure, size};
 
 /// Faults are injected in rounds until the time is over; a round takes about fifteen seconds.
 const ROUND: Faults = Faults { seed: 0, kills: 5, stops: 2, redis: 1, patience: PATIENCE.saturating_mul(4) };
+
+const TWO_BUILDS: [Build; NODES] = [Earlier, Present, Present];
+
+/// Fails the test unless each build took over sessions of the other.
+fn must_be_in_both_directions(takeovers: &Takeovers) {
+    for (from, by) in [(Earlier, Present), (Present, Earlier)] {
+        let count = takeovers.count(from, by);
+        assert!(count > 0, "no session of a killed node was taken over, from {from:?} by {by:?}");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fleet_of_two_builds_loses_no_turn() {
     let seed = size("FLEET_MIXED_SEED", 1) as u64;
     let duration = Duration::from_secs(amount("FLEET_MIXED_SECONDS", 120) as u64);
-    let mut loaded = LoadedFleet::start(None, [Earlier, Present, Present], seed, ROUND.patience).await;
+    let mut loaded = LoadedFleet::start(None, TWO_BUILDS, seed, ROUND.patience).await;
     let mut rng = Rng::from_number(seed);
     let mut gaps = Gaps::default();
     let mut total = Faults { seed, kills: 0, stops: 0, redis: 0, ..ROUND };
@@ -27,8 +39,13 @@ async fn fleet_of_two_builds_loses_no_turn() {
     let mut told = loaded.finish(gaps).await;
     report(&mut told, seed);
     told.must_be_sound(&total);
-    for (from, by) in [(Earlier, Present), (Present, Earlier)] {
-        let count = told.takeovers.count(from, by);
-        assert!(count > 0, "no session of a killed node was taken over, from {from:?} by {by:?}");
-    }
+    must_be_in_both_directions(&told.takeovers);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fleet_of_two_builds_completes_member_changes() {
+    let blows = Faults { seed: size("FLEET_MIXED_SEED", 1) as u64, kills: 9, ..ROUND };
+    let takeovers = change_members_under_faults(TWO_BUILDS, &blows).await;
+    figure("takeovers after a kill, by build", &takeovers);
+    must_be_in_both_directions(&takeovers);
 }
