@@ -412,3 +412,25 @@ fn is_last(spoken: &RemoteEvent) -> bool {
         RemoteEvent::Assigned(_) | RemoteEvent::Text { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_calls_are_bounded_and_never_accepted_again() {
+        let mut peer = PeerCalls {
+            last_heard: Mono::default(),
+            failed_reports: 0,
+            last_failure: None,
+            ended_calls: BTreeSet::new(),
+            ended_below: 0,
+        };
+        let most = limits::REMOTE_ENDED_CALLS_MAX as u64;
+        (0..most).for_each(|call| peer.mark_ended(call));
+        assert_eq!((peer.ended_calls.len() as u64, peer.ended_below), (most, 0));
+        (most..most + 2).for_each(|call| peer.mark_ended(call));
+        assert_eq!((peer.ended_calls.len() as u64, peer.ended_below), (most, 2));
+        assert!((0..most + 2).all(|call| peer.has_ended(call)) && !peer.has_ended(most + 2));
+    }
+}
