@@ -431,11 +431,9 @@ impl StoredSession {
             return Reply::Fenced;
         }
         let kept = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
-        let upto = upto.min(kept);
-        if upto > self.floor {
-            self.log.drain(..(upto.0 - self.floor.0) as usize);
-            self.floor = upto;
-        }
+        let upto = upto.min(kept).max(self.floor);
+        self.log.drain(..(upto.0 - self.floor.0) as usize);
+        self.floor = upto;
         Reply::Done
     }
 

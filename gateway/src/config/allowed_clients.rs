@@ -151,6 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn lists_have_a_longest_length() {
+        let names = |count| vec!["a.example"; count].join(",");
+        assert!(matches!(AllowedHosts::parse(&names(LIST_MAX)), Ok(AllowedHosts::Named(all)) if all.len() == LIST_MAX));
+        for count in [LIST_MAX + 1, LIST_MAX + 2] {
+            let refused = AllowedHosts::parse(&names(count)).expect_err("too many");
+            assert_eq!(refused, "expected at most 64 of them");
+        }
+    }
+
+    #[test]
     fn host_names_are_parsed_with_or_without_ports() {
         let name = |name: &str, port| HostName { name: name.to_owned(), port };
         let read = AllowedHosts::parse("GW.example.com, 203.0.113.7:8443,[2001:db8::1]");

@@ -114,6 +114,22 @@ fn slowly_read_streams_all_continue() {
     assert_eq!(left, 0, "all of it counts as written in the end");
 }
 
+/// A session that is held resumes once half of its text is taken, and all open sessions together have half their room.
+///
+/// Covers: G8.
+#[test]
+fn held_session_resumes_when_others_leave_half_the_room() {
+    let mut stage = stage();
+    let bytes = limits::LANE_BYTES_MAX * 5 / 8;
+    stage.show(2, bytes);
+    let held: Vec<String> = stage.held.iter().map(ToString::to_string).collect();
+    assert_eq!(held, ["s1"], "the later one of two that are equal");
+    stage.take(1, bytes * 5 / 8);
+    assert!(stage.held.len() == 1, "the other one fills more than half");
+    stage.take(0, bytes * 7 / 8);
+    assert!(stage.held.is_empty());
+}
+
 /// A client that stops reading at any time is either sent more in the end or reported as slow.
 ///
 /// Covers: G8, S-15.

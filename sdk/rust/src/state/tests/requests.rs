@@ -162,6 +162,17 @@ fn cancel_of_a_run_is_resent_until_the_run_ends() {
 }
 
 #[test]
+fn refusal_of_another_request_leaves_the_subscription() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    rig.state.cancel(rig.now, "s", Some("s.r".to_owned())).expect("taken");
+    assert_eq!(rig.drain(), ["> cancel_run"]);
+    let id = rig.sent.last().map(|message| message["request_id"].clone()).expect("a message");
+    assert_eq!(rig.hear(refused(&id, "not_found", json!({}))), ["error cancel_run not_found"]);
+    assert_eq!(rig.subscribed(0, json!({}))[0], "subscribed");
+}
+
+#[test]
 fn errors_without_a_request_are_reported() {
     let mut rig = Rig::new();
     assert_eq!(rig.hear(json!({"type": "error", "code": "invalid_message"})), ["error  invalid_message"]);
