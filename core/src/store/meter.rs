@@ -103,8 +103,8 @@ impl RecordSizes {
     }
 
     fn update(&mut self, measure: ByteMeasure, key: &SessionKey, slot: &StoredSession) {
-        // A deleted session starts from zero.
-        if slot.floor < self.floor || slot.log.is_empty() {
+        // A deleted session starts from zero, with an empty log.
+        if slot.log.is_empty() {
             self.log = VecDeque::new();
             (self.facts, self.floor) = (0, slot.floor);
         }
