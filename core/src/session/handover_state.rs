@@ -20,7 +20,7 @@ pub struct Handovers {
     /// The run that made the last request, with the number of its requests.
     asked: Option<(RunId, u32)>,
     /// The answer of the running turn, kept in case the session is handed over (SR-T9).
-    said: Option<Box<(RunId, AnswerTail)>>,
+    pub(super) said: Option<Box<(RunId, AnswerTail)>>,
 }
 
 /// The end of an answer, as far as it is recorded.

@@ -169,4 +169,41 @@ mod tests {
         let blob = state.to_snapshot().expect("it is small");
         assert_eq!(State::from_snapshot(&blob), Ok(state));
     }
+
+    /// Snapshots of the same states, written by the code of versions 6, 7 and 8.
+    const FILES: [&str; 3] = [
+        include_str!("../../tests/snapshots/version_6.txt"),
+        include_str!("../../tests/snapshots/version_7.txt"),
+        include_str!("../../tests/snapshots/version_8.txt"),
+    ];
+
+    /// Returns the snapshots of a file, by name.
+    fn examples(file: &str) -> BTreeMap<&str, Vec<u8>> {
+        let lines = file.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name != "#");
+        lines.map(|(name, hex)| (name, hex.as_bytes().as_chunks::<2>().0.iter().map(byte).collect())).collect()
+    }
+
+    fn byte(hex: &[u8; 2]) -> u8 {
+        u8::from_str_radix(std::str::from_utf8(hex).expect("ASCII"), 16).expect("hex")
+    }
+
+    /// Reads snapshots that earlier releases wrote, and compares the states with those of the present version.
+    ///
+    /// Covers: SR-H4.
+    #[test]
+    fn snapshots_of_earlier_versions_give_the_same_states() {
+        let [of_6, of_7, of_8] = FILES.map(examples);
+        assert!(of_8.len() >= 15 && of_6.keys().eq(of_8.keys()) && of_7.keys().eq(of_8.keys()));
+        for (name, blob) in of_8 {
+            let present = State::from_snapshot(&blob).expect("it is read");
+            let without_time = State { time: Millis::default(), ..present };
+            assert_eq!(State::from_snapshot(&of_7[name]).as_ref(), Ok(&without_time), "{name} of version 7");
+            let mut without_answer = without_time;
+            let handovers = &mut without_answer.handovers;
+            handovers.said = None;
+            handovers.open.iter_mut().for_each(|open| open.said = AnswerTail::default());
+            handovers.given.iter_mut().for_each(|given| given.said = AnswerTail::default());
+            assert_eq!(State::from_snapshot(&of_6[name]), Ok(without_answer), "{name} of version 6");
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod members;
 mod replace;
 mod resume;
 mod script;
+mod snapshots;
 mod steer;
 
 use script::{Script, check, check_with};
