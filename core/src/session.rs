@@ -18,7 +18,7 @@ mod input_steer;
 mod member_apply;
 mod member_decide;
 mod member_state;
-mod older_snapshot;
+
 mod outbox;
 mod plan;
 mod run_apply;
@@ -30,6 +30,7 @@ mod run_start;
 mod runtime;
 mod session_apply;
 mod session_decide;
+mod snapshot;
 mod state;
 mod text;
 mod text_hash;

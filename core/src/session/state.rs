@@ -8,7 +8,7 @@ use crate::session::action_state::Actions;
 use crate::session::handover_state::Handovers;
 use crate::session::input_state::{Rank, SteeredInput};
 use crate::session::member_state::PendingMemberChange;
-use crate::session::older_snapshot::{OlderState, VERSION_WITHOUT_ANSWER_TAIL, VERSION_WITHOUT_TIME};
+use crate::session::snapshot::version_6::{OlderState, VERSION_WITHOUT_ANSWER_TAIL, VERSION_WITHOUT_TIME};
 use crate::session::text_hash::TextHash;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};

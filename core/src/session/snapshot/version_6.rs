@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of snapshots without the end of the running answer.
-pub(super) const VERSION_WITHOUT_ANSWER_TAIL: u8 = 6;
+pub(in crate::session) const VERSION_WITHOUT_ANSWER_TAIL: u8 = 6;
 /// The version of snapshots without the time of the last fact; otherwise identical to the current one.
-pub(super) const VERSION_WITHOUT_TIME: u8 = 7;
+pub(in crate::session) const VERSION_WITHOUT_TIME: u8 = 7;
 
 /// The state in snapshots of version 6; see [`State`] for the fields.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct OlderState {
+pub(in crate::session) struct OlderState {
     tail: Cursor,
     phase: SessionPhase,
     user: Option<UserId>,
@@ -172,9 +172,9 @@ mod tests {
 
     /// Snapshots of the same states, written by the code of versions 6, 7 and 8.
     const FILES: [&str; 3] = [
-        include_str!("../../tests/snapshots/version_6.txt"),
-        include_str!("../../tests/snapshots/version_7.txt"),
-        include_str!("../../tests/snapshots/version_8.txt"),
+        include_str!("../../../tests/snapshots/version_6.txt"),
+        include_str!("../../../tests/snapshots/version_7.txt"),
+        include_str!("../../../tests/snapshots/version_8.txt"),
     ];
 
     /// Returns the snapshots of a file, by name.

@@ -1,0 +1,2 @@
+//! Snapshots of sessions: the structs of each version.
+pub(super) mod version_6;
