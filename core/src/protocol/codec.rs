@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 
 const MAGIC: [u8; 2] = *b"TW";
 const HEADER_BYTES: usize = 8;
+/// Bytes reserved for a blob: most blobs fit, and need no second allocation.
+const USUAL_BYTES: usize = 512;
 /// Position of the body's length in a header.
 const LENGTH_RANGE: std::ops::Range<usize> = 4..HEADER_BYTES;
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<FRAME_BYTES_MAX>> =
@@ -129,7 +131,8 @@ pub fn blob_kind(blob: &[u8]) -> Option<BlobKind> {
 
 /// Returns a header whose length is still to be written.
 fn header(kind: BlobKind) -> Vec<u8> {
-    let mut blob = Vec::from(MAGIC);
+    let mut blob = Vec::with_capacity(USUAL_BYTES);
+    blob.extend_from_slice(&MAGIC);
     blob.extend_from_slice(&[kind.byte(), kind.version()]);
     blob.extend_from_slice(&[0; LENGTH_RANGE.end - LENGTH_RANGE.start]);
     blob

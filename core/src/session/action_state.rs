@@ -7,23 +7,22 @@ use crate::protocol::action::{
     ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A session's actions, as recorded in the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actions {
     /// Actions that were requested and have not ended.
     pub open: BTreeMap<EventId, Action>,
     /// Ended actions of an open run, and those whose agent was not told yet; the last one last.
     pub ended: Vec<FinishedAction>,
     /// The run that made the last request, with the number of its requests.
-    asked: Option<(RunId, u32)>,
+    pub(super) asked: Option<(RunId, u32)>,
 }
 
 /// An open action.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
     /// The run that requested the action.
     pub run_id: RunId,
@@ -51,7 +50,7 @@ pub struct Action {
 }
 
 /// An ended action.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedAction {
     pub action_id: EventId,
     /// The run that requested the action.

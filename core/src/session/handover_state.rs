@@ -6,10 +6,9 @@ use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::handover::{HandoverContext, HandoverRejection, HandoverRequested};
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
 
 /// A session's handovers, as recorded in the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Handovers {
     /// The open handover; at most one at a time.
     pub open: Option<Box<Handover>>,
@@ -18,13 +17,13 @@ pub struct Handovers {
     /// Outcomes of the latest handovers, the last one last, to answer repeated decisions.
     pub ended: Vec<HandoverEnded>,
     /// The run that made the last request, with the number of its requests.
-    asked: Option<(RunId, u32)>,
+    pub(super) asked: Option<(RunId, u32)>,
     /// The answer of the running turn, kept in case the session is handed over (SR-T9).
     pub(super) said: Option<Box<(RunId, AnswerTail)>>,
 }
 
 /// The end of an answer, as far as it is recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerTail {
     /// At most [`limits::HANDOVER_TEXT_BYTES_MAX`] bytes.
     pub text: Private<String>,
@@ -33,7 +32,7 @@ pub struct AnswerTail {
 }
 
 /// An open handover.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
     pub id: EventId,
     /// The turn in which the handover was requested.
@@ -54,7 +53,7 @@ pub struct Handover {
 }
 
 /// A change of members that a handover waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingJoin {
     pub tx_id: EventId,
     /// Id of the request that decided.
@@ -62,7 +61,7 @@ pub struct PendingJoin {
 }
 
 /// A confirmed handover.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmedHandover {
     pub id: EventId,
     /// The turn in which the handover was requested.
@@ -83,7 +82,7 @@ pub struct ConfirmedHandover {
 }
 
 /// A handover that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandoverEnded {
     pub id: EventId,
     /// Reason of the rejection; `None`: the handover was confirmed.
@@ -101,16 +100,6 @@ pub enum HandoverStatus {
 // === impl Handovers ===
 
 impl Handovers {
-    /// Creates the state from a snapshot of the previous release, which did not keep the end of the running answer.
-    pub(super) fn from_older(
-        open: Option<Handover>,
-        given: Option<ConfirmedHandover>,
-        ended: Vec<HandoverEnded>,
-        asked: Option<(RunId, u32)>,
-    ) -> Self {
-        Self { open: open.map(Box::new), given: given.map(Box::new), ended, asked, said: None }
-    }
-
     /// Returns the status of a handover; `None`: it is unknown, or no longer remembered.
     pub fn status(&self, id: EventId) -> Option<HandoverStatus> {
         if self.open.as_ref().is_some_and(|open| open.id == id) {

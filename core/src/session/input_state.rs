@@ -4,10 +4,9 @@ use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::Admission;
 use crate::protocol::steer::SteerOutcome;
 use crate::session::state::State;
-use serde::{Deserialize, Serialize};
 
 /// An input that was handed to a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteeredInput {
     /// The host run.
     pub host: RunId,
@@ -16,7 +15,7 @@ pub struct SteeredInput {
 }
 
 /// The order of waiting turns, first to start first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// The input has cancelled the running turn.
     Interrupts,

@@ -4,13 +4,12 @@ use crate::protocol::member::{Member, MemberChangeRequested};
 use crate::session::state::State;
 use crate::shrink::Shrink;
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
 
 /// The trigger of a switch that a removal causes, and of the switch that reverts it.
 pub(super) const REMOVAL_TRIGGER: &str = "remove_agent";
 
 /// The kind of a change of members (SR-T11).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberStep {
     /// The agent is being added.
     Adding {
@@ -29,7 +28,7 @@ pub enum MemberStep {
 }
 
 /// An open change of members.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingMemberChange {
     /// The transaction (SR-T13).
     pub tx_id: EventId,

@@ -2,20 +2,17 @@
 use crate::id::{AgentId, Cursor, EventId, MessageId, RequestId, RunId, Seq, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::EventMark;
-use crate::protocol::codec::{self, BlobKind, CodecError};
 use crate::protocol::member::Member;
 use crate::session::action_state::Actions;
 use crate::session::handover_state::Handovers;
 use crate::session::input_state::{Rank, SteeredInput};
 use crate::session::member_state::PendingMemberChange;
-use crate::session::snapshot::version_6::{OlderState, VERSION_WITHOUT_ANSWER_TAIL, VERSION_WITHOUT_TIME};
 use crate::session::text_hash::TextHash;
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A session's phase in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionPhase {
     /// No fact was recorded yet.
     #[default]
@@ -29,7 +26,7 @@ pub enum SessionPhase {
 }
 
 /// A turn's phase in its life, as recorded in the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunPhase {
     Waiting,
     /// The order was sent; INPUT_ACK is awaited.
@@ -46,7 +43,7 @@ pub enum RunPhase {
 }
 
 /// A turn that has not ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The answering agent; `None` until the turn was admitted.
     pub agent: Option<AgentId>,
@@ -81,7 +78,7 @@ pub struct Run {
 }
 
 /// The recorded part of an attempt that outlives its owner.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResumeState {
     /// The last event that is recorded completely; `None`: the first event is not.
     pub mark: Option<EventMark>,
@@ -92,7 +89,7 @@ pub struct ResumeState {
 }
 
 /// A session's state. [`State::apply`] is the only mutation, live and on replay alike (RX-3).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The last fact that the state includes.
     pub tail: Cursor,
@@ -118,39 +115,14 @@ pub struct State {
     pub handovers: Handovers,
     /// Actions of the session's agents.
     pub actions: Actions,
-    /// The time of the last fact. A snapshot stores it after all other fields, since version 8.
-    #[serde(skip)]
+    /// The time of the last fact.
     pub time: Millis,
     /// Facts of a later release were applied, whose effects are missing here: the state must not become a snapshot,
     /// which that release would read.
-    #[serde(skip)]
     pub has_unknown_facts: bool,
 }
 
 impl State {
-    /// Decodes a snapshot.
-    pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
-        match codec::decode::<(Self, Millis)>(BlobKind::Snapshot, blob) {
-            Err(CodecError::Version(VERSION_WITHOUT_ANSWER_TAIL)) => {
-                codec::decode_older::<OlderState>(BlobKind::Snapshot, VERSION_WITHOUT_ANSWER_TAIL, blob).map(Self::from)
-            }
-            Err(CodecError::Version(VERSION_WITHOUT_TIME)) => {
-                codec::decode_older::<Self>(BlobKind::Snapshot, VERSION_WITHOUT_TIME, blob)
-            }
-            read => read.map(|(state, time)| Self { time, ..state }),
-        }
-    }
-
-    /// Encodes the state as a snapshot.
-    pub fn to_snapshot(&self) -> Result<Vec<u8>, CodecError> {
-        if planted(Mutant::SnapshotForgetsQueue) {
-            let mut forgetful = self.clone();
-            forgetful.waiting.clear();
-            return codec::encode(BlobKind::Snapshot, &(&forgetful, self.time));
-        }
-        codec::encode(BlobKind::Snapshot, &(self, self.time))
-    }
-
     /// Returns whether any turn is open.
     pub fn has_open_turn(&self) -> bool {
         !self.runs.is_empty()
