@@ -1,11 +1,9 @@
 //! Messages between nodes, and their binary form ([`frame`]). Every message may be lost, duplicated and reordered
 //! without harm. Messages about remote attempts have a module of their own ([`remote`]).
 pub mod frame;
-mod json;
 pub mod remote;
 
 use remote::RemoteMessage;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use turnway_core::id::{
     ControlId, Cursor, Epoch, Holder, InboxPosition, ListenStamp, Nonce, OwnershipSnapshot, RunId, SessionKey,
@@ -15,8 +13,8 @@ use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
 
-/// One message from node to node. The order of variants and fields is their order in a frame.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One message from node to node. The types in [`frame`] are its form in bytes.
+#[derive(Clone, Debug, PartialEq)]
 pub enum PeerMessage {
     /// An input or control entry for the session's owner, as far as the sender knows the owner.
     Offer {
@@ -53,7 +51,6 @@ pub enum PeerMessage {
         /// The position that the facts follow.
         after: Cursor,
         /// Each with its epoch.
-        #[serde(with = "json::facts")]
         facts: Vec<(Epoch, Arc<Entry>)>,
     },
     /// A piece of an answer.
@@ -156,7 +153,7 @@ impl PeerMessage {
 }
 
 /// The content of an offer, included so that the owner need not read the store.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum OfferedEntry {
     /// A user input.
     Input {
@@ -164,7 +161,6 @@ pub enum OfferedEntry {
         place: InboxPosition,
         /// Position of the preceding entry.
         prev: InboxPosition,
-        #[serde(with = "json")]
         input: Arc<Input>,
     },
     /// A control entry.
@@ -173,7 +169,6 @@ pub enum OfferedEntry {
         place: InboxPosition,
         /// Position of the preceding entry.
         prev: InboxPosition,
-        #[serde(with = "json")]
         control: Arc<ControlEntry>,
     },
 }

@@ -163,7 +163,7 @@ pub struct SystemReported {
 }
 
 /// A chunk of output of an action's process: shown live, and never logged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessOutput {
     pub action_id: EventId,
     pub stream: OutputStream,

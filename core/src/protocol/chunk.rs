@@ -3,11 +3,10 @@
 use crate::id::RunId;
 use crate::private::Private;
 use crate::protocol::agent::TextKind;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A piece of an answer; provisional until the end of its run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextChunk {
     pub run_id: RunId,
     pub attempt: u32,

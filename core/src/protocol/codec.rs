@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 const MAGIC: [u8; 2] = *b"TW";
 const HEADER_BYTES: usize = 8;
-/// Bytes reserved for a blob: most blobs fit, and need no second allocation.
-const USUAL_BYTES: usize = 512;
+/// Bytes reserved for a blob. Most blobs have more than 128 bytes, which would be reached in five allocations.
+const USUAL_BYTES: usize = 256;
 /// Position of the body's length in a header.
 const LENGTH_RANGE: std::ops::Range<usize> = 4..HEADER_BYTES;
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<FRAME_BYTES_MAX>> =

@@ -1,4 +1,6 @@
 //! Binary encoding of the messages that one node sends to another at once (S-14).
+mod version_1;
+
 use super::PeerMessage;
 use super::remote::{CallProgress, RemoteMessage};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -7,16 +9,17 @@ use std::fmt;
 use turnway_core::id::{Cursor, Epoch, InboxPosition, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits::FRAME_MESSAGES_MAX;
 use turnway_core::protocol::codec::{self, BatchEncoder, BlobKind, CodecError};
+use version_1::{FrameForm, KeyVersion1, MessageVersion1};
 
 /// Exclusive upper bound of every number that a node counts or reads from a clock, so that no sum of two overflows.
 const NUMBER_MAX: u64 = 1 << 53;
 
 /// The messages that one node sent at once.
 ///
-/// A frame is the codec's header and `(NodeId, [PeerMessage])`. Numbers are fixed-width little-endian; texts, lists and
-/// variants are prefixed with their length or index; facts, inputs and control entries are JSON texts. A node reads
-/// only the version that it writes, which the header names; unreadable frames are dropped, because messages may be
-/// lost.
+/// A frame is the codec's header and `(NodeId, [PeerMessage])`, with messages in the form of [`version_1`]. Numbers are
+/// fixed-width little-endian; texts, lists and variants are prefixed with their length or index; facts, inputs and
+/// control entries are JSON texts. A node reads only the version that it writes, which the header names; unreadable
+/// frames are dropped, because messages may be lost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerFrame {
     pub from: NodeId,
@@ -43,9 +46,9 @@ impl PeerFrame {
 pub fn offer_prefix(from: NodeId, key: &SessionKey, json: usize) -> Option<Vec<u8>> {
     /// Bytes of the owner, of the entry's kind and positions, and of a length.
     const REST: usize = (1 + 16 + 16 + 8) + (4 + 8 + 8) + 8;
-    /// One message, and the index of its variant; see [`PeerMessage`].
+    /// One message, and the index of its variant; see [`MessageVersion1`].
     const ONE_BELL: (u64, u32) = (1, 0);
-    codec::encode_head(BlobKind::Frame, &(from, ONE_BELL, key), REST + json).ok()
+    codec::encode_head(BlobKind::Frame, &(from, ONE_BELL, KeyVersion1::borrow(key)), REST + json).ok()
 }
 
 /// Packs messages for one node into as few frames as possible, in order.
@@ -91,11 +94,12 @@ impl FramePacker {
     }
 
     fn push(&mut self, message: &PeerMessage) -> Result<(), CodecError> {
+        let form = MessageVersion1::borrow(message);
         match &mut self.batch {
-            Some(batch) => batch.push(message),
+            Some(batch) => batch.push(&form),
             None => {
                 let mut batch = BatchEncoder::new(BlobKind::Frame, &self.from)?;
-                batch.push(message)?;
+                batch.push(&form)?;
                 self.batch = Some(batch);
                 Ok(())
             }
@@ -208,11 +212,11 @@ impl<'de> Visitor<'de> for MessageListVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<MessageList, A::Error> {
         let mut messages = Vec::new();
-        while let Some(next) = from.next_element()? {
+        while let Some(next) = from.next_element::<MessageVersion1<'_>>()? {
             if messages.len() == FRAME_MESSAGES_MAX {
                 return Err(A::Error::custom("too many messages"));
             }
-            messages.push(next);
+            messages.push(next.into_domain());
         }
         Ok(MessageList(messages))
     }

@@ -1,10 +1,8 @@
 //! Messages between nodes about agents that have dialed in (protocol.md §1.6): the agents that each node serves,
 //! and the orders and events of attempts whose agent is connected to another node than the session's owner.
 //! Messages of a call are numbered from 0 in each direction; lost messages are sent again.
-use super::json;
 use crate::agent::AttemptEvent;
 use crate::channel::hello::DialInCapabilities;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use turnway_core::id::{AgentEventId, AgentId, NodeId};
 use turnway_core::private::Private;
@@ -14,8 +12,8 @@ use turnway_core::protocol::json::json_bytes;
 /// The id that addresses every node on the bus, including the sender. No node has this id.
 pub const ALL_NODES: NodeId = NodeId(0);
 
-/// One message about remote attempts. The order of variants and fields is their order in a frame.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One message about remote attempts.
+#[derive(Clone, Debug, PartialEq)]
 pub enum RemoteMessage {
     /// Every node with agents should announce them.
     ListAgents,
@@ -27,7 +25,6 @@ pub enum RemoteMessage {
         call: u64,
         /// The number of this message in the call.
         n: u64,
-        #[serde(with = "json")]
         order: Arc<Order>,
     },
     /// An event of an attempt that the receiver has ordered.
@@ -58,13 +55,12 @@ pub enum RemoteMessage {
     /// The receiver's agents should stop a run, if they know it.
     Stop {
         /// Carries [`Order::Stop`] to the agent.
-        #[serde(with = "json")]
         order: Arc<Order>,
     },
 }
 
 /// The capacity of an agent at a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentCapacity {
     pub connections: u32,
     /// Attempts that run over these connections.
@@ -74,7 +70,7 @@ pub struct AgentCapacity {
 }
 
 /// The messages of a call that one node has received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallProgress {
     /// The number of the call, chosen by the node that started it.
     pub call: u64,
@@ -85,7 +81,7 @@ pub struct CallProgress {
 }
 
 /// An event of an attempt, from the node of the agent's connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RemoteEvent {
     /// A connection was assigned; its agent has these capabilities.
     Assigned(DialInCapabilities),
@@ -99,7 +95,7 @@ pub enum RemoteEvent {
         id: Option<AgentEventId>,
     },
     /// Any other event of the agent.
-    Other(#[serde(with = "json")] Arc<AttemptEvent>),
+    Other(Arc<AttemptEvent>),
     /// The agent's connection was lost; nothing follows.
     ConnectionLost,
 }

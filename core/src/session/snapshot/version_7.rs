@@ -8,6 +8,7 @@ use crate::time::Millis;
 use serde::Deserialize;
 use std::borrow::Cow;
 
+/// The version in the header of these snapshots.
 pub(super) const VERSION: u8 = 7;
 
 /// The state in snapshots of version 7.

@@ -2,6 +2,7 @@
 //! that the binary codec cannot read back.
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 fn text<T: Serialize, E: serde::ser::Error>(value: &T) -> Result<String, E> {
@@ -13,35 +14,38 @@ fn value<T: DeserializeOwned, E: serde::de::Error>(text: &str) -> Result<T, E> {
     serde_json::from_str(text).map_err(|_| E::custom("not JSON of this kind"))
 }
 
-pub(super) fn serialize<T: Serialize, S: Serializer>(what: &Arc<T>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<T: Serialize, S: Serializer>(what: &Cow<'_, Arc<T>>, to: S) -> Result<S::Ok, S::Error> {
     text::<T, S::Error>(what)?.serialize(to)
 }
 
-pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Arc<T>, D::Error>
+pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Cow<'static, Arc<T>>, D::Error>
 where
-    T: DeserializeOwned,
+    T: DeserializeOwned + 'static,
     D: Deserializer<'de>,
 {
-    Ok(Arc::new(value::<T, D::Error>(&String::deserialize(from)?)?))
+    Ok(Cow::Owned(Arc::new(value::<T, D::Error>(&String::deserialize(from)?)?)))
 }
 
 /// A list of facts, each with its epoch.
 pub(super) mod facts {
-    use super::{Arc, Deserialize, Deserializer, Serialize, Serializer, text, value};
+    use super::{Arc, Cow, Deserialize, Deserializer, Serialize, Serializer, text, value};
     use turnway_core::id::Epoch;
     use turnway_core::protocol::entry::Entry;
 
-    pub(in super::super) fn serialize<S: Serializer>(facts: &[(Epoch, Arc<Entry>)], to: S) -> Result<S::Ok, S::Error> {
+    /// Facts of a message, each with its epoch.
+    type EpochFacts<'a> = Cow<'a, [(Epoch, Arc<Entry>)]>;
+
+    pub(in super::super) fn serialize<S: Serializer>(facts: &EpochFacts<'_>, to: S) -> Result<S::Ok, S::Error> {
         let texts = facts.iter().map(|(epoch, entry)| Ok((epoch, text::<Entry, S::Error>(entry)?)));
         texts.collect::<Result<Vec<_>, S::Error>>()?.serialize(to)
     }
 
-    pub(in super::super) fn deserialize<'de, D>(from: D) -> Result<Vec<(Epoch, Arc<Entry>)>, D::Error>
+    pub(in super::super) fn deserialize<'de, D>(from: D) -> Result<EpochFacts<'static>, D::Error>
     where
         D: Deserializer<'de>,
     {
         let texts = Vec::<(Epoch, String)>::deserialize(from)?;
         let entry = |(epoch, text): (Epoch, String)| Ok((epoch, Arc::new(value::<Entry, D::Error>(&text)?)));
-        texts.into_iter().map(entry).collect()
+        texts.into_iter().map(entry).collect::<Result<Vec<_>, D::Error>>().map(Cow::Owned)
     }
 }
