@@ -83,6 +83,7 @@ impl Session {
             ends,
             answers: Vec::new(),
             closed: None,
+            annotations: Vec::new(),
             known_listeners: ListenersVersion(0),
         }))
     }

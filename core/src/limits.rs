@@ -443,6 +443,10 @@ pub const STORE_OUTCOME_TIMEOUT: Duration = Duration::from_millis(250);
 pub const EFFECTS_KEPT: usize = 1024;
 /// Sessions in one list: each costs the store a read of its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
+/// Names of annotations of one session: they lie in its head, which every op on the session reads and writes.
+pub const ANNOTATION_NAMES_MAX: usize = 8;
+/// Characters of one annotation, 256 bytes at most: part of one line in a list, for people.
+pub const ANNOTATION_CHARACTERS_MAX: usize = 64;
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to
 /// 10,000 facts, and the node's users share this.
 pub const SCAN_REQUESTS_MAX: usize = 256;

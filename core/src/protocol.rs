@@ -2,6 +2,7 @@
 //! forms.
 pub mod action;
 pub mod agent;
+pub mod annotation;
 pub mod chunk;
 pub mod codec;
 pub mod entry;

@@ -11,6 +11,7 @@ use turnway_core::id::{
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::annotation::Annotation;
 use turnway_core::protocol::entry::{Entry, Fact, RunFact, SessionFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
@@ -377,10 +378,31 @@ impl Script {
             0..4 => Some(false),
             _ => None,
         };
+        let annotations = self.annotations();
         let known = ListenersVersion(self.known[n].version.0 + u64::from(self.rng.chance(10)));
         let token = self.token(n);
         let after = self.tail(n);
-        Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known_listeners: known }))
+        Op::Append(Box::new(Append {
+            key,
+            token,
+            after,
+            facts,
+            ends,
+            answers,
+            closed,
+            annotations,
+            known_listeners: known,
+        }))
+    }
+
+    /// Returns changes of annotations, mostly none.
+    fn annotations(&mut self) -> Vec<Annotation> {
+        let count = self.rng.below(20).saturating_sub(17);
+        let change = |at: u64| Annotation {
+            name: ["label", "a: \n'"][at as usize % 2],
+            text: (at < 4).then(|| Private(["blue", "\u{e9} \"x\" 1"][at as usize / 2].to_owned())),
+        };
+        (0..count).map(|_| change(self.rng.below(6))).collect()
     }
 
     /// Returns a claim that wins, if the last known state of the session still holds.
@@ -409,6 +431,7 @@ impl Script {
             ends,
             answers,
             closed,
+            annotations: Vec::new(),
             known_listeners: version,
         }))
     }

@@ -202,6 +202,7 @@ fn message_id_may_expire_while_its_input_waits() {
         ends: vec![(place.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
+        annotations: Vec::new(),
         known_listeners: ListenersVersion(0),
     })));
     same(Op::WriteSnapshot(Box::new(SnapshotWrite { key: key(), token, at: tail, state: Arc::new([1]) })));
@@ -416,6 +417,7 @@ fn rebuilt_index_leaves_out_deleted_sessions() {
             ends: vec![(taken.place, input.run_id.clone())],
             answers: Vec::new(),
             closed: Some(true),
+            annotations: Vec::new(),
             known_listeners: ListenersVersion(0),
         };
         assert!(matches!(rig.ask(Op::Append(Box::new(end))), Ok(Reply::Appended { .. })));
@@ -532,6 +534,7 @@ fn snapshots_count_once_for_the_user_quota() {
             ends: Vec::new(),
             answers: Vec::new(),
             closed: None,
+            annotations: Vec::new(),
             known_listeners: ListenersVersion(0),
         };
         assert!(matches!(rig.ask(Op::Append(Box::new(append))), Ok(Reply::Appended { .. })));

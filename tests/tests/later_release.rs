@@ -50,6 +50,7 @@ fn append_unknown_fact(data: &Path) {
         ends: Vec::new(),
         answers: Vec::new(),
         closed: None,
+        annotations: Vec::new(),
         known_listeners: claimed.version,
     };
     assert!(matches!(ask(Op::Append(Box::new(append))), Reply::Appended { .. }));

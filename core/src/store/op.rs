@@ -3,6 +3,7 @@ use crate::id::{
     Cursor, Epoch, FenceToken, Holder, InboxPosition, LinkId, ListenStamp, ListenersVersion, NodeId, Nonce,
     OwnershipSnapshot, Principal, RunId, Seq, SessionKey, TenantId, UserId,
 };
+use crate::protocol::annotation::Annotation;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, ControlEntry, Input};
 use crate::store::{CreationKey, IdleCursor};
@@ -97,6 +98,8 @@ pub struct Append {
     pub answers: Vec<InboxPosition>,
     /// True if the session is closed from now on, false if it is open; `None`: unchanged.
     pub closed: Option<bool>,
+    /// Annotations of the session that these facts set or remove.
+    pub annotations: Vec<Annotation>,
     /// The version of the set of listeners that the owner knows.
     pub known_listeners: ListenersVersion,
 }

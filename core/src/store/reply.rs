@@ -3,6 +3,7 @@ use crate::id::{
     Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, OwnershipSnapshot, Seq, SessionId,
     SessionKey, TenantId, UserId,
 };
+use crate::protocol::annotation::Annotations;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{ControlEntry, Input};
 use crate::time::Millis;
@@ -247,6 +248,7 @@ pub struct SessionSummary {
     pub tail: Seq,
     /// Inputs in its inbox: the running one and those that wait.
     pub pending: u32,
+    pub annotations: Annotations,
 }
 
 /// The reason why there is no answer.

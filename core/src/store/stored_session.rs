@@ -5,6 +5,7 @@ use crate::id::{
 };
 use crate::limits;
 use crate::mutant::{Mutant, planted};
+use crate::protocol::annotation::{Annotations, apply_annotations};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use crate::shrink::Shrink;
@@ -29,6 +30,8 @@ pub struct StoredSession {
     /// Time at which the session was created.
     pub created_at: Millis,
     pub closed: bool,
+    /// Short texts that lists show.
+    pub annotations: Annotations,
     /// True after deletion: only the user, the epoch and the last positions are left.
     pub deleted: bool,
     /// Facts after `floor`, each with the token under which it was written.
@@ -244,6 +247,7 @@ impl StoredSession {
             closed: self.closed,
             tail: self.log_tail().seq,
             pending: u32::try_from(self.inbox.len()).unwrap_or(u32::MAX),
+            annotations: self.annotations.clone(),
         })
     }
 
@@ -322,6 +326,7 @@ impl StoredSession {
                 self.control.shrink_if_empty();
             }
             self.closed = closed.unwrap_or(self.closed);
+            apply_annotations(&mut self.annotations, &append.annotations);
         }
         let listeners = (*known != self.version).then(|| self.listeners.clone());
         let inbox_tail = self.inbox_tail;

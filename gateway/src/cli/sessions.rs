@@ -9,6 +9,7 @@ use clap::Args;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Largest page that a gateway returns.
 const PAGE_LEN_MAX: usize = 200;
@@ -42,6 +43,8 @@ struct SessionRow {
     created_ts: u64,
     seq: u64,
     pending: u64,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 /// Prints the sessions, as a table or as JSON.
@@ -51,22 +54,29 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<CliExit, CliError> {
         write_json(&listed)?;
         return Ok(CliExit::Success);
     }
-    let mut table = Table::new(vec![
+    let sessions: Result<Vec<SessionRow>, _> = listed.sessions.into_iter().map(serde_json::from_value).collect();
+    let sessions = sessions.map_err(unexpected_answer)?;
+    let mut columns = vec![
         Column::Left("SESSION"),
         Column::Left("USER"),
         Column::Left("STATE"),
         Column::Left("CREATED"),
         Column::Right("FACTS"),
         Column::Right("OPEN"),
-    ]);
+    ];
+    if sessions.iter().any(|session| !session.annotations.is_empty()) {
+        columns.push(Column::Left("ANNOTATIONS"));
+    }
+    let mut table = Table::new(columns);
     let now = Clock::start().now().store.0;
-    for session in listed.sessions {
-        let session: SessionRow = serde_json::from_value(session).map_err(unexpected_answer)?;
+    for session in sessions {
         let created =
             if stdout_is_terminal() { format_ago(session.created_ts, now) } else { format_date(session.created_ts) };
         let facts = session.seq.to_string();
         let open = session.pending.to_string();
-        table.push_row([session.session_id, session.user_id, session.state, created, facts, open]);
+        let annotations: Vec<_> = session.annotations.iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        let annotations = annotations.join(", ");
+        table.push_row([session.session_id, session.user_id, session.state, created, facts, open, annotations]);
     }
     write_stdout(&table.render())?;
     Ok(CliExit::Success)

@@ -12,9 +12,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
+use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::store::CreationKey;
@@ -50,6 +52,10 @@ struct SessionListItem {
     seq: Seq,
     /// Number of unfinished inputs.
     pending: u32,
+    /// Short texts about the session, by name; absent if there are none.
+    #[schema(value_type = BTreeMap<String, String>)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: Annotations,
 }
 
 /// Lists the caller's own sessions, newest first
@@ -156,9 +162,9 @@ fn parse_page_cursor(text: &str) -> Result<CreationKey, HttpProblem> {
 
 impl From<SessionListEntry> for SessionListItem {
     fn from(listed: SessionListEntry) -> Self {
-        let SessionListEntry { birth, user, closed, seq, pending } = listed;
+        let SessionListEntry { birth, user, closed, seq, pending, annotations } = listed;
         let state = if closed { "closed" } else { "open" };
-        Self { session_id: birth.session, user_id: user, state, created_ts: birth.at, seq, pending }
+        Self { session_id: birth.session, user_id: user, state, created_ts: birth.at, seq, pending, annotations }
     }
 }
 

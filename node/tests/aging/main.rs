@@ -75,7 +75,17 @@ impl Fleet {
         let ends = Vec::new();
         let closed = None;
         let known = claimed.version;
-        let append = Append { key: key.clone(), token, after, facts, ends, answers, closed, known_listeners: known };
+        let append = Append {
+            key: key.clone(),
+            token,
+            after,
+            facts,
+            ends,
+            answers,
+            closed,
+            annotations: Vec::new(),
+            known_listeners: known,
+        };
         assert!(matches!(self.apply(&Op::Append(Box::new(append))), Reply::Appended { .. }));
         let release = Op::Release { key, token, tail: after, drain: false };
         assert_eq!(self.apply(&release), Reply::Released);

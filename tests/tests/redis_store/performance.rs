@@ -58,7 +58,17 @@ pub(crate) fn append(session: &str, token: FenceToken, after: Seq, n: u64) -> Op
     let ends = Vec::new();
     let answers = Vec::new();
     let closed = None;
-    Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known_listeners: known }))
+    Op::Append(Box::new(Append {
+        key,
+        token,
+        after,
+        facts,
+        ends,
+        answers,
+        closed,
+        annotations: Vec::new(),
+        known_listeners: known,
+    }))
 }
 
 /// Returns the median time of a function that does nothing, over the same kind of connection, and reports `PING` too.

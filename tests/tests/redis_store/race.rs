@@ -98,6 +98,7 @@ impl World {
                 ends: std::mem::take(&mut known.open),
                 answers: Vec::new(),
                 closed: None,
+                annotations: Vec::new(),
                 known_listeners: ListenersVersion(0),
             })),
             7 => Op::Release { key, token, tail, drain: self.rng.chance(40) },

@@ -69,6 +69,7 @@ async fn overtaken(functions: &str) -> Answered {
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
+        annotations: Vec::new(),
         known_listeners: forgotten.version,
     };
     Ok(first.ask_until(&Op::Append(Box::new(append))).await.0)

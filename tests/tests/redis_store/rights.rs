@@ -64,6 +64,8 @@ fn append(after: &str, closed: &str, fact: &str, ended: Option<[&str; 2]>, answe
     let count = answers.len().to_string();
     args.push(&count);
     args.extend(answers);
+    // The first fact sets an annotation, later ones remove it.
+    args.extend(["1", "name", if after == "0" { "text" } else { "" }]);
     Call::new("append", &["own", "log", "in", "ctl", "dd", "ls"], &args)
 }
 

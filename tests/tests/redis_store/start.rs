@@ -73,6 +73,7 @@ async fn full_server_refuses_inputs_and_lets_open_turns_end() {
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
+        annotations: Vec::new(),
         known_listeners: claimed.version,
     };
     assert!(matches!(store.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));

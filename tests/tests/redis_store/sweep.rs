@@ -240,6 +240,7 @@ async fn sweep_indexes_are_emptied() {
             ends: vec![(taken.place, input.run_id.clone())],
             answers: Vec::new(),
             closed: None,
+            annotations: Vec::new(),
             known_listeners: claimed.version,
         };
         assert!(matches!(first.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));

@@ -81,6 +81,7 @@ async fn node_user_may_run_every_store_operation() {
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: Some(false),
+        annotations: Vec::new(),
         known_listeners: claimed.version,
     };
     let at = claimed.view.tail;

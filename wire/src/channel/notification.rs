@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::protocol::action::ProcessOutput;
+use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
@@ -138,6 +139,8 @@ pub struct SessionListEntry {
     pub seq: Seq,
     /// Number of inputs that have not ended.
     pub pending: u32,
+    /// Short texts about the session.
+    pub annotations: Annotations,
 }
 
 /// A session's present state as links see it.

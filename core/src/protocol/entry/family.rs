@@ -13,11 +13,14 @@ pub struct FactKind {
     pub ends_turn: bool,
     /// A transaction begins with the fact; the fact's id then names the transaction.
     pub starts_transaction: bool,
+    /// Lists of sessions show the text in the field of this name of the fact's data; an absent or empty text removes it
+    /// from the lists.
+    pub annotates: Option<&'static str>,
 }
 
 impl FactKind {
     pub(super) const fn new(name: &'static str, messages: &'static str) -> Self {
-        Self { name, messages, ends_turn: false, starts_transaction: false }
+        Self { name, messages, ends_turn: false, starts_transaction: false, annotates: None }
     }
 
     pub(super) const fn ends_turn(self) -> Self {
@@ -26,6 +29,11 @@ impl FactKind {
 
     pub(super) const fn starts_transaction(self) -> Self {
         Self { starts_transaction: true, ..self }
+    }
+
+    /// Sets the field of the data that lists of sessions show.
+    pub const fn annotates(self, field: &'static str) -> Self {
+        Self { annotates: Some(field), ..self }
     }
 }
 
@@ -36,7 +44,7 @@ macro_rules! fact_family {
         pub enum $family:ident {
             $(
                 $(#[$doc:meta])*
-                $wire:literal -> $messages:literal $([$($property:ident),+])? =>
+                $wire:literal -> $messages:literal $([$($property:ident $(($value:literal))?),+])? =>
                 $variant:ident $({ $($fields:tt)* })? $(( $($payload:tt)* ))?
             ),+ $(,)?
         }
@@ -54,12 +62,12 @@ macro_rules! fact_family {
 
         impl $family {
             /// The table of the family.
-            pub const KINDS: &'static [FactKind] = &[$(FactKind::new($wire, $messages)$($(.$property())+)?),+];
+            pub const KINDS: &'static [FactKind] = &[$(FactKind::new($wire, $messages)$($(.$property($($value)?))+)?),+];
 
             /// Returns the fact's row in the table.
             pub(super) fn kind(&self) -> &'static FactKind {
                 match self {
-                    $(Self::$variant { .. } => const { &FactKind::new($wire, $messages)$($(.$property())+)? },)+
+                    $(Self::$variant { .. } => const { &FactKind::new($wire, $messages)$($(.$property($($value)?))+)? },)+
                 }
             }
 

@@ -1,5 +1,6 @@
 //! The properties of facts, from the tables of the families.
 use super::{ActionFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact};
+use crate::protocol::annotation::Annotation;
 use crate::protocol::json::json_bytes;
 
 impl Fact {
@@ -51,6 +52,14 @@ impl Fact {
     /// Returns whether a transaction begins with the fact; the fact's id then names the transaction.
     pub fn starts_transaction(&self) -> bool {
         self.kind().is_some_and(|kind| kind.starts_transaction)
+    }
+
+    /// Returns the annotation of the session that the fact sets or removes.
+    pub fn annotation(&self) -> Option<Annotation> {
+        let name = self.kind()?.annotates?;
+        // A fact has string keys and finite numbers only, so it always serialises.
+        let fact = serde_json::to_value(self).unwrap_or_default();
+        Some(Annotation::new(name, fact["data"][name].as_str().unwrap_or_default()))
     }
 
     /// Returns whether the fact may wait and be written with the next fact, because it only records that an attempt

@@ -7,10 +7,14 @@ use turnway_core::id::{
     Cursor, Epoch, FenceToken, Holder, InboxPosition, LeaseId, ListenStamp, ListenersVersion, NodeId, Nonce,
     OwnershipSnapshot, Principal, RunId, Seq, UserId,
 };
+use turnway_core::protocol::annotation::Annotations;
 use turnway_core::store::{CreationKey, SessionSummary};
 use turnway_core::time::Millis;
 
+/// Version of a head without annotations. Earlier releases read it.
 const HEAD_VERSION: u8 = 1;
+/// Version of a head with annotations, which stand at its end.
+const ANNOTATED_HEAD_VERSION: u8 = 2;
 
 /// A session without its contents: small and bounded, so that an op reads and writes little.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) struct SessionHead {
     pub(super) version: ListenersVersion,
     /// Position of the last fact in the stored snapshot, if one is stored.
     pub(super) snapshot: Option<Cursor>,
+    /// Short texts that lists show.
+    pub(super) annotations: Annotations,
     /// True if the head changed since the last commit; not stored.
     pub(super) dirty: bool,
 }
@@ -89,7 +95,7 @@ impl SessionHead {
         let closed = self.closed;
         let tail = self.log_end.seq;
         let pending = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
-        Some(SessionSummary { birth, user, closed, tail, pending })
+        Some(SessionSummary { birth, user, closed, tail, pending, annotations: self.annotations.clone() })
     }
     pub(super) fn is_foreign(&self, principal: &Principal) -> bool {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
@@ -109,7 +115,8 @@ impl SessionHead {
             | u8::from(self.snapshot.is_some()) << 3
             | u8::from(self.deleted) << 4;
         let mut pen = RecordWriter::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
-        pen = pen.byte(HEAD_VERSION).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
+        let version = if self.annotations.is_empty() { HEAD_VERSION } else { ANNOTATED_HEAD_VERSION };
+        pen = pen.byte(version).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
         if let Some(holder) = self.holder {
             pen = pen.u128(holder.node.0).u128(holder.life.0);
         }
@@ -126,6 +133,10 @@ impl SessionHead {
         pen = self.control.iter().fold(pen, |pen, place| pen.u64(place.0));
         pen = pen.u32(self.listeners.len() as u32);
         pen = self.listeners.iter().fold(pen, |pen, (node, stamp)| pen.u128(node.0).u64(stamp.0));
+        if !self.annotations.is_empty() {
+            pen = pen.u32(self.annotations.len() as u32);
+            pen = self.annotations.iter().fold(pen, |pen, (name, text)| pen.text(name).text(text.reveal()));
+        }
         pen.seal(key)
     }
 
@@ -137,7 +148,7 @@ impl SessionHead {
     fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
         let form = eye.byte()?;
         let flags = eye.byte()?;
-        if form != HEAD_VERSION {
+        if !matches!(form, HEAD_VERSION | ANNOTATED_HEAD_VERSION) {
             return None;
         }
         let flag = |bit: u8| flags & 1 << bit != 0;
@@ -163,6 +174,11 @@ impl SessionHead {
         }
         for _ in 0..eye.u32()? {
             head.listeners.insert(NodeId(eye.u128()?), ListenStamp(eye.u64()?));
+        }
+        if form == ANNOTATED_HEAD_VERSION {
+            for _ in 0..eye.u32()? {
+                head.annotations.insert(eye.text()?.to_owned(), eye.text()?.to_owned().into());
+            }
         }
         eye.finish(head)
     }
@@ -218,11 +234,13 @@ mod tests {
             listeners: [(NodeId(3), ListenStamp(1))].into(),
             version: ListenersVersion(1),
             snapshot: Some(Cursor { seq: Seq(4), epoch: Epoch(6) }),
+            annotations: [("label".to_owned(), "blue".to_owned().into())].into(),
             dirty: false,
         };
         let spot = RecordLocation { table: "heads", key: b"t\0s\0" };
-        for head in [head, SessionHead::default()] {
+        for (head, version) in [(head, ANNOTATED_HEAD_VERSION), (SessionHead::default(), HEAD_VERSION)] {
             let sealed = head.seal(spot.key);
+            assert_eq!(spot.unseal(&sealed).expect("whole")[0], version);
             assert_eq!(SessionHead::unseal(spot, &sealed).expect("whole"), head);
             for bit in 0..sealed.len() * 8 {
                 let mut torn = sealed.clone();

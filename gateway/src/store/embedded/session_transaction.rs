@@ -17,6 +17,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::annotation::apply_annotations;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use turnway_core::shrink::Shrink;
 use turnway_core::store::{Acceptance, Append, Claimed, Reply, SnapshotWrite, StoreRefusal};
@@ -304,6 +305,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let closed = append.closed.unwrap_or(self.head.closed);
         self.changed |= closed != self.head.closed;
         self.head.closed = closed;
+        self.changed |= !append.annotations.is_empty();
+        apply_annotations(&mut self.head.annotations, &append.annotations);
         Ok(())
     }
 

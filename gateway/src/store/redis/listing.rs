@@ -4,6 +4,7 @@ use crate::store::redis::call::RedisCall;
 use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
 use turnway_core::id::{Seq, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::protocol::annotation::Annotations;
 use turnway_core::store::{CreationKey, Reply, SessionSummary};
 use turnway_core::time::Millis;
 
@@ -27,6 +28,7 @@ struct ListedSession {
     closed: bool,
     tail: Seq,
     pending: u32,
+    annotations: Annotations,
 }
 
 impl OpExecutor {
@@ -109,6 +111,7 @@ impl OpExecutor {
                     closed: head.closed,
                     tail: head.tail,
                     pending: head.pending,
+                    annotations: head.annotations,
                 }),
                 None if page.now < birth.at.0.saturating_add(2 * REGISTRATION_FRESH_MS) => {}
                 Some(_) | None => stale.push(line.clone()),
@@ -140,7 +143,11 @@ impl OpExecutor {
             let closed = answer.flag()?;
             let tail = Seq(answer.number()?);
             let pending = u32::try_from(answer.number()?).unwrap_or(u32::MAX);
-            heads.push(user.map(|user| ListedSession { user, born, closed, tail, pending }));
+            let mut annotations = Annotations::new();
+            while !answer.is_at_end() {
+                annotations.insert(answer.text()?, answer.text()?.into());
+            }
+            heads.push(user.map(|user| ListedSession { user, born, closed, tail, pending, annotations }));
         }
         Ok(heads)
     }

@@ -4,6 +4,8 @@ use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
 use turnway_core::id::{FenceToken, InboxPosition, ListenersVersion, Seq, SessionKey};
 use turnway_core::limits;
+use turnway_core::private::Private;
+use turnway_core::protocol::annotation::Annotation;
 use turnway_core::store::{Append, FactPage, InboxContents, Reply, SnapshotWrite};
 
 impl OpExecutor {
@@ -89,7 +91,8 @@ impl OpExecutor {
 }
 
 fn append_call(append: &Append) -> RedisCall {
-    let Append { key: session, token, after, facts, ends, answers, closed, known_listeners: known } = append;
+    let Append { key: session, token, after, facts, ends, answers, closed, annotations, known_listeners: known } =
+        append;
     let keys = [key::head, key::log, key::inbox, key::control, key::inputs_by_run, key::listeners];
     let mut call = RedisCall::write("append", keys.map(|key| key(session)))
         .number(token.epoch.0)
@@ -107,5 +110,10 @@ fn append_call(append: &Append) -> RedisCall {
         call = call.number(place.0).text(run.as_str());
     }
     call = call.number(answers.len() as u64);
-    answers.iter().fold(call, |call, place| call.number(place.0))
+    call = answers.iter().fold(call, |call, place| call.number(place.0)).number(annotations.len() as u64);
+    for Annotation { name, text } in annotations {
+        // An empty text removes it.
+        call = call.text(name).text(text.as_ref().map_or("", Private::reveal));
+    }
+    call
 }

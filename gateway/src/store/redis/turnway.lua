@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 9
+local VERSION = 10
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -33,6 +33,7 @@ local LEASE_MOST = 60000
 --   lb       bytes of the facts in the log (since version 8, as the two below)
 --   sb       bytes of the kept state
 --   ub       bytes gained (below zero: lost) that are not counted for its user yet
+--   a:NAME   the session's annotation of that name, for lists (since version 10)
 
 -- As a whole number, which takes half the time that a fraction does.
 local function str(number)
@@ -313,7 +314,11 @@ end
 -- Takes away everything of a session but that its name is used.
 -- keys: own in ctl ap dd snap log
 local function wipe(keys, h)
+  local fields = redis.call('HGETALL', keys[1])
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
+  for n = 1, #fields, 2 do
+    if string.find(fields[n], '^a:') then redis.call('HDEL', keys[1], fields[n]) end
+  end
   redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'sb', 'ub')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
   count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb))
@@ -489,9 +494,9 @@ local function remove_tail(log, seq)
 end
 
 -- Whether `append` may write the rest once it has added its facts.
-local function may_append(own, inbox, lane, dd, ends, answers, bytes)
+local function may_append(own, inbox, lane, dd, ends, answers, annotations, bytes)
   local may = redis.acl_check_cmd
-  if not may('HSET', own) then return false end
+  if not may('HSET', own) or (next(annotations) and not may('HDEL', own)) then return false end
   local function lane_may(key) return may('XDEL', key) and may('XLEN', key) and may('DEL', key) end
   if #ends > 0 and not (lane_may(inbox) and may('HGET', dd) and may('HSET', dd)) then return false end
   if #answers > 0 and not (lane_may(lane) and may('XRANGE', lane)) then return false end
@@ -507,7 +512,8 @@ local function add(log, seq, epoch, fact)
 end
 
 -- keys: own log in ctl dd ls
--- args: epoch nonce after known closed facts {weight json} ends {place run} answers {place}
+-- args: epoch nonce after known closed facts {weight json} ends {place run} answers {place} annotations {name text}
+-- Nodes before version 10 pass no annotations; an empty text removes one. The last one of a name counts.
 local function append(keys, args)
   local own, log, inbox, lane, dd = keys[1], keys[2], keys[3], keys[4], keys[5]
   local v = redis.call('HMGET', own, 'n', 'i', 'e', 'c', 'seq', 'qi', 'qc', 'ib', 'fl', 'lv', 'u', 'lb', 'ub')
@@ -523,10 +529,14 @@ local function append(keys, args)
     at = at + 1
     return args[at - 1]
   end
-  local facts, ends, answers = {}, {}, {}
+  local facts, ends, answers, annotations = {}, {}, {}, {}
   for n = 1, num(next_()) do facts[n] = { weight = next_(), json = next_() } end
   for n = 1, num(next_()) do ends[n] = { place = next_(), run = next_() } end
   for n = 1, num(next_()) do answers[n] = next_() end
+  for _ = 1, num(next_()) do
+    local name = 'a:' .. next_()
+    annotations[name] = next_()
+  end
 
   local within = #facts > 0 and after + #facts <= seq and after >= num(h.fl)
   if not (within and written(log, after, facts)) then
@@ -539,7 +549,7 @@ local function append(keys, args)
       moved = moved + last.stored
     end
     for _, fact in ipairs(facts) do moved = moved + PLACED + #fact.json end
-    local may = may_append(own, inbox, lane, dd, ends, answers, moved)
+    local may = may_append(own, inbox, lane, dd, ends, answers, annotations, moved)
     if not may or ((h.lv or '0') ~= args[4] and not redis.acl_check_cmd('HGETALL', keys[6])) then return forbidden() end
     local changes = {}
     local function set(name, value)
@@ -580,6 +590,9 @@ local function append(keys, args)
     end
     if #answers > 0 then clear(lane) end
     if args[5] ~= '' then set('cl', args[5]) end
+    for name, text in pairs(annotations) do
+      if text == '' then redis.call('HDEL', own, name) else set(name, text) end
+    end
     local uncounted, due = defer(h, num(h.ub) + grown)
     if grown ~= 0 then set('ub', str(uncounted)) end
     if #changes > 0 then redis.call('HSET', own, unpack(changes)) end
@@ -852,7 +865,16 @@ end
 local function summary(keys)
   local h = head(keys[1], 'u', 'b', 'cl', 'seq', 'g')
   if not h.u or h.g then return {} end
-  return { h.u, h.b, h.cl or '0', h.seq or '0', str(redis.call('XLEN', keys[2])) }
+  local found = { h.u, h.b, h.cl or '0', h.seq or '0', str(redis.call('XLEN', keys[2])) }
+  local fields = redis.call('HGETALL', keys[1])
+  for n = 1, #fields, 2 do
+    local name = string.match(fields[n], '^a:(.+)')
+    if name then
+      found[#found + 1] = name
+      found[#found + 1] = fields[n + 1]
+    end
+  end
+  return found
 end
 
 -- keys: tenants; args: tenant

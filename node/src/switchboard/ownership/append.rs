@@ -73,6 +73,7 @@ impl OwnedSession {
             ends: Vec::new(),
             answers: Vec::new(),
             closed: None,
+            annotations: Vec::new(),
             known_listeners: self.version,
         };
         let count = self.backlog.len().min(limits::APPEND_FACTS_MAX);
@@ -81,6 +82,7 @@ impl OwnedSession {
             append.answers = std::mem::take(&mut self.consumed);
         }
         for record in self.backlog.drain(..count) {
+            append.annotations.extend(record.entry.fact.annotation());
             append.facts.push(record.entry);
             if let Some(ended) = record.ends {
                 self.ending.push((ended.taken, ended.strategy));
@@ -200,8 +202,17 @@ impl OwnedSession {
         let facts = Vec::new();
         let ends = Vec::new();
         let answers = Vec::new();
-        let append =
-            Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known_listeners: known };
+        let append = Append {
+            key: key.clone(),
+            token,
+            after,
+            facts,
+            ends,
+            answers,
+            closed: None,
+            annotations: Vec::new(),
+            known_listeners: known,
+        };
         self.heads = (self.head, self.control_head);
         self.in_flight = Some(append.clone());
         sink.store(Op::Append(Box::new(append)));

@@ -95,6 +95,6 @@ fn refuse_unavailable(sink: &mut EffectSink, link: LinkId, run_id: Option<RunId>
 }
 
 fn list_entry(summary: SessionSummary) -> SessionListEntry {
-    let SessionSummary { birth, user, closed, tail, pending } = summary;
-    SessionListEntry { birth, user, closed, seq: tail, pending }
+    let SessionSummary { birth, user, closed, tail, pending, annotations } = summary;
+    SessionListEntry { birth, user, closed, seq: tail, pending, annotations }
 }
