@@ -443,6 +443,8 @@ pub const STORE_OUTCOME_TIMEOUT: Duration = Duration::from_millis(250);
 pub const EFFECTS_KEPT: usize = 1024;
 /// Sessions in one list: each costs the store a read of its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
+/// Wait after a request that a live node of an earlier release does not know: nodes read each other's levels that often.
+pub const UPGRADE_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Names of annotations of one session: they lie in its head, which every op on the session reads and writes.
 pub const ANNOTATION_NAMES_MAX: usize = 8;
 /// Characters of one annotation, 256 bytes at most: part of one line in a list, for people.

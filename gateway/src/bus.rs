@@ -37,6 +37,8 @@ pub enum BusEvent {
     Gap,
     /// This node leaves, and these nodes can take over.
     Successors(BTreeSet<NodeId>),
+    /// The level of facts that every live node knows.
+    FactLevel(u32),
 }
 
 /// The sending end for events of the bus: messages about dial-in agents go to the remote calls, all others to the
@@ -116,7 +118,7 @@ impl BusEventSender {
                 self.remote_calls.iter().for_each(|handler| handler.handle_gap());
                 Some(BusEvent::Gap)
             }
-            BusEvent::Successors(nodes) => Some(BusEvent::Successors(nodes)),
+            BusEvent::Successors(_) | BusEvent::FactLevel(_) => Some(event),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Switchboard {
         }
         Self {
             me,
-            router: RequestRouter::new(me, Arc::clone(&config.directory)),
+            router: RequestRouter::new(me, Arc::clone(&config.directory), config.single_node),
             delivery: Delivery::new(me),
             ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
             membership,
@@ -497,6 +497,7 @@ impl Machine for Switchboard {
             }
             Input::Drain => self.membership.drain.begin(now, sink),
             Input::Successors(successors) => self.membership.drain.hand_over_to(successors, sink),
+            Input::FactLevel(level) => self.router.set_fact_level(level),
         }
         self.finish_input(now);
     }

@@ -23,6 +23,7 @@ use turnway_core::id::{Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, T
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
+use turnway_core::protocol::entry::{FACT_LEVEL, LOWEST_FACT_LEVEL};
 use turnway_tests::real::bare::RedisBaseline;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
@@ -38,6 +39,8 @@ struct Node {
     ear: BusEventReceiver,
     registry: Registry,
     life: Lifecycle,
+    /// The last reported level of facts.
+    fact_level: u32,
 }
 
 impl Node {
@@ -67,7 +70,7 @@ impl Node {
         };
         let bus = Bus::open(place, &Handle::current());
         timeout(PATIENCE, bus.wait_joined()).await.expect("it gets there");
-        Self { bus, ear: event_receiver, registry, life }
+        Self { bus, ear: event_receiver, registry, life, fact_level: LOWEST_FACT_LEVEL }
     }
 
     fn post(&self, words: impl IntoIterator<Item = AddressedMessage>) {
@@ -75,7 +78,24 @@ impl Node {
     }
 
     async fn next_event(&mut self) -> BusEvent {
-        timeout(PATIENCE, self.ear.recv()).await.expect("in time").expect("the bus stands")
+        loop {
+            let event = timeout(PATIENCE, self.ear.recv()).await.expect("in time").expect("the bus stands");
+            if !matches!(event, BusEvent::FactLevel(_)) {
+                return event;
+            }
+        }
+    }
+
+    /// Waits for the report of a level of facts. A node takes the lowest level for granted, and does not report it first.
+    async fn expect_fact_level(&mut self, level: u32) {
+        let reported = async {
+            while self.fact_level != level {
+                if let BusEvent::FactLevel(level) = self.ear.recv().await.expect("the bus stands") {
+                    self.fact_level = level;
+                }
+            }
+        };
+        timeout(PATIENCE, reported).await.unwrap_or_else(|_| panic!("{}, not {level}", self.fact_level));
     }
 
     /// Returns the peer messages of the next frame.
@@ -85,7 +105,7 @@ impl Node {
                 assert_eq!(from, A);
                 words
             }
-            other @ (BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::Successors(_)) => {
+            other @ (BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::Successors(_) | BusEvent::FactLevel(_)) => {
                 panic!("{other:?} instead of words")
             }
         }
@@ -219,7 +239,11 @@ async fn until_delivered(a: &Node, b: &mut Node) {
                 _ = again.tick() => a.post([(B, mark.clone())]),
                 heard = b.ear.recv() => match heard.expect("the bus stands") {
                     BusEvent::Frame(PeerFrame { messages, .. }) if messages.contains(&mark) => return,
-                    BusEvent::Frame(_) | BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::Successors(_) => {}
+                    BusEvent::Frame(_)
+                    | BusEvent::NotSubscribed(_)
+                    | BusEvent::Gap
+                    | BusEvent::Successors(_)
+                    | BusEvent::FactLevel(_) => {}
                 }
             }
         }
@@ -411,11 +435,39 @@ async fn leaving_node_gets_only_live_successors() {
     a.life.advance(NodePhase::Draining);
     match a.next_event().await {
         BusEvent::Successors(heirs) => assert_eq!(heirs, BTreeSet::from([B])),
-        other @ (BusEvent::Frame(_) | BusEvent::NotSubscribed(_) | BusEvent::Gap) => {
+        other @ (BusEvent::Frame(_) | BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::FactLevel(_)) => {
             panic!("{other:?} instead of heirs")
         }
     }
     drop(b);
+}
+
+/// A record with a lease counts, whatever else it has; a lease without a record counts as the lowest level.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fact_level_is_the_lowest_of_the_live_nodes() {
+    let dir = tempdir().expect("a directory");
+    let redis = Redis::start(dir.path(), &[]);
+    let lease = |node: NodeId| {
+        let _: redis::Value = redis.command(&["HSET", &format!("node:{{{node}}}"), "1", "9999999999999"]);
+    };
+    let record = |node: NodeId, text: &str| {
+        let _: redis::Value = redis.command(&["HSET", "nodes", &node.to_string(), text]);
+    };
+    let dead = NodeId(0xd);
+    record(dead, r#"{"facts":0}"#);
+    let mut a = Node::join(&redis, A).await;
+    a.expect_fact_level(FACT_LEVEL).await;
+    let other = NodeId(0xe);
+    record(other, r#"{"facts":0}"#);
+    lease(other);
+    let mut b = Node::join(&redis, B).await;
+    b.expect_fact_level(0).await;
+    record(other, &format!(r#"{{"facts":{}}}"#, FACT_LEVEL + 1));
+    let _: redis::Value = redis.command(&["HDEL", "nodes", &dead.to_string()]);
+    let _: redis::Value = redis.command(&["HSET", "lives", &format!("{dead}:{:032x}", 1), "1"]);
+    lease(dead);
+    a.life.advance(NodePhase::Draining);
+    a.expect_fact_level(LOWEST_FACT_LEVEL).await;
 }
 
 /// Covers: G8.

@@ -17,6 +17,7 @@ pub use envelope::{Entry, Envelope};
 pub use family::FactKind;
 pub use handover::HandoverFact;
 pub use input::InputFact;
+pub use kind::{FACT_LEVEL, LOWEST_FACT_LEVEL};
 pub use member::MemberFact;
 pub use run::RunFact;
 use serde::{Deserialize, Serialize, Serializer};

@@ -80,6 +80,8 @@ define_codes! {
     StoreDamaged = "store_damaged", false;
     /// The node is draining and accepts no new work.
     Draining = "draining", true;
+    /// A live node is of an earlier release, which does not know the fact that the request leads to.
+    FleetUpgrading = "fleet_upgrading", true;
     /// A bug in the gateway.
     InternalError = "internal_error", true;
     /// An agent could not be added.
@@ -133,6 +135,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 35);
+        assert_eq!(Code::ALL.len(), 36);
     }
 }

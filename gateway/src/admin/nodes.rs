@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use turnway_core::id::NodeId;
 use turnway_core::protocol::codec::BlobKind;
+use turnway_core::protocol::entry::FACT_LEVEL;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// Retry delay if the store is unavailable.
@@ -46,6 +47,8 @@ struct NodeListItem {
     phase: &'static str,
     release: String,
     frames: u8,
+    /// The level of facts that the node knows.
+    facts: u32,
     /// By the store's clock.
     seen_ms: u64,
     seen_ago_ms: u64,
@@ -103,6 +106,7 @@ impl NodesPage {
             },
             release: env!("CARGO_PKG_VERSION").to_owned(),
             frames: BlobKind::Frame.version(),
+            facts: FACT_LEVEL,
             seen_ms: self.clock.now().store.0,
             seen_ago_ms: 0,
             answering: true,
@@ -114,7 +118,7 @@ impl NodesPage {
 }
 
 fn other_item(node: NodeId, NodeStatus { record, leased }: NodeStatus, now: u64) -> NodeListItem {
-    let NodeRecord { name, address, state, frames, release, seen_ms, durability, load } = record;
+    let NodeRecord { name, address, state, frames, release, seen_ms, durability, facts, load } = record;
     let phase = match (leased, state) {
         // The node is dead, suspended, or cut off from the store.
         (false, NodeState::Serving | NodeState::Draining) => "gone",
@@ -130,6 +134,7 @@ fn other_item(node: NodeId, NodeStatus { record, leased }: NodeStatus, now: u64)
         phase,
         release,
         frames,
+        facts,
         seen_ms,
         seen_ago_ms,
         answering: false,

@@ -95,7 +95,8 @@ impl Effects {
             | Input::PublishFailed { .. }
             | Input::MessagesMissed
             | Input::Drain
-            | Input::Successors(_) => {}
+            | Input::Successors(_)
+            | Input::FactLevel(_) => {}
         }
     }
 

@@ -160,6 +160,7 @@ fn push_bus_event(into: &mut VecDeque<Input>, event: BusEvent) {
         BusEvent::NotSubscribed(to) => into.push_back(Input::PublishFailed { to }),
         BusEvent::Gap => into.push_back(Input::MessagesMissed),
         BusEvent::Successors(nodes) => into.push_back(Input::Successors(nodes)),
+        BusEvent::FactLevel(level) => into.push_back(Input::FactLevel(level)),
     }
 }
 

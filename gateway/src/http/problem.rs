@@ -46,6 +46,7 @@ pub fn status_of(code: Code) -> StatusCode {
         Code::AgentError | Code::LlmError => StatusCode::BAD_GATEWAY,
         Code::StoreUnavailable
         | Code::Draining
+        | Code::FleetUpgrading
         | Code::AgentUnavailable
         | Code::ClientOffline
         | Code::OwnerLost

@@ -60,6 +60,9 @@ pub enum Input {
     Drain,
     /// The nodes that can take over a leaving node's sessions. Sent once during the shutdown, if there are any.
     Successors(BTreeSet<NodeId>),
+    /// The level of facts that every live node knows. Until the first such input, the node takes it to be the lowest,
+    /// unless it is alone.
+    FactLevel(u32),
 }
 
 impl Input {
@@ -77,7 +80,8 @@ impl Input {
             | Self::MessagesMissed
             | Self::Drain
             | Self::PauseSession { .. }
-            | Self::Successors(_) => None,
+            | Self::Successors(_)
+            | Self::FactLevel(_) => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use turnway_core::id::{
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
-use turnway_core::protocol::entry::{Entry, Fact, InputFact, RunFact};
+use turnway_core::protocol::entry::{Entry, FACT_LEVEL, Fact, InputFact, LOWEST_FACT_LEVEL, RunFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlRequest, Input};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -40,6 +40,8 @@ const OFFERS_PER_LOOKUP: u32 = 4;
 pub(super) struct RequestRouter {
     me: NodeId,
     directory: Arc<AgentDirectory>,
+    /// The level of facts that every live node knows.
+    fact_level: u32,
     requests: BTreeMap<RequestKey, PendingRequest>,
     requests_by_session: BTreeMap<SessionKey, BTreeSet<RequestKey>>,
 }
@@ -64,8 +66,19 @@ pub(super) struct RouterContext<'a> {
 }
 
 impl RequestRouter {
-    pub(super) fn new(me: NodeId, directory: Arc<AgentDirectory>) -> Self {
-        Self { me, directory, requests: BTreeMap::new(), requests_by_session: BTreeMap::new() }
+    pub(super) fn new(me: NodeId, directory: Arc<AgentDirectory>, single_node: bool) -> Self {
+        let fact_level = if single_node { FACT_LEVEL } else { LOWEST_FACT_LEVEL };
+        Self { me, directory, fact_level, requests: BTreeMap::new(), requests_by_session: BTreeMap::new() }
+    }
+
+    /// Sets the level of facts that every live node knows.
+    pub(super) fn set_fact_level(&mut self, level: u32) {
+        self.fact_level = level;
+    }
+
+    /// Returns whether every live node knows this type of fact.
+    pub(super) fn is_known_to_all(&self, fact: &str) -> bool {
+        Fact::level_of(fact) <= self.fact_level
     }
 
     /// Handles an effect of another part.

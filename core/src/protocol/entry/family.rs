@@ -1,5 +1,7 @@
 //! The tables of facts: each family is defined in one table, and all properties of a fact follow from its row.
 
+use super::LOWEST_FACT_LEVEL;
+
 /// The properties of one type of fact: its row in the table of its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FactKind {
@@ -16,11 +18,14 @@ pub struct FactKind {
     /// Lists of sessions show the text in the field of this name of the fact's data; an absent or empty text removes it
     /// from the lists.
     pub annotates: Option<&'static str>,
+    /// The first level of facts ([`FACT_LEVEL`](super::FACT_LEVEL)) that has the fact. A request that leads to the fact
+    /// is refused while a live node announces a lower level.
+    pub since: u32,
 }
 
 impl FactKind {
     pub(super) const fn new(name: &'static str, messages: &'static str) -> Self {
-        Self { name, messages, ends_turn: false, starts_transaction: false, annotates: None }
+        Self { name, messages, ends_turn: false, starts_transaction: false, annotates: None, since: LOWEST_FACT_LEVEL }
     }
 
     pub(super) const fn ends_turn(self) -> Self {
@@ -34,6 +39,11 @@ impl FactKind {
     /// Sets the field of the data that lists of sessions show.
     pub const fn annotates(self, field: &'static str) -> Self {
         Self { annotates: Some(field), ..self }
+    }
+
+    /// Sets the first level of facts that has the fact.
+    pub const fn since(self, level: u32) -> Self {
+        Self { since: level, ..self }
     }
 }
 

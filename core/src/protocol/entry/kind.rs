@@ -3,19 +3,39 @@ use super::{ActionFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, Run
 use crate::protocol::annotation::Annotation;
 use crate::protocol::json::json_bytes;
 
+/// The tables of all families.
+const TABLES: [&[FactKind]; 6] =
+    [SessionFact::KINDS, MemberFact::KINDS, HandoverFact::KINDS, ActionFact::KINDS, InputFact::KINDS, RunFact::KINDS];
+
+/// The level of facts of releases that announce none.
+pub const LOWEST_FACT_LEVEL: u32 = 1;
+
+/// The level of facts that this release knows: the highest `since` of all tables. Nodes announce it to each other.
+pub const FACT_LEVEL: u32 = {
+    let mut level = LOWEST_FACT_LEVEL;
+    let mut table = 0;
+    while table < TABLES.len() {
+        let mut row = 0;
+        while row < TABLES[table].len() {
+            if TABLES[table][row].since > level {
+                level = TABLES[table][row].since;
+            }
+            row += 1;
+        }
+        table += 1;
+    }
+    level
+};
+
 impl Fact {
     /// Returns the rows of all tables, family by family.
     pub fn kinds() -> impl Iterator<Item = &'static FactKind> {
-        [
-            SessionFact::KINDS,
-            MemberFact::KINDS,
-            HandoverFact::KINDS,
-            ActionFact::KINDS,
-            InputFact::KINDS,
-            RunFact::KINDS,
-        ]
-        .into_iter()
-        .flatten()
+        TABLES.into_iter().flatten()
+    }
+
+    /// Returns the first level of facts that has this type of fact.
+    pub fn level_of(name: &str) -> u32 {
+        Self::kinds().find(|kind| kind.name == name).map_or(u32::MAX, |kind| kind.since)
     }
 
     /// Returns the fact's row in the table of its family; `None` for a fact of a newer release.

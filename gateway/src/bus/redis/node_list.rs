@@ -9,7 +9,7 @@ use crate::phase::{Lifecycle, NodePhase};
 use crate::redis::{RedisCommandError, RedisConnection};
 use ::redis::{Value, cmd, from_redis_value, pipe};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -17,9 +17,12 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use turnway_core::id::NodeId;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::codec::BlobKind;
+use turnway_core::protocol::entry::{FACT_LEVEL, LOWEST_FACT_LEVEL};
 
 /// The Redis hash: node id to record, as JSON.
 const NODES_KEY: &str = "nodes";
+/// The Redis hash of the store's leases: its keys are the id of a node, `:`, and the id of a lease, which may have ended.
+const LIVES_KEY: &str = "lives";
 /// Pause between two writes of a node's record: for people this is often enough, and it costs one small command.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 /// After this many writes, and after a change, the node also removes the records of dead nodes.
@@ -49,9 +52,23 @@ pub struct NodeRecord {
     /// The durability of the node's acknowledgements; absent from earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<NodeDurability>,
+    /// The level of facts that the node knows; absent from builds that know the lowest level only.
+    #[serde(default = "lowest_fact_level")]
+    pub facts: u32,
     /// The node's load at that time; absent from earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<NodeLoad>,
+}
+
+fn lowest_fact_level() -> u32 {
+    LOWEST_FACT_LEVEL
+}
+
+/// The part of a record that every release can read.
+#[derive(Debug, Deserialize)]
+struct AnnouncedLevel {
+    #[serde(default = "lowest_fact_level")]
+    facts: u32,
 }
 
 /// The durability of a node's acknowledgements.
@@ -117,6 +134,9 @@ impl NodeListing {
                 Err(RedisCommandError::NotSent | RedisCommandError::Unanswered) => sleep(RETRY_PAUSE).await,
             }
         }
+        // A driver begins with the lowest level.
+        let mut fact_level = LOWEST_FACT_LEVEL;
+        self.report_fact_level(&mut fact_level).await;
         entered.send_replace(true);
         let mut again = interval(WRITE_INTERVAL);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -134,6 +154,7 @@ impl NodeListing {
                 }
             };
             let written = if looks { self.sweep().await } else { self.write().await };
+            self.report_fact_level(&mut fact_level).await;
             if let Err(error @ RedisCommandError::Refused { .. }) = written {
                 tracing::warn!(%error, "Redis refuses this node's record");
             }
@@ -142,6 +163,15 @@ impl NodeListing {
                 is_reported = self.report_successors().await.is_ok();
                 again.reset_after(if is_reported { WRITE_INTERVAL } else { RETRY_PAUSE });
             }
+        }
+    }
+
+    /// Tells the driver the level of facts that every live node knows, if it has changed. The driver keeps the earlier
+    /// level if the records cannot be read.
+    async fn report_fact_level(&self, level: &mut u32) {
+        let Ok(lowest) = read_fact_level(&self.connection).await else { return };
+        if std::mem::replace(level, lowest) != lowest {
+            self.events.send(BusEvent::FactLevel(lowest)).await;
         }
     }
 
@@ -177,6 +207,7 @@ impl NodeListing {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             seen_ms: store_time_ms(&self.clock),
             durability: Some(self.durability.clone()),
+            facts: FACT_LEVEL,
             load: Some(NodeLoad {
                 bus_lag_us: self.heartbeat.lag().map(micros),
                 ..NodeLoad::from_metrics(&self.metrics)
@@ -204,6 +235,29 @@ pub(super) async fn read_records(
         Some((NodeId(node), serde_json::from_str(&json).ok()?))
     };
     Ok(texts.into_iter().filter_map(record).collect())
+}
+
+/// Returns the level of facts that this node and every node with a lease know. A node without a readable record counts
+/// as one that knows the lowest level.
+async fn read_fact_level(connection: &RedisConnection) -> Result<u32, RedisCommandError> {
+    let texts = |answer: Value| from_redis_value::<BTreeMap<String, String>>(answer).unwrap_or_default();
+    let records = texts(connection.execute(cmd("HGETALL").arg(NODES_KEY)).await?);
+    let lives = texts(connection.execute(cmd("HGETALL").arg(LIVES_KEY)).await?);
+    let leasing = lives.keys().filter_map(|life| Some(life.split_once(':')?.0));
+    let nodes: BTreeSet<&str> = records.keys().map(String::as_str).chain(leasing).collect();
+    let mut leases_of = pipe();
+    for node in &nodes {
+        leases_of.cmd("HLEN").arg(format!("node:{{{node}}}"));
+    }
+    let leases = if nodes.is_empty() { Vec::new() } else { connection.execute_all(&leases_of).await? };
+    let mut level = FACT_LEVEL;
+    for (node, lease) in nodes.into_iter().zip(leases) {
+        if lease? != Value::Int(0) {
+            let announced = records.get(node).and_then(|json| serde_json::from_str::<AnnouncedLevel>(json).ok());
+            level = level.min(announced.map_or(LOWEST_FACT_LEVEL, |announced| announced.facts));
+        }
+    }
+    Ok(level)
 }
 
 /// Reads every record, and whether its node holds a lease. The lease is the store's: the key `node:{N}` exists as long

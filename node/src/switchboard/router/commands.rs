@@ -38,6 +38,11 @@ impl RequestRouter {
         if busy && command.kind().counts_as_request {
             return sink.refuse_busy(link, command.request_id().cloned());
         }
+        if command.kind().leads_to.is_some_and(|fact| !self.is_known_to_all(fact)) {
+            let why = "a node of an earlier release is running; try again after the upgrade";
+            let refusal = Refusal::new(Code::FleetUpgrading, why).retry_after(limits::UPGRADE_RETRY_AFTER);
+            return sink.refuse(link, command.request_id().cloned(), None, None, refusal);
+        }
         match command {
             LinkCommand::Subscribe(command) => sink.push(DeliveryCommand::Subscribe { link, command }),
             LinkCommand::Unsubscribe { session, .. } => {

@@ -40,17 +40,20 @@ pub struct CommandKind {
     pub order: Option<OrderedKind>,
     /// The command counts towards a link's limit of requests in flight.
     pub counts_as_request: bool,
+    /// The fact that the command leads to, if earlier releases do not know it: the command is refused while a live node
+    /// announces a level of facts without it.
+    pub leads_to: Option<&'static str>,
 }
 
 impl CommandKind {
     /// Creates the properties of a command that changes a session.
     const fn request(operation: ClientOperation) -> Self {
-        Self { operation, rate: RateClass::Work, order: None, counts_as_request: true }
+        Self { operation, rate: RateClass::Work, order: None, counts_as_request: true, leads_to: None }
     }
 
     /// Creates the properties of a command that reads.
     const fn read() -> Self {
-        Self { operation: ClientOperation::Read, rate: RateClass::Work, order: None, counts_as_request: false }
+        Self { counts_as_request: false, ..Self::request(ClientOperation::Read) }
     }
 
     const fn ordered(self, order: OrderedKind) -> Self {

@@ -65,6 +65,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         Code::AgentError | Code::LlmError => (502, SERVER),
         Code::StoreUnavailable
         | Code::Draining
+        | Code::FleetUpgrading
         | Code::AgentUnavailable
         | Code::ClientOffline
         | Code::OwnerLost
