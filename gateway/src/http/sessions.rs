@@ -141,7 +141,7 @@ pub(super) async fn delete(
         }
         link.send(LinkCommand::Control { request_id: None, session: session.clone(), request: ControlRequest::Close })
             .await?;
-        link.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Closed { .. })).then_some(())).await?;
+        link.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Performed { .. })).then_some(())).await?;
     }
     Err(refusal.map_or_else(HttpProblem::internal, HttpProblem::from))
 }

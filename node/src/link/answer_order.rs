@@ -246,12 +246,14 @@ impl SentRequest {
             Notification::Reply(CommandReply::Subscribed { request_id, .. }) => (OrderedKind::Subscribe, request_id),
             Notification::Reply(CommandReply::Members(members)) => (OrderedKind::Members, &members.request_id),
             Notification::Reply(CommandReply::TurnAccepted(accepted)) => (OrderedKind::Invoke, &accepted.request_id),
-            Notification::Reply(CommandReply::Closed { request_id, .. }) => (OrderedKind::Close, request_id),
+            Notification::Reply(CommandReply::Performed { kind, request_id, .. }) => {
+                (OrderedKind::Performed(kind), request_id)
+            }
             Notification::Reply(CommandReply::Refused { request_id, .. }) => (self.kind, request_id),
             // A subscribed link receives this fact instead of an answer.
             Notification::Fact { entry, .. } => {
                 let Fact::Session(SessionFact::Closed { request_id }) = &entry.fact else { return false };
-                (OrderedKind::Close, request_id)
+                (OrderedKind::Performed("session_closed"), request_id)
             }
             Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
@@ -268,7 +270,7 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         Notification::Fact { session, .. }
         | Notification::Chunk { session, .. }
         | Notification::ProcessOutput { session, .. }
-        | Notification::Reply(CommandReply::Closed { session, .. } | CommandReply::CancelAccepted { session, .. }) => {
+        | Notification::Reply(CommandReply::Performed { session, .. } | CommandReply::CancelAccepted { session, .. }) => {
             Some(session)
         }
         Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),

@@ -21,11 +21,12 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::entry::{Entry, FACT_LEVEL, Fact, InputFact, LOWEST_FACT_LEVEL, RunFact};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{ControlRequest, Input};
+use turnway_core::protocol::input::Input;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::shrink::Shrink;
 use turnway_core::store::{self, Op, Reply, StoreError};
 use turnway_core::time::Now;
+use turnway_wire::channel::command::{ControlAnswer, ControlKind};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
@@ -399,27 +400,24 @@ impl RequestRouter {
         let Some(request) = self.remove_request(request_key, sink) else { return };
         let RequestPayload::Control { control, .. } = &request.payload else { return };
         for waiter in request.waiters {
-            match &control.what {
-                ControlRequest::Open { .. } => await_snapshot(&request.key, waiter, SnapshotPurpose::Open, sink),
-                ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
-                    await_snapshot(&request.key, waiter, SnapshotPurpose::Members, sink);
+            match ControlKind::of(&control.what).answer {
+                ControlAnswer::Opened => await_snapshot(&request.key, waiter, SnapshotPurpose::Open, sink),
+                ControlAnswer::Members => await_snapshot(&request.key, waiter, SnapshotPurpose::Members, sink),
+                ControlAnswer::Handover(handover_id) => {
+                    await_snapshot(&request.key, waiter, SnapshotPurpose::Handover(handover_id), sink);
                 }
-                ControlRequest::Handover { handover_id, .. } => {
-                    await_snapshot(&request.key, waiter, SnapshotPurpose::Handover(*handover_id), sink);
-                }
-                ControlRequest::Close => {
+                ControlAnswer::Performed(kind) => notify_performed(&request.key, waiter, kind, sink),
+                ControlAnswer::PerformedOrFact(kind) => {
                     let follows = sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&request.key));
                     if !(shown && follows) {
-                        let request_id = waiter.request_id;
-                        let session = request.key.session.clone();
-                        sink.notify(waiter.link, Notification::Reply(CommandReply::Closed { request_id, session }));
+                        notify_performed(&request.key, waiter, kind, sink);
                     }
                 }
-                ControlRequest::Cancel { .. } if !waiter.wants_receipt => {}
-                ControlRequest::Cancel { run_id } => {
+                ControlAnswer::Receipt if !waiter.wants_receipt => {}
+                ControlAnswer::Receipt => {
                     let request_id = waiter.request_id;
                     let session = request.key.session.clone();
-                    let run_id = run_id.clone();
+                    let run_id = control.what.cancelled_run().cloned();
                     sink.notify(
                         waiter.link,
                         Notification::Reply(CommandReply::CancelAccepted { request_id, session, run_id }),
@@ -506,6 +504,13 @@ fn handle_orphaned_reply(
         }
         None => sink.push(OwnershipCommand::Claim { key, expect: owner }),
     }
+}
+
+/// Tells a client that its request is performed.
+fn notify_performed(key: &SessionKey, waiter: RequestWaiter, kind: &'static str, sink: &mut EffectSink) {
+    let request_id = waiter.request_id;
+    let session = key.session.clone();
+    sink.notify(waiter.link, Notification::Reply(CommandReply::Performed { kind, request_id, session }));
 }
 
 /// Tells a client that its input is durable.

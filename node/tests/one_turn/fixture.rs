@@ -195,7 +195,7 @@ pub(crate) fn describe(note: &Notification) -> String {
             format!("subscribed {} {reset:?}", snapshot.seq.0)
         }
         Notification::Reply(CommandReply::Opened { snapshot, .. }) => format!("opened {}", snapshot.seq.0),
-        Notification::Reply(CommandReply::Closed { .. }) => "closed".to_owned(),
+        Notification::Reply(CommandReply::Performed { kind, .. }) => (*kind).to_owned(),
         Notification::Reply(CommandReply::Members(members)) => {
             let agents: Vec<&str> = members.agents.iter().map(AgentId::as_str).collect();
             format!("members {}", agents.join(" "))

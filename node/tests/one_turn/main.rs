@@ -300,7 +300,7 @@ fn repeated_close_is_answered() {
     bench.give(Input::Command { link: LinkId(1), command: close.clone() });
     assert_eq!(bench.take_shown(1), ["9 session.closing", "10 session.closed"]);
     bench.give(Input::Command { link: LinkId(1), command: close });
-    assert_eq!(bench.take_shown(1), ["closed"]);
+    assert_eq!(bench.take_shown(1), ["session_closed"]);
 }
 
 /// Covers: S-06: a foreign cancel of the same run does not spoil its owner's.

@@ -46,7 +46,7 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
     match note {
         Notification::Fact { session, .. }
         | Notification::Chunk { session, .. }
-        | Notification::Reply(CommandReply::Closed { session, .. } | CommandReply::CancelAccepted { session, .. })
+        | Notification::Reply(CommandReply::Performed { session, .. } | CommandReply::CancelAccepted { session, .. })
         | Notification::ProcessOutput { session, .. } => Some(session),
         Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
         Notification::Reply(CommandReply::Members(members)) => Some(&members.session),
@@ -222,7 +222,7 @@ impl Connection {
             Notification::Reply(
                 CommandReply::Subscribed { request_id, .. }
                 | CommandReply::Opened { request_id, .. }
-                | CommandReply::Closed { request_id, .. }
+                | CommandReply::Performed { request_id, .. }
                 | CommandReply::CancelAccepted { request_id, .. }
                 | CommandReply::Refused { request_id, .. },
             ) => request_id.as_ref(),

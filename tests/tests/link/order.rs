@@ -61,7 +61,11 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
             reset: None,
         }),
         LinkCommand::Control { session, request: ControlRequest::Close, .. } => {
-            Notification::Reply(CommandReply::Closed { request_id, session: session.clone() })
+            Notification::Reply(CommandReply::Performed {
+                kind: "session_closed",
+                request_id,
+                session: session.clone(),
+            })
         }
         LinkCommand::Control { session, request: ControlRequest::Switch { .. }, .. } => {
             Notification::Reply(CommandReply::Members(Box::new(MembersReply {

@@ -1,7 +1,7 @@
 //! Client commands after parsing; every field has been checked for form.
 mod kind;
 
-pub use kind::{CommandKind, CommandTarget, OrderedKind, RateClass};
+pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlRequest, Message, Strategy};

@@ -67,8 +67,14 @@ pub enum CommandReply {
     Members(Box<MembersReply>),
     /// The answer to a decision on a handover: the handover's state.
     Handover(Box<HandoverReply>),
-    /// The answer to `session_close`, for a link that is not subscribed.
-    Closed { request_id: Option<RequestId>, session: SessionId },
+    /// The answer to a request that the session's owner has performed, without data, such as `session_closed` for a link
+    /// that is not subscribed.
+    Performed {
+        /// The `type` of the message.
+        kind: &'static str,
+        request_id: Option<RequestId>,
+        session: SessionId,
+    },
     /// The owner has accepted a cancel and cancels the named runs. Sent only if the command requested it;
     /// subscribers see facts instead.
     CancelAccepted {
@@ -224,7 +230,7 @@ impl CommandReply {
             Self::TurnAccepted(_)
             | Self::Members(_)
             | Self::Handover(_)
-            | Self::Closed { .. }
+            | Self::Performed { .. }
             | Self::CancelAccepted { .. }
             | Self::RunLocation { .. }
             | Self::Deleted { .. }

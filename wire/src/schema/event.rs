@@ -121,10 +121,20 @@ fn handover_events() -> Vec<MessageSpec> {
 }
 
 fn session_events() -> Vec<MessageSpec> {
-    vec![
-        event("SESSION_CLOSING", "The session closes.", placed(Vec::new())),
-        event("NO_ACTIVE_SPEAKING", "There was nothing to cancel.", placed(Vec::new())),
-    ]
+    let mut rows = plain_facts();
+    rows.push(event("NO_ACTIVE_SPEAKING", "There was nothing to cancel.", placed(Vec::new())));
+    rows
+}
+
+/// Returns the rows of plain facts: their fields are the facts' data.
+fn plain_facts() -> Vec<MessageSpec> {
+    let row = |row: fact::FactRow| {
+        let kind = Fact::kinds().find(|kind| kind.name == row.name)?;
+        let (_, name) = kind.plain_message()?;
+        let fields = row.fields.into_iter().filter(|field| field.name != "request_id").collect();
+        Some(event(name?, row.summary, placed(fields)))
+    };
+    fact::rows().into_iter().filter_map(row).collect()
 }
 
 /// Returns the rows of facts whose messages carry the fact's data.

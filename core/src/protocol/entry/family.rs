@@ -21,11 +21,21 @@ pub struct FactKind {
     /// The first level of facts ([`FACT_LEVEL`](super::FACT_LEVEL)) that has the fact. A request that leads to the fact
     /// is refused while a live node announces a lower level.
     pub since: u32,
+    /// Links get one message, whose fields are the fact's data. No run is the subject of such a fact.
+    pub is_plain: bool,
 }
 
 impl FactKind {
     pub(super) const fn new(name: &'static str, messages: &'static str) -> Self {
-        Self { name, messages, ends_turn: false, starts_transaction: false, annotates: None, since: LOWEST_FACT_LEVEL }
+        Self {
+            name,
+            messages,
+            ends_turn: false,
+            starts_transaction: false,
+            annotates: None,
+            since: LOWEST_FACT_LEVEL,
+            is_plain: false,
+        }
     }
 
     pub(super) const fn ends_turn(self) -> Self {
@@ -34,6 +44,18 @@ impl FactKind {
 
     pub(super) const fn starts_transaction(self) -> Self {
         Self { starts_transaction: true, ..self }
+    }
+
+    pub(super) const fn plain(self) -> Self {
+        Self { is_plain: true, ..self }
+    }
+
+    /// Returns the `type` of the message to links, and its `name` if it is an `event`, if the fact is plain.
+    pub fn plain_message(&self) -> Option<(&'static str, Option<&'static str>)> {
+        self.is_plain.then(|| match self.messages.strip_prefix("event ") {
+            Some(name) => ("event", Some(name)),
+            None => (self.messages, None),
+        })
     }
 
     /// Sets the field of the data that lists of sessions show.

@@ -39,7 +39,7 @@ impl Fact {
     }
 
     /// Returns the fact's row in the table of its family; `None` for a fact of a newer release.
-    fn kind(&self) -> Option<&'static FactKind> {
+    pub fn kind(&self) -> Option<&'static FactKind> {
         match self {
             Self::Session(fact) => Some(fact.kind()),
             Self::Member(fact) => Some(fact.kind()),

@@ -19,13 +19,13 @@ fact_family! {
             request_id: Option<RequestId>,
         },
         /// Closing has started: the open run is cancelled, waiting inputs are ended.
-        "session.closing" -> "event SESSION_CLOSING" => Closing {
+        "session.closing" -> "event SESSION_CLOSING" [plain] => Closing {
             /// Id of the request that closes the session.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             request_id: Option<RequestId>,
         },
         /// The session is closed; inputs are refused until it is opened again.
-        "session.closed" -> "session_closed" => Closed {
+        "session.closed" -> "session_closed" [plain] => Closed {
             /// Id of the request that closed the session.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             request_id: Option<RequestId>,

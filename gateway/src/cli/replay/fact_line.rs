@@ -4,6 +4,7 @@ use crate::cli::table::sanitise_for_terminal;
 use crate::cli::time_format::format_date;
 use serde_json::{Map, Value, json};
 use turnway_client::{Done, Place};
+use turnway_core::protocol::entry::{Fact, FactKind};
 
 /// Maximum characters of a fact's data on one line, if the output is not a terminal.
 const DATA_CHARS_MAX: usize = 100;
@@ -36,8 +37,6 @@ impl FactLine<'_> {
             ("message", _) => "user.message",
             ("handover_prompt", _) => "handover.requested",
             ("tool_event", name) => name,
-            ("event", "HANDOVER_CONFIRMED") => "handover.confirmed",
-            ("event", "HANDOVER_REJECTED") => "handover.rejected",
             ("run_started", _) => "run.started",
             ("state", _) => "run.state",
             ("session_opened", _) => "session.opened",
@@ -47,28 +46,18 @@ impl FactLine<'_> {
                 "cancelled" => "run.cancelled",
                 _ => "run.done",
             },
-            ("event", "SESSION_CLOSING") => "session.closing",
-            ("event", "ACTIVE_AGENT_CHANGED") => "agent.switched",
-            ("event", "ADDING_AGENT") => "agent.adding",
-            ("event", "AGENT_ADDED") => "agent.added",
-            ("event", "AGENT_REMOVING") => "agent.removing",
-            ("event", "AGENT_REMOVED") => "agent.removed",
             ("error", _) => match word("code") {
                 "ADD_AGENT_FAILED" => "agent.add_failed",
                 "REMOVE_AGENT_FAILED" => "agent.remove_failed",
                 // A request that had no effect.
                 _ => "session.notice",
             },
-            ("event", "TURN_ADMITTED") => "turn.admitted",
-            ("event", "STEER_ACK") => "agent.steer.acked",
-            ("event", "RUN_RESTARTED") => "run.restarted",
-            ("event", "RUN_RESUMED") => "run.resumed",
-            ("event", "AGENT_STARTED") => "agent.invoke.started",
-            ("event", "RUN_SUSPENDED") => "run.suspended",
-            ("event", "CANCEL_SENT") => "run.cancelling",
             // A fact that is shown only on request carries its own type as the event's name.
             ("event", name) if name.contains('.') => name,
-            ("event", _) => "session.notice",
+            ("event", name) => {
+                let shows = |kind: &&FactKind| kind.messages.strip_prefix("event ") == Some(name);
+                Fact::kinds().find(shows).map_or("session.notice", |kind| kind.name)
+            }
             (kind, _) => kind,
         }
     }

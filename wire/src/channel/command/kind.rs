@@ -2,7 +2,9 @@
 //! rate limits take it from here.
 use super::{CancelTarget, LinkCommand};
 use crate::channel::authority::ClientOperation;
-use turnway_core::id::{RequestId, RunId, SessionId};
+#[cfg(doc)]
+use crate::channel::notification::CommandReply;
+use turnway_core::id::{EventId, RequestId, RunId, SessionId};
 use turnway_core::protocol::input::ControlRequest;
 
 /// The bucket that a message is counted in.
@@ -21,10 +23,11 @@ pub enum RateClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedKind {
     Open,
-    Close,
     Subscribe,
     Members,
     Invoke,
+    /// Answered by a message of this type ([`CommandReply::Performed`]).
+    Performed(&'static str),
     /// Has no answer.
     Unsubscribe,
 }
@@ -79,7 +82,7 @@ impl LinkCommand {
     pub fn kind(&self) -> CommandKind {
         match self {
             Self::Open { .. } => CommandKind::request(ClientOperation::Open).ordered(OrderedKind::Open),
-            Self::Control { request, .. } => control_kind(request),
+            Self::Control { request, .. } => ControlKind::of(request).command,
             Self::Delete { .. } => CommandKind { operation: ClientOperation::Close, ..CommandKind::read() },
             Self::Subscribe(_) => CommandKind::read().ordered(OrderedKind::Subscribe).rated(RateClass::Reading),
             Self::Unsubscribe { .. } => CommandKind::read().ordered(OrderedKind::Unsubscribe).rated(RateClass::Reading),
@@ -122,17 +125,58 @@ impl LinkCommand {
     }
 }
 
-/// Returns the row of a request for the session's owner.
-const fn control_kind(request: &ControlRequest) -> CommandKind {
-    match request {
-        ControlRequest::Open { .. } => CommandKind::request(ClientOperation::Open).ordered(OrderedKind::Open),
-        ControlRequest::Close => {
-            CommandKind::request(ClientOperation::Close).ordered(OrderedKind::Close).rated(RateClass::Stopping)
+/// The answer to a request for a session's owner, once the owner has performed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlAnswer {
+    /// `session_opened`, with the session's state.
+    Opened,
+    /// `members`, with the session's members.
+    Members,
+    /// `handover`, with the state of this handover.
+    Handover(EventId),
+    /// A message of this type ([`CommandReply::Performed`]).
+    Performed(&'static str),
+    /// The same; a subscriber gets a fact with the request's id instead.
+    PerformedOrFact(&'static str),
+    /// Facts only; [`CommandReply::CancelAccepted`] if the command asked for a receipt.
+    Receipt,
+}
+
+/// The row of a request for a session's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlKind {
+    pub command: CommandKind,
+    pub answer: ControlAnswer,
+}
+
+// === impl ControlKind ===
+
+impl ControlKind {
+    /// Returns the row of a request.
+    pub fn of(request: &ControlRequest) -> Self {
+        match request {
+            ControlRequest::Open { .. } => {
+                let command = CommandKind::request(ClientOperation::Open).ordered(OrderedKind::Open);
+                Self { command, answer: ControlAnswer::Opened }
+            }
+            ControlRequest::Close => {
+                let kind = "session_closed";
+                let command = CommandKind::request(ClientOperation::Close).ordered(OrderedKind::Performed(kind));
+                let answer = ControlAnswer::PerformedOrFact(kind);
+                Self { command: command.rated(RateClass::Stopping), answer }
+            }
+            ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
+                let command = CommandKind::request(ClientOperation::Members).ordered(OrderedKind::Members);
+                Self { command, answer: ControlAnswer::Members }
+            }
+            ControlRequest::Handover { handover_id, .. } => {
+                let command = CommandKind::request(ClientOperation::Decide);
+                Self { command, answer: ControlAnswer::Handover(*handover_id) }
+            }
+            ControlRequest::Cancel { .. } => {
+                let command = CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping);
+                Self { command, answer: ControlAnswer::Receipt }
+            }
         }
-        ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
-            CommandKind::request(ClientOperation::Members).ordered(OrderedKind::Members)
-        }
-        ControlRequest::Handover { .. } => CommandKind::request(ClientOperation::Decide),
-        ControlRequest::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
     }
 }

@@ -1,6 +1,7 @@
 //! Serialisable shapes of the messages to clients: borrowed views that are written straight into text.
 use crate::channel::notification::{ResetReason, RunSnapshot, SessionStateSnapshot};
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::entry::{Admission, Scope};
@@ -113,6 +114,15 @@ pub(super) struct EventPayload<'a> {
     /// The agent's answer to a steered input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<SteerOutcome>,
+}
+
+/// The body of the message for a plain fact: the fact's data, and the name of an `event`.
+#[derive(Serialize)]
+pub(super) struct PlainFactPayload {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'static str>,
+    #[serde(flatten)]
+    pub(super) data: Value,
 }
 
 /// The body of an `event` for a fact that is shown only on request, as stored in the log.

@@ -8,8 +8,9 @@ mod process_output;
 use crate::channel::PROTOCOL;
 use crate::channel::json::frame::{
     self, AttemptPayload, DeltaPayload, DonePayload, EmptyPayload, ErrorDetailPayload, ErrorPayload, EventPayload,
-    GoAwayPayload, MessageFrame, RawFactPayload, RefreshedPayload, SessionOpenedPayload, SnapshotPayload, StatePayload,
-    StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload, UserMessagePayload, WelcomeLimits, WelcomePayload,
+    GoAwayPayload, MessageFrame, PlainFactPayload, RawFactPayload, RefreshedPayload, SessionOpenedPayload,
+    SnapshotPayload, StatePayload, StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload, UserMessagePayload,
+    WelcomeLimits, WelcomePayload,
 };
 use crate::channel::notification::{AcceptedTurn, CommandReply, Notification, SessionStateSnapshot};
 use serde::Serialize;
@@ -58,11 +59,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let frame = MessageFrame { session_id, ..reply_frame(ts, "session_opened", request_id, body) };
             to(frame.text(snapshot.weight()));
         }
-        Notification::Reply(CommandReply::Closed { request_id, session }) => {
-            let frame = MessageFrame {
-                session_id: Some(session),
-                ..reply_frame(ts, "session_closed", request_id, EmptyPayload {})
-            };
+        Notification::Reply(CommandReply::Performed { kind, request_id, session }) => {
+            let frame =
+                MessageFrame { session_id: Some(session), ..reply_frame(ts, kind, request_id, EmptyPayload {}) };
             to(frame.text(160));
         }
         Notification::Reply(CommandReply::Members(members)) => to(members::render_members_reply(ts, members)),
@@ -237,6 +236,12 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bo
     if entry.fact.is_on_request() && !requested {
         return;
     }
+    if let Some((kind, name)) = entry.fact.kind().and_then(|kind| kind.plain_message()) {
+        // A fact has string keys and finite numbers only, so it always serialises.
+        let mut fact = serde_json::to_value(&entry.fact).unwrap_or_default();
+        let body = PlainFactPayload { name, data: fact["data"].take() };
+        return tell.write_final_message(kind, &None, entry.weight(), body);
+    }
     match &entry.fact {
         Fact::Session(fact) => write_session_fact(tell, fact),
         Fact::Member(fact) => members::write_member_change(tell, fact),
@@ -248,20 +253,14 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bo
     }
 }
 
+/// Writes a fact of the session itself that is not plain.
 fn write_session_fact<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a SessionFact) {
-    match fact {
-        SessionFact::Opened { agents, active_agent, request_id, user: _ } => {
-            let body = SessionOpenedPayload { agents, active_agent: Some(active_agent), snapshot: None };
-            tell.write_final_message("session_opened", request_id, 320, body);
-        }
-        SessionFact::Closing { request_id } => {
-            let body = EventPayload { name: "SESSION_CLOSING", ..EventPayload::default() };
-            tell.write_final_message("event", request_id, 256, body);
-        }
-        SessionFact::Closed { request_id } => {
-            tell.write_final_message("session_closed", request_id, 256, EmptyPayload {})
-        }
-        SessionFact::Notice { name, request_id } => members::write_notice(tell, name, request_id),
+    if let SessionFact::Opened { agents, active_agent, request_id, user: _ } = fact {
+        let body = SessionOpenedPayload { agents, active_agent: Some(active_agent), snapshot: None };
+        tell.write_final_message("session_opened", request_id, 320, body);
+    }
+    if let SessionFact::Notice { name, request_id } = fact {
+        members::write_notice(tell, name, request_id);
     }
 }
 

@@ -1,11 +1,15 @@
 //! Random messages, made from the schema, at the parsers.
 use crate::agent::message as agent_message;
-use crate::channel::json::{documented, parse};
+use crate::channel::json::{documented, parse, render};
+use crate::channel::notification::Notification;
 use crate::runner::FromRunner;
 use crate::schema::{MessageGroup, json_schema};
 use serde_json::{Map, Value, json};
-use turnway_core::id::{QualifiedRun, RunId, TenantId};
+use std::sync::Arc;
+use turnway_core::id::{Epoch, QualifiedRun, RunId, Seq, SessionId, TenantId};
+use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::rng::Rng;
+use turnway_core::time::Millis;
 
 /// Messages of each row.
 const ROUNDS: usize = 200;
@@ -210,6 +214,48 @@ fn first_messages_of_the_schema_are_parsed() {
             let message = maker.message(&format!("{}.hello", group.as_str()));
             let read = parse::parse(&message.to_string());
             assert!(matches!(read, Ok(parse::ClientMessage::Hello { .. })), "{message:#}");
+        }
+    }
+}
+
+/// The messages of plain facts follow from the data in the table, so their facts need no samples.
+#[test]
+fn plain_facts_are_rendered_as_their_data() {
+    let mut maker = Maker::new();
+    for kind in Fact::kinds() {
+        let Some((message_type, name)) = kind.plain_message() else { continue };
+        let schema = maker.definitions[&format!("fact.{}", kind.name)].clone();
+        for _ in 0..ROUNDS {
+            let data = maker.object(&schema);
+            let envelope = json!({
+                "specversion": "1.0",
+                "id": "00000000-0000-0000-0000-000000000000",
+                "time": "1970-01-01T00:00:00.005Z",
+                "source": "turnway",
+                "session_id": "s1",
+                "seq": 9,
+                "epoch": 4,
+                "correlation_id": "c",
+                "type": kind.name,
+                "data": data,
+            });
+            let entry = Arc::new(Entry::from_json(&envelope.to_string()).expect("an envelope").entry);
+            assert_eq!(serde_json::to_value(&entry.fact).expect("JSON")["data"], data);
+            let session = SessionId::parse("s1").expect("a name");
+            let note = Notification::Fact { session, seq: Seq(9), epoch: Epoch(4), entry, requested: false };
+            let mut messages = Vec::new();
+            render::render(Millis(7), "fsync", &note, &mut |text| messages.push(text));
+            assert_eq!(messages.len(), 1, "{messages:?}");
+            let mut message: Value = serde_json::from_str(&messages[0]).expect("JSON");
+            documented::assert_documented("to_client", &message);
+            let fields = message.as_object_mut().expect("an object");
+            let mut take = |field: &str| fields.remove(field).unwrap_or_default();
+            assert_eq!((take("type"), take("name")), (json!(message_type), json!(name)));
+            assert_eq!(
+                (take("ts"), take("session_id"), take("seq"), take("epoch")),
+                (json!(5), json!("s1"), json!(9), json!(4))
+            );
+            assert_eq!(message, data);
         }
     }
 }

@@ -172,7 +172,11 @@ fn answers_echo_their_request_id() {
     // The snapshot may be ahead of what the link has been shown, so the message has no log position of its own.
     opened.as_object_mut().expect("an object").retain(|key, _| key != "seq" && key != "epoch");
     assert_eq!(only(&note), opened);
-    let note = Notification::Reply(CommandReply::Closed { request_id: request(), session: session() });
+    let note = Notification::Reply(CommandReply::Performed {
+        kind: "session_closed",
+        request_id: request(),
+        session: session(),
+    });
     assert_eq!(only(&note), json!({"type": "session_closed", "ts": 5, "request_id": "r1", "session_id": "s1"}));
     let message_id = MessageId::parse("m1").expect("a name");
     let accepted =

@@ -408,7 +408,9 @@ fn the_table_names_every_fact_and_its_messages() {
     let mut names: Vec<&str> = samples.iter().map(|(fact, _)| fact.name()).collect();
     // Some facts have several samples.
     names.dedup();
-    assert_eq!(names, Fact::kinds().map(|kind| kind.name).collect::<Vec<_>>());
+    // `plain_facts_are_rendered_as_their_data` makes samples of plain facts.
+    let known = Fact::kinds().filter(|kind| !kind.is_plain || names.contains(&kind.name));
+    assert_eq!(names, known.map(|kind| kind.name).collect::<Vec<_>>());
     for (fact, messages) in &samples {
         let row = Fact::kinds().find(|kind| kind.name == fact.name()).expect("its row").messages;
         let name = |message: &Value| match message["name"].as_str() {
@@ -499,5 +501,6 @@ fn each_fact_round_trips_through_its_envelope() {
     }
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), Fact::kinds().count(), "{names:?}");
+    let known = Fact::kinds().filter(|kind| !kind.is_plain || names.iter().any(|name| name == kind.name));
+    assert_eq!(names.len(), known.count(), "{names:?}");
 }
