@@ -290,6 +290,20 @@ impl Script {
         self.now = Now { mono: until, store: self.now.store.after(passed) };
     }
 
+    fn control(&mut self, words: &[&str]) {
+        self.ask(match words {
+            ["open", agents @ ..] => {
+                ControlRequest::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None }
+            }
+            ["close"] => ControlRequest::Close,
+            ["cancel"] => ControlRequest::Cancel { run_id: None },
+            ["cancel", message] => ControlRequest::Cancel { run_id: Some(run(message)) },
+            // Any other request, as it is stored.
+            ["control", json] => serde_json::from_str(json).expect("a request"),
+            other => panic!("no such step: {other:?}"),
+        });
+    }
+
     fn members(&mut self, words: &[&str]) {
         match words {
             ["switch", to] => self.ask(ControlRequest::Switch { agent_id: agent(to), reason: None }),
@@ -356,15 +370,7 @@ impl Script {
             [way, message, "for", old] => self.replace(way, message, old),
             ["steer" | "takes" | "ponders" | "refuses", ..] => self.steer(&words),
             ["interrupt" | "rollback", message] => self.interrupt(words[0], message),
-            ["open", agents @ ..] => {
-                self.ask(ControlRequest::Open {
-                    agents: agents.iter().map(|name| agent(name)).collect(),
-                    active: None,
-                });
-            }
-            ["close"] => self.ask(ControlRequest::Close),
-            ["cancel"] => self.ask(ControlRequest::Cancel { run_id: None }),
-            ["cancel", message] => self.ask(ControlRequest::Cancel { run_id: Some(run(message)) }),
+            ["open" | "close" | "cancel" | "control", ..] => self.control(&words),
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
@@ -465,7 +471,10 @@ fn name(fact: &Fact) -> String {
         Fact::Handover(HandoverFact::Confirmed(done)) => format!("confirmed({})", done.to),
         Fact::Handover(HandoverFact::Rejected(ended)) => format!("rejected({})", ended.why.as_str()),
         Fact::Action(ActionFact::Ended(ended)) => crate::acting::shown(ended),
-        other => other.name().to_owned(),
+        other => match other.annotation().map(|annotation| annotation.text) {
+            Some(text) => format!("{}({})", other.name(), text.as_ref().map_or("", Private::reveal)),
+            None => other.name().to_owned(),
+        },
     }
 }
 

@@ -2,13 +2,46 @@
 use super::wire::invoke;
 use serde_json::{Value, json};
 use turnway_wire::channel::authority::ClientOperation;
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::json::parse::{self, ClientMessage};
+use turnway_wire::schema::{JsonShape, MessageGroup, MessageSpec};
 
 /// Id of a handover that does not exist.
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 
-/// Returns the requests of one action on a session and a run. The exhaustive match makes a new action a compile
-/// error here.
+/// Returns the requests of one action on a session and a run: written ones, and one of each other type in the table of
+/// messages.
 pub fn requests(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
+    let samples: Vec<Value> = ClientOperation::ALL.iter().flat_map(|action| written(*action, session, run)).collect();
+    let is_written = |kind: &str| samples.iter().any(|request| request["type"] == kind);
+    let rows = MessageGroup::FromClient.messages().into_iter().filter(|row| !is_written(row.kind));
+    let others = rows.map(|row| of_row(&row, session)).filter(|request| operation_of(request) == Some(action));
+    written(action, session, run).into_iter().chain(others).collect()
+}
+
+/// Returns a request with the required fields of a row.
+fn of_row(row: &MessageSpec, session: &str) -> Value {
+    let mut request = json!({"type": row.kind});
+    for field in row.fields.iter().filter(|field| field.is_required) {
+        request[field.name] = if field.shape == JsonShape::Defined("session_id") {
+            session.into()
+        } else if let JsonShape::Text(text) = &field.shape {
+            text.examples.first().copied().unwrap_or("x").into()
+        } else {
+            panic!("write a request of type {} below: {:?}", row.kind, field.shape)
+        };
+    }
+    request
+}
+
+/// Returns the operation of a request, if it has one and is answered; `unsubscribe` is not.
+fn operation_of(request: &Value) -> Option<ClientOperation> {
+    let Ok(ClientMessage::Command(command)) = parse::parse(&request.to_string()) else { return None };
+    (!matches!(command, LinkCommand::Unsubscribe { .. })).then(|| command.kind().operation)
+}
+
+/// Returns the requests with fields that no table gives. The exhaustive match makes a new action a compile error here.
+fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
     match action {
         ClientOperation::Open => vec![json!({"type": "session_open", "session_id": session})],
         ClientOperation::Close => vec![json!({"type": "session_close", "session_id": session})],
@@ -24,7 +57,7 @@ pub fn requests(action: ClientOperation, session: &str, run: &str) -> Vec<Value>
             json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "reject"}),
             json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "replaces": run}),
         ],
-        ClientOperation::Members => vec![
+        ClientOperation::Change => vec![
             json!({"type": "switch_agent", "session_id": session, "agent_id": "held"}),
             json!({"type": "invite_agent", "session_id": session, "agent_id": "echo", "active": true}),
             json!({"type": "remove_agent", "session_id": session, "agent_id": "held", "reason": "mine now"}),

@@ -16,8 +16,8 @@ pub enum ClientOperation {
     Invoke,
     /// `cancel_run`.
     Cancel,
-    /// `switch_agent`, `invite_agent`, `remove_agent`.
-    Members,
+    /// Changes of a session's own data: `switch_agent`, `invite_agent`, `remove_agent`.
+    Change,
     /// `handover_decision`.
     Decide,
 }
@@ -25,11 +25,11 @@ pub enum ClientOperation {
 impl ClientOperation {
     /// All operations; the matrix test has a row for each.
     pub const ALL: [Self; 7] =
-        [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Members, Self::Decide];
+        [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Change, Self::Decide];
     /// Returns whether the operation changes a session.
     pub fn writes(self) -> bool {
         match self {
-            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Members | Self::Decide => true,
+            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Change | Self::Decide => true,
             Self::Read => false,
         }
     }
@@ -37,7 +37,7 @@ impl ClientOperation {
     pub fn creates(self) -> bool {
         match self {
             Self::Open | Self::Invoke => true,
-            Self::Close | Self::Read | Self::Cancel | Self::Members | Self::Decide => false,
+            Self::Close | Self::Read | Self::Cancel | Self::Change | Self::Decide => false,
         }
     }
 }

@@ -166,7 +166,7 @@ impl ControlKind {
                 Self { command: command.rated(RateClass::Stopping), answer }
             }
             ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
-                let command = CommandKind::request(ClientOperation::Members).ordered(OrderedKind::Members);
+                let command = CommandKind::request(ClientOperation::Change).ordered(OrderedKind::Members);
                 Self { command, answer: ControlAnswer::Members }
             }
             ControlRequest::Handover { handover_id, .. } => {
