@@ -65,29 +65,22 @@ pub(super) fn decide(
     }
 }
 
-/// Handles a control entry about members.
+/// Handles a control entry about members; `session_decide` gives no other entries.
 fn handle_request(
     context: &SessionContext,
     progress: &mut MemberChangeProgress,
     entry: &PlacedControl,
     plan: &mut Plan,
 ) {
-    match &entry.1.what {
-        ControlRequest::Switch { agent_id, reason } => {
-            handle_switch(context, &MemberRequest { entry, agent: agent_id, reason: reason.as_deref() }, plan);
-        }
-        ControlRequest::Invite { agent_id, reason, activate } => {
-            let request = MemberRequest { entry, agent: agent_id, reason: reason.as_deref() };
-            handle_invite(context, progress, &request, *activate, plan);
-        }
-        ControlRequest::Remove { agent_id, reason } => {
-            let request = MemberRequest { entry, agent: agent_id, reason: reason.as_deref() };
-            handle_remove(context, progress, &request, plan);
-        }
-        ControlRequest::Open { .. }
-        | ControlRequest::Close
-        | ControlRequest::Cancel { .. }
-        | ControlRequest::Handover { .. } => {}
+    let request = |agent, reason| MemberRequest { entry, agent, reason };
+    if let ControlRequest::Switch { agent_id, reason } = &entry.1.what {
+        handle_switch(context, &request(agent_id, reason.as_deref()), plan);
+    }
+    if let ControlRequest::Invite { agent_id, reason, activate } = &entry.1.what {
+        handle_invite(context, progress, &request(agent_id, reason.as_deref()), *activate, plan);
+    }
+    if let ControlRequest::Remove { agent_id, reason } = &entry.1.what {
+        handle_remove(context, progress, &request(agent_id, reason.as_deref()), plan);
     }
 }
 
