@@ -238,20 +238,12 @@ impl StoreRecord {
             |run: &RunId| chronicle.stories.get(run).is_none_or(|turn| turn.ended.is_some() || turn.cancelling);
         let taken = answers.iter().filter_map(|at| self.controls.get(&(append.key.clone(), *at)));
         for control in taken {
-            match &control.what {
-                ControlRequest::Cancel { run_id: Some(run) } => {
-                    let open = slot.inbox.values().any(|input| input.run_id == *run);
-                    assert!(stopped(run) || !open, "G3: a cancel that was answered has stopped its turn: {run}");
-                }
-                ControlRequest::Cancel { run_id: None } => {
-                    assert!(was_active.is_none_or(stopped), "G3: a cancel of what speaks has stopped it");
-                }
-                ControlRequest::Open { .. }
-                | ControlRequest::Close
-                | ControlRequest::Switch { .. }
-                | ControlRequest::Invite { .. }
-                | ControlRequest::Remove { .. }
-                | ControlRequest::Handover { .. } => {}
+            let ControlRequest::Cancel { run_id } = &control.what else { continue };
+            if let Some(run) = run_id {
+                let open = slot.inbox.values().any(|input| input.run_id == *run);
+                assert!(stopped(run) || !open, "G3: a cancel that was answered has stopped its turn: {run}");
+            } else {
+                assert!(was_active.is_none_or(stopped), "G3: a cancel of what speaks has stopped it");
             }
         }
     }
