@@ -1,5 +1,6 @@
 //! Inputs and control requests of users, as stored in a session's inbox and control lane.
 use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
+use crate::private::Private;
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
 use serde::de::{Deserializer, Error};
@@ -232,6 +233,8 @@ pub enum ControlRequest {
     Cancel { run_id: Option<RunId> },
     /// Confirm or refuse a handover that an agent has requested (SR-F4).
     Handover { handover_id: EventId, confirm: bool },
+    /// Give the session a label, at most [`crate::limits::ANNOTATION_CHARACTERS_MAX`] characters; empty: none.
+    Label { label: Private<String> },
 }
 
 impl ControlRequest {

@@ -19,6 +19,6 @@ pub(super) fn apply(state: &mut State, time: Millis, fact: &SessionFact) {
             state.handovers.given = None;
             state.actions = Actions::default();
         }
-        SessionFact::Notice { .. } => {}
+        SessionFact::Notice { .. } | SessionFact::Labelled { .. } => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The control lane: open, close and cancel (scenarios C and H). Entries of other families are given to them.
+//! The control lane: open, close, cancel (scenarios C and H) and labels. Entries of other families are given to them.
 use crate::id::{AgentId, InboxPosition, RunId};
 use crate::protocol::entry::{Fact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
@@ -51,6 +51,12 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
                 }
                 None => plan.answer_with_notice(context, "NO_ACTIVE_SPEAKING", place, &control),
             }
+        }
+        ControlRequest::Label { label } => {
+            let request_id = control.request_id.clone();
+            let fact = Fact::Session(SessionFact::Labelled { label: label.clone(), request_id });
+            plan.record(context, fact, RecordContext { answers: Some(place), ..RecordContext::default() });
+            plan.answer_with_fact(&control);
         }
     }
     // The next entry is decided once this one is performed.

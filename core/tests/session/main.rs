@@ -256,6 +256,26 @@ fn close_survives_a_change_of_owner() {
     );
 }
 
+/// A label changes nothing else, in any phase of a session.
+#[test]
+fn label_is_recorded_and_survives_a_change_of_owner() {
+    let set = r#"control {"ask":"label","label":"blue"}"#;
+    let removed = r#"control {"ask":"label","label":""}"#;
+    check(
+        &format!("open; {set}; close; {removed}"),
+        "session.opened answered session.labelled(blue) answered session.closing session.closed answered \
+         session.labelled() answered",
+    );
+    check(
+        &format!("say m1; {set}; ack; hold; {removed}; settle"),
+        &format!("{BEGUN} session.labelled(blue) answered agent.invoke.started session.labelled() answered"),
+    );
+    check(
+        &format!("say m1; {set}; crash; {removed}; crash"),
+        &format!("{BEGUN} session.labelled(blue) answered | run.restarted INVOKE(a,2) session.labelled() answered |"),
+    );
+}
+
 /// Covers: G2, G3: attempts are counted, the third after a while, and then no more.
 #[test]
 fn turn_that_loses_three_owners_is_poison() {

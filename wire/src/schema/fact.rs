@@ -94,6 +94,11 @@ fn session_facts() -> Vec<FactRow> {
             "An announcement that changes nothing.",
             vec![required("name", text(), ""), request_id()]
         ),
+        fact!(
+            "session.labelled",
+            "A user has set or removed the session's label.",
+            vec![required("label", text(), "Lists of sessions show the label; empty: none."), request_id()]
+        ),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Facts of a session itself. Called through [`super::Fact`].
 use super::family::{FactKind, fact_family};
 use crate::id::{AgentId, RequestId, UserId};
+use crate::private::Private;
 use serde::{Deserialize, Serialize};
 
 fact_family! {
@@ -35,6 +36,14 @@ fact_family! {
             /// The name on the wire.
             name: String,
             /// Id of the request that caused the notice.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            request_id: Option<RequestId>,
+        },
+        /// A user has given the session a label, which lists show; no decision depends on it.
+        "session.labelled" -> "event SESSION_LABELLED" [since(2), plain, annotates("label")] => Labelled {
+            /// The label; empty: none.
+            label: Private<String>,
+            /// Id of the request that set the label.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             request_id: Option<RequestId>,
         },

@@ -63,6 +63,10 @@ impl CommandKind {
         Self { order: Some(order), ..self }
     }
 
+    const fn leading_to(self, fact: &'static str) -> Self {
+        Self { leads_to: Some(fact), ..self }
+    }
+
     const fn rated(self, rate: RateClass) -> Self {
         Self { rate, ..self }
     }
@@ -172,6 +176,11 @@ impl ControlKind {
             ControlRequest::Handover { handover_id, .. } => {
                 let command = CommandKind::request(ClientOperation::Decide);
                 Self { command, answer: ControlAnswer::Handover(*handover_id) }
+            }
+            ControlRequest::Label { .. } => {
+                let kind = "session_labelled";
+                let command = CommandKind::request(ClientOperation::Change).ordered(OrderedKind::Performed(kind));
+                Self { command: command.leading_to("session.labelled"), answer: ControlAnswer::Performed(kind) }
             }
             ControlRequest::Cancel { .. } => {
                 let command = CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping);
