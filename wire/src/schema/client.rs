@@ -2,8 +2,8 @@
 use super::connection::{self, answer, sent as framed};
 use super::definition::{handover_prompt, subscription};
 use super::shape::{
-    FieldSpec, JsonShape, MessageSpec, constant, integer, list, list_up_to, names, optional, required, small_integer,
-    text, text_up_to, words,
+    FieldSpec, JsonShape, MessageSpec, constant, integer, list, list_up_to, names, optional, pattern, required,
+    small_integer, text, text_up_to, words,
 };
 use JsonShape::Defined;
 use turnway_core::limits;
@@ -55,6 +55,11 @@ fn sessions() -> Vec<MessageSpec> {
             ]),
         ),
         of_session("session_close", "Cancels the running turn and closes the session.", Vec::new()),
+        of_session(
+            "session_label",
+            "Gives the session a label, which lists show.",
+            vec![required("label", pattern(r"^\P{Cc}{0,64}$", &["blue", "", "日本 语"]), "Empty: none.")],
+        ),
         MessageSpec::new(
             "subscribe",
             "Subscribes to a session, or moves the cursor.",
@@ -186,6 +191,7 @@ fn answers() -> Vec<MessageSpec> {
             answer(members),
         ),
         MessageSpec::new("handover", "Answers `handover_decision`.", answer(handover)),
+        MessageSpec::new("session_labelled", "Answers `session_label`: the label is durable.", answer(vec![session()])),
     ]
 }
 

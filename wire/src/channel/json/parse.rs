@@ -10,8 +10,10 @@ use turnway_core::id::{
     AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
 };
 use turnway_core::limits::{
-    LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
+    ANNOTATION_CHARACTERS_MAX, LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX,
+    SUBSCRIBE_TYPES_MAX,
 };
+use turnway_core::private::Private;
 use turnway_core::protocol::input::{self, ControlRequest, Message, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::pattern::Pattern;
@@ -26,6 +28,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("hello", true),
     ("session_open", true),
     ("session_close", true),
+    ("session_label", true),
     ("subscribe", true),
     ("unsubscribe", true),
     ("agent_invoke", true),
@@ -113,6 +116,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "session_close" => {
             LinkCommand::Control { request_id, session: session(fields)?, request: ControlRequest::Close }
         }
+        "session_label" => LinkCommand::Control { request_id, session: session(fields)?, request: label(fields)? },
         "subscribe" => LinkCommand::Subscribe(subscribe(request_id, fields)?),
         "unsubscribe" => LinkCommand::Unsubscribe { request_id, session: session(fields)? },
         "agent_invoke" => LinkCommand::Invoke(Box::new(invoke(request_id, fields)?)),
@@ -130,6 +134,14 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
 
 fn session(fields: &mut Fields) -> Result<SessionId, MalformedReason> {
     required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")
+}
+
+fn label(fields: &mut Fields) -> Result<ControlRequest, MalformedReason> {
+    let label = required(fields::text(fields, "label")?, "label")?;
+    if label.chars().count() > ANNOTATION_CHARACTERS_MAX || label.chars().any(char::is_control) {
+        return Err(MalformedReason::InvalidField("label"));
+    }
+    Ok(ControlRequest::Label { label: Private(label) })
 }
 
 fn hello(fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {

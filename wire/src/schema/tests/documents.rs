@@ -112,6 +112,7 @@ fn table_has_every_fact_and_its_messages() {
         "members",
         "pong",
         "refreshed",
+        "session_labelled",
         "stream",
         "subscribed",
         "turn_accepted",

@@ -106,6 +106,20 @@ fn session_open_close_and_unsubscribe_are_parsed() {
     );
 }
 
+/// A label is part of one line, so it has no control characters.
+#[test]
+fn session_label_is_parsed_within_its_limits() {
+    let message = |label: &str| format!(r#"{{"type":"session_label","session_id":"s1","label":"{label}"}}"#);
+    for label in ["blue", "", &"\u{10348}".repeat(64)] {
+        let request = ControlRequest::Label { label: Private(label.to_owned()) };
+        let expected = LinkCommand::Control { request_id: None, session: session_id(), request };
+        assert_eq!(command(&message(label)), expected, "{label}");
+    }
+    for wrong in [message(&"x".repeat(65)), message(r"a\nb"), message("").replace(r#""""#, "7")] {
+        assert!(parse(&wrong).is_err(), "{wrong}");
+    }
+}
+
 /// Covers: SR-S5, SR-D1, SR-E1.
 #[test]
 fn member_changes_are_parsed() {
