@@ -5,8 +5,14 @@ use crate::members::change_members_under_faults;
 use crate::takeovers::Build::{self, Earlier, Present};
 use crate::takeovers::Takeovers;
 use crate::{LoadedFleet, report};
+use serde_json::{Value, json};
 use std::time::Duration;
+use tempfile::tempdir;
+use tokio::time::{interval, timeout};
 use turnway_core::rng::Rng;
+use turnway_tests::real::node::{Node, earlier_binary};
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::wire::WebSocketClient;
 use turnway_tests::real::{PATIENCE, amount, figure, size};
 
 /// Faults are injected in rounds until the time is over; a round takes about fifteen seconds.
@@ -48,4 +54,42 @@ async fn fleet_of_two_builds_completes_member_changes() {
     let takeovers = change_members_under_faults(TWO_BUILDS, &blows).await;
     figure("takeovers after a kill, by build", &takeovers);
     must_be_in_both_directions(&takeovers);
+}
+
+async fn label(wire: &mut WebSocketClient, id: &str) -> Value {
+    let message = json!({"type": "session_label", "session_id": "s1", "label": "blue"});
+    wire.ask(id, message).await.expect("an answer")
+}
+
+/// A fact that the earlier build does not know is written once no node of that build lives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fact_of_a_later_build_waits_for_the_last_earlier_node() {
+    let dirs = [(); 3].map(|()| tempdir().expect("a directory"));
+    let redis = Redis::start(dirs[0].path(), &[]);
+    let args = ["--demo", "--durability", "mem"];
+    let mut earlier = Node::start_program_on(earlier_binary(), &redis.url(), dirs[1].path(), &args).await;
+    let node = Node::start_on(&redis.url(), dirs[2].path(), &args).await;
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
+    ann.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    let refused = label(&mut ann, "l1").await;
+    assert_eq!(
+        (&refused["code"], &refused["retry_after_ms"]),
+        (&json!("fleet_upgrading"), &json!(10_000)),
+        "{refused}"
+    );
+    let mut there = WebSocketClient::hello(earlier.http, "ann", vec![]).await.expect("welcome");
+    there.turn("s1", "echo", "m2", "hello").await.expect("a turn by the earlier node");
+    earlier.kill().await;
+    let mut again = interval(Duration::from_millis(250));
+    let labelled = async {
+        loop {
+            again.tick().await;
+            let answer = label(&mut ann, "l2").await;
+            if answer["type"] == "session_labelled" {
+                return;
+            }
+            assert_eq!(answer["code"], "fleet_upgrading", "{answer}");
+        }
+    };
+    timeout(PATIENCE.saturating_mul(2), labelled).await.expect("the only node left knows the fact");
 }

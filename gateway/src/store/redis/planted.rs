@@ -20,8 +20,8 @@ const CHANGES: [(Planted, &str, &str); 20] = [
     ),
     (
         Planted::LuaDeletionKeepsLog,
-        "keys[5], keys[6], keys[7])\n  redis.call('HDEL'",
-        "keys[5], keys[6])\n  redis.call('HDEL'",
+        "redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])",
+        "redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6])",
     ),
     (Planted::LuaExpiresEarly, "ended ~= '-' and num(ended) <= floor", "ended ~= '-' and floor >= 0"),
     (Planted::LuaTrimsPastSnapshot, "math.min(num(args[3]), num(h.ss))", "num(args[3])"),
