@@ -294,3 +294,9 @@ fn metrics_know_every_http_route() {
          a route that is not in ROUTES is counted as `other`: add it there"
     );
 }
+
+/// Runs the unit tests of tests/mutants_embed.py, which writes the sources that `./test mutants` builds.
+#[tokio::test]
+async fn embedding_of_mutants_passes_its_unit_tests() {
+    turnway_tests::real::python::run("../mutants_embed_tests.py", &[]).await;
+}
