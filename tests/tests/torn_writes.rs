@@ -7,7 +7,7 @@ use std::time::Instant;
 use turnway_tests::power_cuts::{self, Tally, Violation};
 
 /// Histories on a disk that ignores syncs within which the checker must have found lost data.
-const LIES: u64 = 100;
+const LIES: u64 = 1000;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
