@@ -8,9 +8,10 @@ arm that is gone. N of them are drawn, and held against tests:
 
 All mutants are built together, in a copy of the sources: a function with mutants gets their bodies beside its own, and
 an environment variable selects one (mutants_embed.py). Everything is built once and run once without a mutant. That run
-also shows which tests call the function of a mutant: only those run against it, the quick ones first, and the first
-test that fails ends the run of its file. A constant, and a function that the compiler refuses with several bodies, is
-changed and built alone, after all others, and then held against the tests one file after the other.
+also shows which files of tests call the function of a mutant: only those run against it, the quick ones first. The first
+test that fails ends the run of its file, and must fail once more by itself. A constant, and a function that the
+compiler refuses with several bodies, is changed and built alone, after all others, and then held against the tests one
+file after the other.
 
 A mutant is caught if a test fails, missed if none does, unviable if it does not compile, and has timed out if tests
 took TIMES as long as without it. The kill ratio is caught / (caught + missed). What only other files of tests/tests see
