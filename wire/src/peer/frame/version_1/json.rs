@@ -14,6 +14,7 @@ fn value<T: DeserializeOwned, E: serde::de::Error>(text: &str) -> Result<T, E> {
     serde_json::from_str(text).map_err(|_| E::custom("not JSON of this kind"))
 }
 
+#[expect(clippy::ptr_arg, reason = "serde passes a reference to the field")]
 pub(super) fn serialize<T: Serialize, S: Serializer>(what: &Cow<'_, Arc<T>>, to: S) -> Result<S::Ok, S::Error> {
     text::<T, S::Error>(what)?.serialize(to)
 }
