@@ -1,6 +1,6 @@
 //! The list of nodes: each node writes a record about itself into one Redis hash, for people, for a draining node that
-//! looks for successors, and for a later release that must know which frames other nodes can read. Runs as a task of
-//! `bus::redis`.
+//! looks for successors, and for all nodes: which facts every live node knows (`BusEvent::FactLevel`), and which frames
+//! it can read. Runs as a task of `bus::redis`.
 use super::heartbeat::Heartbeat;
 use crate::bus::{BusEvent, BusEventSender};
 use crate::clock::Clock;
