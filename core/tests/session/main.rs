@@ -402,3 +402,27 @@ fn unadmitted_message_is_admitted_by_the_next_owner() {
     world.step("done");
     assert_eq!(world.record.join(" "), "| admitted(a,Run) run.started INVOKE(a,1) agent.invoke.done done(0)");
 }
+
+/// The facts of each level. A level that a release has announced never changes.
+const LEVELS: &[(u32, &str)] = &[
+    (
+        1,
+        "agent.action agent.add_failed agent.added agent.adding agent.invoke.done agent.invoke.started \
+         agent.remove_failed agent.removed agent.removing agent.steer.acked agent.stream.delta agent.switched \
+         handover.confirmed handover.rejected handover.requested process.canceled process.exited \
+         process.progress process.spawned run.cancelled run.cancelling run.done run.failed run.restarted \
+         run.resumed run.started run.state run.suspended session.closed session.closing session.notice \
+         session.opened system.event tool.invoke tool.result turn.admitted user.message",
+    ),
+    (2, "session.labelled"),
+];
+
+#[test]
+fn each_fact_has_the_level_that_it_was_added_with() {
+    let split = |(level, names): &(u32, &'static str)| names.split(' ').map(|name| (*level, name)).collect::<Vec<_>>();
+    let mut known: Vec<(u32, &str)> = LEVELS.iter().flat_map(split).collect();
+    let mut found: Vec<(u32, &str)> = Fact::kinds().map(|kind| (kind.since, kind.name)).collect();
+    known.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, known, "a new fact has `since(N)`, with N above every level of a release: enter it there");
+}
