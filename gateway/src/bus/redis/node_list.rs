@@ -10,6 +10,7 @@ use crate::redis::{RedisCommandError, RedisConnection};
 use ::redis::{Value, cmd, from_redis_value, pipe};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -228,31 +229,46 @@ pub(super) async fn remove_record(connection: &RedisConnection, node: NodeId) ->
 pub(super) async fn read_records(
     connection: &RedisConnection,
 ) -> Result<BTreeMap<NodeId, NodeRecord>, RedisCommandError> {
-    let answer: Value = connection.execute(cmd("HGETALL").arg(NODES_KEY)).await?;
-    let texts: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
     let record = |(node, json): (String, String)| {
         let node = u128::from_str_radix(&node, 16).ok()?;
         Some((NodeId(node), serde_json::from_str(&json).ok()?))
     };
-    Ok(texts.into_iter().filter_map(record).collect())
+    Ok(read_hash(connection, NODES_KEY).await?.into_iter().filter_map(record).collect())
+}
+
+async fn read_hash(connection: &RedisConnection, key: &str) -> Result<BTreeMap<String, String>, RedisCommandError> {
+    let answer: Value = connection.execute(cmd("HGETALL").arg(key)).await?;
+    Ok(from_redis_value(answer).unwrap_or_default())
+}
+
+/// Returns for each node whether it holds a lease. The lease is the store's: the key `node:{N}` exists as long as the
+/// lease.
+async fn read_leases(
+    connection: &RedisConnection,
+    nodes: impl Iterator<Item: Display>,
+) -> Result<Vec<bool>, RedisCommandError> {
+    let mut leases_of = pipe();
+    for node in nodes {
+        leases_of.cmd("HLEN").arg(format!("node:{{{node}}}"));
+    }
+    if leases_of.is_empty() {
+        return Ok(Vec::new());
+    }
+    let leases = connection.execute_all(&leases_of).await?;
+    leases.into_iter().map(|lease| Ok(lease? != Value::Int(0))).collect()
 }
 
 /// Returns the level of facts that this node and every node with a lease know. A node without a readable record counts
 /// as one that knows the lowest level.
 async fn read_fact_level(connection: &RedisConnection) -> Result<u32, RedisCommandError> {
-    let texts = |answer: Value| from_redis_value::<BTreeMap<String, String>>(answer).unwrap_or_default();
-    let records = texts(connection.execute(cmd("HGETALL").arg(NODES_KEY)).await?);
-    let lives = texts(connection.execute(cmd("HGETALL").arg(LIVES_KEY)).await?);
+    let records = read_hash(connection, NODES_KEY).await?;
+    let lives = read_hash(connection, LIVES_KEY).await?;
     let leasing = lives.keys().filter_map(|life| Some(life.split_once(':')?.0));
     let nodes: BTreeSet<&str> = records.keys().map(String::as_str).chain(leasing).collect();
-    let mut leases_of = pipe();
-    for node in &nodes {
-        leases_of.cmd("HLEN").arg(format!("node:{{{node}}}"));
-    }
-    let leases = if nodes.is_empty() { Vec::new() } else { connection.execute_all(&leases_of).await? };
+    let leases = read_leases(connection, nodes.iter()).await?;
     let mut level = FACT_LEVEL;
-    for (node, lease) in nodes.into_iter().zip(leases) {
-        if lease? != Value::Int(0) {
+    for (node, leased) in nodes.into_iter().zip(leases) {
+        if leased {
             let announced = records.get(node).and_then(|json| serde_json::from_str::<AnnouncedLevel>(json).ok());
             level = level.min(announced.map_or(LOWEST_FACT_LEVEL, |announced| announced.facts));
         }
@@ -260,23 +276,14 @@ async fn read_fact_level(connection: &RedisConnection) -> Result<u32, RedisComma
     Ok(level)
 }
 
-/// Reads every record, and whether its node holds a lease. The lease is the store's: the key `node:{N}` exists as long
-/// as the lease.
+/// Reads every record, and whether its node holds a lease.
 pub(super) async fn read_statuses(
     connection: &RedisConnection,
 ) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
-    let mut leases_of = pipe();
     let records = read_records(connection).await?;
-    for node in records.keys() {
-        leases_of.cmd("HLEN").arg(format!("node:{{{node}}}"));
-    }
-    let leases = if records.is_empty() { Vec::new() } else { connection.execute_all(&leases_of).await? };
-    let mut seen = BTreeMap::new();
-    for ((node, record), lease) in records.into_iter().zip(leases) {
-        let leased = lease? != Value::Int(0);
-        seen.insert(node, NodeStatus { record, leased });
-    }
-    Ok(seen)
+    let leases = read_leases(connection, records.keys()).await?;
+    let status = |((node, record), leased)| (node, NodeStatus { record, leased });
+    Ok(records.into_iter().zip(leases).map(status).collect())
 }
 
 pub(super) fn micros(time: Duration) -> u64 {
