@@ -37,8 +37,7 @@ fn named_or_beside() -> PathBuf {
     beside
 }
 
-/// Path of an earlier build's binary. A node refuses variables `TURNWAY_…` that it does not know, so it does not get this
-/// one.
+/// Path of the binary of an earlier build. Nodes refuse unknown variables `TURNWAY_…`, so they are started without it.
 const EARLIER_BINARY: &str = "TURNWAY_EARLIER_BIN";
 
 /// Returns the binary of an earlier build, which `TURNWAY_EARLIER_BIN` names.

@@ -9,8 +9,8 @@ use turnway_wire::schema::{JsonShape, MessageGroup, MessageSpec};
 /// Id of a handover that does not exist.
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 
-/// Returns the requests of one action on a session and a run: written ones, and one of each other type in the table of
-/// messages.
+/// Returns the requests of one action on a session and a run: those written below, and one of each other type of the
+/// table of messages.
 pub fn requests(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
     let samples: Vec<Value> = ClientOperation::ALL.iter().flat_map(|action| written(*action, session, run)).collect();
     let is_written = |kind: &str| samples.iter().any(|request| request["type"] == kind);

@@ -311,14 +311,25 @@ local function find(keys, args)
   return { 'OK', seq, epoch, ended }
 end
 
+-- Names and texts of a session's annotations.
+local function annotations_of(own)
+  local fields, found = redis.call('HGETALL', own), {}
+  for n = 1, #fields, 2 do
+    local name = string.match(fields[n], '^a:(.+)')
+    if name then
+      found[#found + 1] = name
+      found[#found + 1] = fields[n + 1]
+    end
+  end
+  return found
+end
+
 -- Takes away everything of a session but that its name is used.
 -- keys: own in ctl ap dd snap log
 local function wipe(keys, h)
-  local fields = redis.call('HGETALL', keys[1])
+  local named = annotations_of(keys[1])
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-  for n = 1, #fields, 2 do
-    if string.find(fields[n], '^a:') then redis.call('HDEL', keys[1], fields[n]) end
-  end
+  for n = 1, #named, 2 do redis.call('HDEL', keys[1], 'a:' .. named[n]) end
   redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'sb', 'ub')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
   count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb))
@@ -865,16 +876,8 @@ end
 local function summary(keys)
   local h = head(keys[1], 'u', 'b', 'cl', 'seq', 'g')
   if not h.u or h.g then return {} end
-  local found = { h.u, h.b, h.cl or '0', h.seq or '0', str(redis.call('XLEN', keys[2])) }
-  local fields = redis.call('HGETALL', keys[1])
-  for n = 1, #fields, 2 do
-    local name = string.match(fields[n], '^a:(.+)')
-    if name then
-      found[#found + 1] = name
-      found[#found + 1] = fields[n + 1]
-    end
-  end
-  return found
+  local open = redis.call('XLEN', keys[2])
+  return { h.u, h.b, h.cl or '0', h.seq or '0', str(open), unpack(annotations_of(keys[1])) }
 end
 
 -- keys: tenants; args: tenant
