@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use turnway::config::Durability;
 use turnway::store::embedded::ClockFn;
 use turnway::store::redis::RedisStoreOptions;
-use turnway_core::id::{LinkId, OwnershipSnapshot, Seq, TenantId};
+use turnway_core::id::{FenceToken, LinkId, Nonce, OwnershipSnapshot, Seq, TenantId};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 use turnway_tests::real::redis::Redis;
@@ -125,6 +125,26 @@ async fn sweep_finds_sessions_released_by_a_draining_node() {
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: true };
     assert_eq!(first.ask(release).await, Ok(Reply::Released));
     assert_eq!(names(&found(&mut second).await), ["s"]);
+}
+
+/// The walk would hide the loss of a registration, so it is kept busy with newer sessions.
+///
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_transfer_to_the_registering_node_keeps_the_registration() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let mut store = scene.node(1).await;
+    store.accept("first", "m").await.expect("accepted");
+    scene.pass(1);
+    for n in 0..24 {
+        store.accept(&format!("newer{n:02}"), "m").await.expect("accepted");
+    }
+    let (token, tail) = (FenceToken::default(), Seq(0));
+    let transfer = Op::Transfer { key: key("first"), token, tail, to: holder(1, 1), nonce: Nonce(9) };
+    assert_eq!(store.ask(transfer).await, Ok(Reply::Fenced));
+    let found = found(&mut store).await;
+    assert_eq!((found.len(), found[0].0.as_str()), (25, "first"));
 }
 
 /// The second fallback, the index, misses sessions if the index is lost; the third, a walk through all sessions,

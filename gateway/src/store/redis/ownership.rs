@@ -147,9 +147,13 @@ impl OpExecutor {
         to: Holder,
         nonce: Nonce,
     ) -> CallResult<Reply> {
+        let is_own = self.registrations().contains(session, to);
         let stamp = self.register(session, to).await.map_err(|_| RedisCallError::NotPerformed)?;
-        // The registration belongs to the other incarnation from now on.
-        self.registrations().remove(session, to, stamp);
+        // The other node's process looks after a registration under its incarnation. One that was here before is this
+        // process's own: without it, this node would not find a session that the refused transfer left unowned.
+        if !is_own {
+            self.registrations().remove(session, to, stamp);
+        }
         let call = RedisCall::write("transfer", [key::head(session)])
             .number(self.now())
             .number(token.epoch.0)

@@ -180,6 +180,11 @@ impl RegistrationCache {
         (registration.generation == self.generation).then_some(registration.stamp)
     }
 
+    /// Returns whether this process looks after a registration, even if its write is in doubt.
+    pub(super) fn contains(&self, session: &SessionKey, holder: Holder) -> bool {
+        self.registrations.contains_key(&(session.clone(), holder))
+    }
+
     pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
         let full = self.registrations.len() >= REGISTERED_MAX;
         let written = self.generation;
