@@ -96,7 +96,7 @@ impl Session {
                 self.accept()
             }
             (Op::Accept { input, .. }, Reply::Accepted(accepted)) => {
-                self.input = Some((accepted.place, input.run_id.clone()));
+                self.input = Some((accepted.position, input.run_id.clone()));
                 self.append(3, Vec::new())
             }
             (_, Reply::Appended { tail, .. }) => {

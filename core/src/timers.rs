@@ -21,10 +21,10 @@ impl<K: Ord + Clone> Timers<K> {
         match self.by_name.get_mut(&name) {
             Some(was) if *was == at => {}
             Some(was) => {
-                let mut place = (std::mem::replace(was, at), name);
-                self.by_time.remove(&place);
-                place.0 = at;
-                self.by_time.insert(place);
+                let mut entry = (std::mem::replace(was, at), name);
+                self.by_time.remove(&entry);
+                entry.0 = at;
+                self.by_time.insert(entry);
             }
             None => {
                 self.by_name.insert(name.clone(), at);

@@ -83,10 +83,10 @@ fn assert_invariants(said: &AgentMessage) {
         AgentMessage::State { state, .. } => {
             assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
         }
-        AgentMessage::Handover { wish, .. } => {
+        AgentMessage::Handover { request: wish, .. } => {
             assert!(wish.summary.reveal().len() <= HANDOVER_SUMMARY_BYTES_MAX, "{wish:?}");
         }
-        AgentMessage::Action { wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
+        AgentMessage::Action { request: wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
         AgentMessage::Subscribe { types } => assert!(types.len() <= SUBSCRIBE_TYPES_MAX, "{types:?}"),
         AgentMessage::Unknown
         | AgentMessage::Alive

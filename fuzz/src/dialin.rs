@@ -48,7 +48,7 @@ pub fn messages(bytes: &[u8]) -> usize {
 }
 
 fn assert_invariants(word: &AttemptEvent) {
-    if let AttemptEvent::Said(AgentMessage::State { state, .. }) = word {
+    if let AttemptEvent::Message(AgentMessage::State { state, .. }) = word {
         assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
     }
 }

@@ -11,7 +11,7 @@ pub fn file(bytes: &[u8]) -> usize {
     let loaded = load(&ConfigSources { file, ..ConfigSources::default() });
     let right = usize::from(loaded.mistakes.is_empty());
     for mistake in loaded.mistakes {
-        if let SettingLocation::File { line, column, .. } = mistake.place {
+        if let SettingLocation::File { line, column, .. } = mistake.location {
             assert!(line >= 1 && column >= 1 && line <= text.lines().count() + 1, "{line}:{column}");
         }
         assert!(!mistake.message.is_empty());

@@ -272,7 +272,7 @@ impl Agents {
         }
         // The map entry is held while the task starts, so that the task cannot end before it is in the map.
         let Entry::Vacant(entry) = self.0.running.entry(name) else { return };
-        let (work, token, place) = match self.prepare(&invoke) {
+        let (work, token, slot) = match self.prepare(&invoke) {
             Ok(prepared) => prepared,
             Err(why) => {
                 drop(entry);
@@ -303,7 +303,7 @@ impl Agents {
             }
         };
         let task = self.0.runtime.spawn(run).abort_handle();
-        entry.insert(RunningAttempt { epoch, control, task, token, _slot: place });
+        entry.insert(RunningAttempt { epoch, control, task, token, _slot: slot });
     }
 
     fn prepare(
@@ -312,22 +312,22 @@ impl Agents {
     ) -> Result<(AttemptAgent, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
             Some(AgentBackend::Http(http)) => {
-                let place =
+                let slot =
                     Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
-                    place.forget();
+                    slot.forget();
                     return Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), None));
                 }
-                Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), Some(place)))
+                Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), Some(slot)))
             }
             // Builtin agents run in this process and need no credential.
             Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
             // The connection has authenticated the agent.
             Some(AgentBackend::DialIn(pool)) => {
-                let place =
+                let slot =
                     Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
-                Ok((AttemptAgent::DialIn(Arc::clone(pool)), None, Some(place)))
+                Ok((AttemptAgent::DialIn(Arc::clone(pool)), None, Some(slot)))
             }
             None => Err("the agent is not configured on this node"),
         }

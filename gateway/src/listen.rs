@@ -117,7 +117,7 @@ struct IncomingRequest {
 /// A permit among [`ListenerContext::connections_max`], and among the connections from one address.
 struct ConnectionPermitInner {
     _permit: OwnedSemaphorePermit,
-    guest: AddressPermit,
+    address_permit: AddressPermit,
 }
 
 // === impl IncomingRequest ===
@@ -125,7 +125,7 @@ struct ConnectionPermitInner {
 impl IncomingRequest {
     /// Records that the request showed a wrong credential.
     fn record_failed_login(&self) {
-        self.permit.guest.record_failure(self.is_page);
+        self.permit.address_permit.record_failure(self.is_page);
     }
 }
 
@@ -182,7 +182,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, context: Arc<ListenerCo
         }
         return context.refuse(&stream, HandshakeOutcome::Crowded, CROWDED_RESPONSE);
     };
-    let connection_permit = Arc::new(ConnectionPermitInner { _permit: permit, guest: address_permit });
+    let connection_permit = Arc::new(ConnectionPermitInner { _permit: permit, address_permit });
     let Some(pipe) = context.handshake(stream).await else { return };
     let watch = pipe.watch();
     let is_first = AtomicBool::new(true);
@@ -275,7 +275,7 @@ impl ListenerContext {
         }
         let arrival =
             IncomingRequest { permit: Arc::clone(permit), is_page: request.headers().contains_key(header::ORIGIN) };
-        if let Some(wait) = arrival.permit.guest.lockout_remaining(arrival.is_page) {
+        if let Some(wait) = arrival.permit.address_permit.lockout_remaining(arrival.is_page) {
             self.metrics.auth.count_denied(DenialReason::Locked);
             let why = "too many invalid credentials from this address";
             let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
@@ -315,7 +315,7 @@ impl ListenerContext {
     fn page(&self, request: Request<Incoming>, arrival: IncomingRequest) -> BoxFuture<'static, Response<Body>> {
         let is_shown = request.headers().contains_key(header::AUTHORIZATION);
         let page = (self.pages)(request);
-        if !is_shown || !arrival.permit.guest.counts_failures(arrival.is_page) {
+        if !is_shown || !arrival.permit.address_permit.counts_failures(arrival.is_page) {
             return page;
         }
         let page = page.inspect(move |page| {

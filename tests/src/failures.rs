@@ -80,13 +80,13 @@ fn message(ran: &Ran) -> Vec<String> {
     let is_head = |line: &str| line.starts_with("thread '") && line.contains(" panicked at ");
     let last = lines.iter().rposition(|line| is_head(line) || line.starts_with("Error: "));
     let Some(at) = last else { return vec![ran.failure.clone()] };
-    let place = lines[at].split_once(" panicked at ").map(|(_, place)| place);
-    let from = if place.is_some() { at + 1 } else { at };
+    let location = lines[at].split_once(" panicked at ").map(|(_, location)| location);
+    let from = if location.is_some() { at + 1 } else { at };
     let ends = ["note: ", "stack backtrace:", "--- ", NODE_LOG, "thread '"];
     let is_message = |line: &&&str| !ends.iter().any(|end| line.starts_with(end));
     let said = lines[from..].iter().take_while(is_message).filter(|line| !line.trim().is_empty());
     let said = said.map(|line| line.chars().take(LINE_CHARS_MAX).collect());
-    place.map(str::to_owned).into_iter().chain(said.take(MESSAGE_LINES_MAX)).collect()
+    location.map(str::to_owned).into_iter().chain(said.take(MESSAGE_LINES_MAX)).collect()
 }
 
 /// Writes the whole output of a test to a file; returns the path.

@@ -361,10 +361,10 @@ impl Script {
         if at >= inputs.len() {
             return None;
         }
-        let (place, run) = if self.rng.chance(80) { inputs.remove(at) } else { inputs[at].clone() };
+        let (position, run) = if self.rng.chance(80) { inputs.remove(at) } else { inputs[at].clone() };
         let other = self.rng.below(self.runs.len() as u64) as usize;
         let other = self.runs.get(other).filter(|_| self.rng.chance(10)).cloned();
-        Some((place, other.unwrap_or(run)))
+        Some((position, other.unwrap_or(run)))
     }
 
     fn append(&mut self, now: Now, n: usize, key: SessionKey) -> Op {

@@ -57,7 +57,7 @@ impl Node {
         let life = Lifecycle::default();
         let clock = Clock::start();
         let durability = NodeDurability { level: "mem".to_owned(), attested: false };
-        let place = RedisBusOptions {
+        let options = RedisBusOptions {
             url,
             node,
             name,
@@ -68,7 +68,7 @@ impl Node {
             life: life.clone(),
             durability,
         };
-        let bus = Bus::open(place, &Handle::current());
+        let bus = Bus::open(options, &Handle::current());
         timeout(PATIENCE, bus.wait_joined()).await.expect("it gets there");
         Self { bus, ear: event_receiver, registry, life, fact_level: LOWEST_FACT_LEVEL }
     }
@@ -299,8 +299,8 @@ async fn redirecting_proxy(to: u16, swaps: Arc<AtomicBool>) -> u16 {
                 let mut bytes = vec![0; 1 << 16];
                 while let Ok(count @ 1..) = says.read(&mut bytes).await {
                     let said = &mut bytes[..count];
-                    let place = said.windows(9).position(|word| word == b"SUBSCRIBE");
-                    if let Some(at) = place.filter(|_| swaps.load(Ordering::Relaxed)) {
+                    let subscribe = said.windows(9).position(|word| word == b"SUBSCRIBE");
+                    if let Some(at) = subscribe.filter(|_| swaps.load(Ordering::Relaxed)) {
                         let name = said[at..].windows(6).position(|word| word == b"inbox:");
                         said[at + name.expect("one piece")] = b'x';
                     }

@@ -74,8 +74,8 @@ async fn compose_command_lines_start_a_fleet() {
 #[test]
 fn haproxy_defaults_match_the_compose_nodes() {
     let front = std::fs::read_to_string(deploy("haproxy.cfg")).expect("the file");
-    for (place, line) in command_lines()[1..].iter().enumerate() {
-        let n = place + 1;
+    for (index, line) in command_lines()[1..].iter().enumerate() {
+        let n = index + 1;
         assert_eq!(value(line, "--node-name"), format!("n{n}"));
         for (variable, flag) in [("NODE", "--listen"), ("ADMIN", "--admin")] {
             let known = format!("\"${{FLEET_{variable}{n}-{}}}\"", value(line, flag));

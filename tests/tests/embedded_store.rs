@@ -178,7 +178,7 @@ fn message_id_may_expire_while_its_input_waits() {
     };
     let first = accept();
     let second = accept();
-    let Reply::Accepted(place) = same(first.clone()) else { panic!("not accepted") };
+    let Reply::Accepted(accepted) = same(first.clone()) else { panic!("not accepted") };
     same(second.clone());
     let Op::Accept { input, .. } = &second else { panic!("not an accept") };
     let token = claimed.token;
@@ -199,7 +199,7 @@ fn message_id_may_expire_while_its_input_waits() {
         token,
         after: Seq(0),
         facts: vec![Arc::new(entry)],
-        ends: vec![(place.place, input.run_id.clone())],
+        ends: vec![(accepted.position, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
         annotations: Vec::new(),
@@ -414,7 +414,7 @@ fn rebuilt_index_leaves_out_deleted_sessions() {
             token: claimed.token,
             after: Seq(0),
             facts: Vec::new(),
-            ends: vec![(taken.place, input.run_id.clone())],
+            ends: vec![(taken.position, input.run_id.clone())],
             answers: Vec::new(),
             closed: Some(true),
             annotations: Vec::new(),
@@ -450,12 +450,12 @@ fn bytes_of_a_repeated_batch_count_once() {
     {
         let mut table = txn.open_table(lanes).expect("a table");
         // The damaged session is the first by name.
-        let (place, mut input) = {
-            let (place, input) = table.first().expect("read").expect("an input");
-            (place.value().to_vec(), input.value().to_vec())
+        let (key, mut input) = {
+            let (key, input) = table.first().expect("read").expect("an input");
+            (key.value().to_vec(), input.value().to_vec())
         };
         input[9] ^= 1;
-        table.insert(&*place, &*input).expect("written");
+        table.insert(&*key, &*input).expect("written");
     }
     txn.commit().expect("committed");
     drop(database);

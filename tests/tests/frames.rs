@@ -114,12 +114,12 @@ fn printed() -> Box<ProcessOutput> {
 /// Returns one message of each kind.
 fn all() -> Vec<PeerMessage> {
     let key = key("s1");
-    let place = InboxPosition(9);
+    let position = InboxPosition(9);
     let prev = InboxPosition(8);
     let bell = |item| PeerMessage::Offer { key: key.clone(), owner: seen(), item };
     let of_the_switchboard = vec![
-        bell(OfferedEntry::Input { place, prev, input: input("höh 語", None) }),
-        bell(OfferedEntry::Control { place, prev, control: control() }),
+        bell(OfferedEntry::Input { position, prev, input: input("höh 語", None) }),
+        bell(OfferedEntry::Control { position, prev, control: control() }),
         PeerMessage::InputAccepted { key: key.clone(), run_id: run("s1") },
         PeerMessage::ControlAnswered { key: key.clone(), control: control().id.clone(), shown: true },
         PeerMessage::NotOwner { key: key.clone(), owner: OwnershipSnapshot { holder: None, epoch: Epoch(3) } },
@@ -219,12 +219,12 @@ fn wincode_writes_the_same_frame() {
 fn offer_frame_completed_by_the_store_is_valid() {
     let session = key("s1");
     let owner = seen();
-    let place = InboxPosition(0x0102_0304);
+    let position = InboxPosition(0x0102_0304);
     let prev = InboxPosition(7);
     let said = input("what was said", None);
     let items = [
-        (0_u32, serde_json::to_string(&*said), OfferedEntry::Input { place, prev, input: said }),
-        (1, serde_json::to_string(&*control()), OfferedEntry::Control { place, prev, control: control() }),
+        (0_u32, serde_json::to_string(&*said), OfferedEntry::Input { position, prev, input: said }),
+        (1, serde_json::to_string(&*control()), OfferedEntry::Control { position, prev, control: control() }),
     ];
     for (lane, json, item) in items {
         let json = json.expect("JSON");
@@ -233,7 +233,7 @@ fn offer_frame_completed_by_the_store_is_valid() {
         blob.push(1);
         blob.extend(holder.node.0.to_le_bytes().into_iter().chain(holder.life.0.to_le_bytes()));
         blob.extend(owner.epoch.0.to_le_bytes().into_iter().chain(lane.to_le_bytes()));
-        for number in [place.0, prev.0, json.len() as u64] {
+        for number in [position.0, prev.0, json.len() as u64] {
             blob.extend(number.to_le_bytes());
         }
         blob.extend(json.as_bytes());
@@ -278,10 +278,13 @@ fn oversized_message_is_split_over_frames() {
 fn largest_input_fits_one_frame() {
     let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
     let history = History::from_messages(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
-    let place = InboxPosition(9);
+    let position = InboxPosition(9);
     let prev = InboxPosition(8);
-    let bell =
-        |input| PeerMessage::Offer { key: key("s1"), owner: seen(), item: OfferedEntry::Input { place, prev, input } };
+    let bell = |input| PeerMessage::Offer {
+        key: key("s1"),
+        owner: seen(),
+        item: OfferedEntry::Input { position, prev, input },
+    };
     let largest = bell(input(&long, Some(history)));
     assert_eq!(read(&pack([largest.clone()])), [largest]);
 

@@ -180,9 +180,9 @@ async fn member_removal_survives_its_owner() {
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut nodes = Vec::new();
     for name in ["a", "b"] {
-        let place = dir.path().join(name);
-        std::fs::create_dir_all(&place).expect("a directory");
-        nodes.push(node(&redis.url(), &place, &agents).await);
+        let directory = dir.path().join(name);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        nodes.push(node(&redis.url(), &directory, &agents).await);
     }
     let mut ann = WebSocketClient::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada", "bob"])).await.expect("an answer");

@@ -254,8 +254,8 @@ async fn deleted_session_cannot_be_used_again() {
     for store in ["embedded", "memory"] {
         let dir = dir.path().join(store);
         std::fs::create_dir_all(&dir).expect("a directory");
-        let place = if store == "memory" { "memory:".to_owned() } else { format!("embedded:{}/data", dir.display()) };
-        let node = Node::start_on(&place, &dir, &["--demo"]).await;
+        let store = if store == "memory" { "memory:".to_owned() } else { format!("embedded:{}/data", dir.display()) };
+        let node = Node::start_on(&store, &dir, &["--demo"]).await;
         let ann = Web::new(node.http, Some("ann"));
         ann.turn("s1", "echo", "m", "secret words", None).await.rest().await;
         ann.turn("s2", "echo", "m", "hi", None).await.rest().await;

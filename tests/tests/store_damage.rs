@@ -224,14 +224,14 @@ fn damaged_session_is_blocked_alone() {
     fill(dir.path());
     let mut bytes = std::fs::read(dir.path().join(FILE)).expect("read");
     let run = b"\"run_id\":\"";
-    let place = bytes
+    let offset = bytes
         .windows(run.len())
         .enumerate()
         .filter(|(_, window)| window == run)
         .map(|(at, _)| at)
         .next()
         .expect("an input");
-    bytes[place + run.len()] ^= 1;
+    bytes[offset + run.len()] ^= 1;
     let damaged = with(&bytes);
     let report = check(damaged.path(), &options()).expect("checked");
     assert!(report.damages > 0, "{report:?}");

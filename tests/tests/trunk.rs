@@ -58,11 +58,11 @@ fn cancel(call: u64) -> Box<Order> {
 }
 
 fn text(n: u64) -> AttemptEvent {
-    AttemptEvent::Said(AgentMessage::Delta { kind: TextKind::Text, text: format!("{n}."), id: None })
+    AttemptEvent::Message(AgentMessage::Delta { kind: TextKind::Text, text: format!("{n}."), id: None })
 }
 
 fn done() -> AttemptEvent {
-    AttemptEvent::Said(AgentMessage::Done { stop: StopReason::EndTurn, usage: None })
+    AttemptEvent::Message(AgentMessage::Done { stop: StopReason::EndTurn, usage: None })
 }
 
 fn one(has_room: bool) -> AgentCapacity {
@@ -175,8 +175,8 @@ impl World {
                 Output::Event(call, word) => {
                     let heard = self.heard(call);
                     match word {
-                        AttemptEvent::Said(AgentMessage::Delta { text, .. }) => heard.text.push_str(&text),
-                        word @ (AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_)) => {
+                        AttemptEvent::Message(AgentMessage::Delta { text, .. }) => heard.text.push_str(&text),
+                        word @ (AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Message(_)) => {
                             heard.ends.push(if word.is_last() { "done" } else { "else" })
                         }
                     }
@@ -439,7 +439,7 @@ fn remote_attempts_satisfy_the_machine_laws() {
         Input::MessagesMissed,
         Input::Peer(OWNER, RemoteMessage::ListAgents),
         peer(RemoteMessage::GivenUp { call: 1 }),
-        Input::Event((HOME, 5), AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge))),
+        Input::Event((HOME, 5), AttemptEvent::Message(AgentMessage::Failed(AgentFailure::TooLarge))),
         peer(RemoteMessage::Abandoned { call: 5 }),
         Input::Draining,
     ];
@@ -462,7 +462,7 @@ fn order_too_large_for_a_frame_ends_its_call() {
     large.message.content = Content::Text("\u{1}".repeat(limits::FRAME_BYTES_MAX / 6));
     trunk.handle_input(now, Input::Begin { call: 1, to: HOME, invoke: large });
     let told: Vec<Output> = std::iter::from_fn(|| trunk.poll_output()).collect();
-    let failed = AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge));
+    let failed = AttemptEvent::Message(AgentMessage::Failed(AgentFailure::TooLarge));
     let hung = PeerMessage::RemoteAttempt(RemoteMessage::Abandoned { call: 1 });
     let expected = [
         Output::Publish { to: HOME, message: hung },
@@ -497,7 +497,7 @@ fn debug_output_contains_no_message_text() {
             id: None,
         },
     };
-    let text = AttemptEvent::Said(AgentMessage::Delta { kind: TextKind::Text, text: "canary".to_owned(), id: None });
+    let text = AttemptEvent::Message(AgentMessage::Delta { kind: TextKind::Text, text: "canary".to_owned(), id: None });
     trunk.handle_input(now, Input::Begin { call: 1, to: HOME, invoke: invoke(1) });
     trunk.handle_input(now, Input::Peer(HOME, said.clone()));
     let input = Input::Event((OWNER, 1), text);

@@ -173,11 +173,11 @@ mod tests {
     fn gateway_messages_are_parsed() {
         let execute = json!({"type": "execute", "ts": 5, "action_id": ID, "run_id": "r", "session_id": "s1", "tool": "t",
             "args": {"x": 1}, "deadline_ts": 9});
-        let Ok(GatewayMessage::Execute(asked)) = GatewayMessage::parse(&execute.to_string()) else {
+        let Ok(GatewayMessage::Execute(parsed)) = GatewayMessage::parse(&execute.to_string()) else {
             panic!("an execute")
         };
-        assert_eq!((asked.action_id, asked.session.to_string(), asked.tool.as_str()), (id(), "s1".to_owned(), "t"));
-        assert_eq!((asked.args, asked.ts, asked.deadline), (Json(json!({"x": 1})), Millis(5), Millis(9)));
+        assert_eq!((parsed.action_id, parsed.session.to_string(), parsed.tool.as_str()), (id(), "s1".to_owned(), "t"));
+        assert_eq!((parsed.args, parsed.ts, parsed.deadline), (Json(json!({"x": 1})), Millis(5), Millis(9)));
         for missing in ["action_id", "session_id", "tool", "ts", "deadline_ts"] {
             let mut less = execute.clone();
             less.as_object_mut().expect("an object").remove(missing);

@@ -17,7 +17,7 @@ pub enum AttemptEvent {
     /// The agent has stopped after a cancel.
     CancelAcked,
     /// A message that every agent may send, however it is connected.
-    Said(AgentMessage),
+    Message(AgentMessage),
 }
 
 // === impl AttemptEvent ===
@@ -26,9 +26,9 @@ impl AttemptEvent {
     /// Returns whether the event is the last one of its attempt.
     pub fn is_last(&self) -> bool {
         match self {
-            Self::CancelAcked | Self::Said(AgentMessage::Done { .. } | AgentMessage::Failed(_)) => true,
+            Self::CancelAcked | Self::Message(AgentMessage::Done { .. } | AgentMessage::Failed(_)) => true,
             Self::Acked
-            | Self::Said(
+            | Self::Message(
                 AgentMessage::Delta { .. }
                 | AgentMessage::State { .. }
                 | AgentMessage::Steered { .. }

@@ -158,7 +158,7 @@ pub enum OfferedEntry {
     /// A user input.
     Input {
         /// Position in the inbox.
-        place: InboxPosition,
+        position: InboxPosition,
         /// Position of the preceding entry.
         prev: InboxPosition,
         input: Arc<Input>,
@@ -166,7 +166,7 @@ pub enum OfferedEntry {
     /// A control entry.
     Control {
         /// Position in the inbox.
-        place: InboxPosition,
+        position: InboxPosition,
         /// Position of the preceding entry.
         prev: InboxPosition,
         control: Arc<ControlEntry>,

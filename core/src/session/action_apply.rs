@@ -22,10 +22,10 @@ pub(super) fn apply(state: &mut State, entry: &Entry, fact: &ActionFact) {
             actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.spawned = true);
         }
         ActionFact::ProcessProgress(report) => {
-            actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.told += 1);
+            actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.progress_count += 1);
         }
         ActionFact::SystemEvent(report) => {
-            actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.told += 1);
+            actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.progress_count += 1);
         }
         ActionFact::Ended(ended) => actions.end(ended, |run_id| state.runs.contains_key(run_id)),
         // The end of the action, which follows, removes it.

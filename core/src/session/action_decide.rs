@@ -181,7 +181,7 @@ pub(super) fn handle_report(
             }
             return;
         }
-        ToolReport::Progress(_) | ToolReport::System { .. } if action.told >= limits::ACTION_PROGRESS_MAX => {
+        ToolReport::Progress(_) | ToolReport::System { .. } if action.progress_count >= limits::ACTION_PROGRESS_MAX => {
             plan.counts.late_reports += 1;
             return;
         }

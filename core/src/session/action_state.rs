@@ -18,7 +18,7 @@ pub struct Actions {
     /// Ended actions of an open run, and those whose agent was not told yet; the last one last.
     pub ended: Vec<FinishedAction>,
     /// The run that made the last request, with the number of its requests.
-    pub(super) asked: Option<(RunId, u32)>,
+    pub(super) last_request: Option<(RunId, u32)>,
 }
 
 /// An open action.
@@ -42,7 +42,7 @@ pub struct Action {
     /// True once the agent has requested the end of the process.
     pub is_ending: bool,
     /// Number of progress reports.
-    pub told: u32,
+    pub progress_count: u32,
     /// True if the run that requested the action was cancelled or has failed.
     pub orphan: bool,
     /// The fact that the action's next fact follows from (EV-C5).
@@ -72,7 +72,7 @@ pub struct FinishedAction {
 impl Actions {
     /// Returns how often a run has requested an action.
     pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
-        self.asked.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
+        self.last_request.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
     }
 
     /// Returns whether a run has already requested an action with this name.
@@ -105,7 +105,7 @@ impl Actions {
 
     /// Adds a requested action; a request for the end of a process marks that process.
     pub(super) fn add(&mut self, run_id: &RunId, requested: &ActionRequested) {
-        self.asked = Some((run_id.clone(), self.request_count(run_id) + 1));
+        self.last_request = Some((run_id.clone(), self.request_count(run_id) + 1));
         let ActionSpec::ToolCall { tool, args } = &requested.what else { return };
         if KILL_TOOLS.contains(&tool.as_str())
             && let Some(ends) = self.process_of(&args.0).and_then(|id| self.open.get_mut(&id))
@@ -122,7 +122,7 @@ impl Actions {
             runner: None,
             spawned: false,
             is_ending: false,
-            told: 0,
+            progress_count: 0,
             orphan: false,
             cause: requested.action_id,
         };

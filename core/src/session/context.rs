@@ -21,7 +21,7 @@ pub struct SessionCounts {
 /// An input that this owner has taken from the inbox and not ended.
 #[derive(Clone, Debug)]
 pub(super) struct OpenInput {
-    pub(super) place: InboxPosition,
+    pub(super) position: InboxPosition,
     /// The input; without its content if that was left in the store.
     pub(super) input: Arc<Input>,
     /// Bytes of the input's content.
@@ -35,9 +35,9 @@ pub(super) struct OpenInput {
 }
 
 impl OpenInput {
-    pub(super) fn new(now: Now, place: InboxPosition, input: Arc<Input>) -> Self {
+    pub(super) fn new(now: Now, position: InboxPosition, input: Arc<Input>) -> Self {
         let bytes = input.weight() as u64;
-        Self { place, input, bytes, has_content: true, taken_at: now.mono, is_shown: false }
+        Self { position, input, bytes, has_content: true, taken_at: now.mono, is_shown: false }
     }
 
     /// Drops the content from memory.

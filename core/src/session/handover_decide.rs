@@ -104,18 +104,18 @@ fn may_request(context: &SessionContext, run_id: &RunId, from: &AgentId, to: &Ag
 fn handle_decision(
     context: &SessionContext,
     progress: &mut HandoverProgress,
-    (place, control): PlacedControl,
+    (position, control): PlacedControl,
     plan: &mut Plan,
 ) {
     let ControlRequest::Handover { handover_id: id, confirm: confirms } = control.what else { return };
     let Some(open) = context.state.handovers.open.as_ref().filter(|open| open.id == id) else {
-        return plan.answer_without_fact(place, &control);
+        return plan.answer_without_fact(position, &control);
     };
     let to = &open.to;
     let state = &context.state;
     let request_id = control.request_id.clone();
-    if !progress.decisions.iter().any(|(decided, _)| *decided == place) {
-        progress.decisions.push((place, control.clone()));
+    if !progress.decisions.iter().any(|(decided, _)| *decided == position) {
+        progress.decisions.push((position, control.clone()));
     }
     if open.joining.is_some() {
         // The decision is answered once the change of members is over; it was repeated by another owner, or by
@@ -210,14 +210,14 @@ fn reject(
 fn end(context: &SessionContext, progress: &mut HandoverProgress, id: EventId, fact: Fact, plan: &mut Plan) {
     let mut decisions = std::mem::take(&mut progress.decisions).into_iter();
     let first = decisions.next();
-    let answers = first.as_ref().map(|(place, _)| *place);
+    let answers = first.as_ref().map(|(position, _)| *position);
     plan.record(context, fact, RecordContext { answers, ..RecordContext::tx(id) });
     progress.deadline = None;
     if let Some((_, control)) = first {
         plan.answer_with_fact(&control);
     }
-    for (place, control) in decisions {
-        plan.answer_without_fact(place, &control);
+    for (position, control) in decisions {
+        plan.answer_without_fact(position, &control);
     }
 }
 

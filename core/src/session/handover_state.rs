@@ -17,9 +17,9 @@ pub struct Handovers {
     /// Outcomes of the latest handovers, the last one last, to answer repeated decisions.
     pub ended: Vec<HandoverEnded>,
     /// The run that made the last request, with the number of its requests.
-    pub(super) asked: Option<(RunId, u32)>,
+    pub(super) last_request: Option<(RunId, u32)>,
     /// The answer of the running turn, kept in case the session is handed over (SR-T9).
-    pub(super) said: Option<Box<(RunId, AnswerTail)>>,
+    pub(super) running_answer: Option<Box<(RunId, AnswerTail)>>,
 }
 
 /// The end of an answer, as far as it is recorded.
@@ -49,7 +49,7 @@ pub struct Handover {
     /// Set if a person has agreed and the agent must become a member first.
     pub joining: Option<PendingJoin>,
     /// The end of the answer in that turn, once the turn has ended.
-    pub said: AnswerTail,
+    pub answer_tail: AnswerTail,
 }
 
 /// A change of members that a handover waits for.
@@ -76,9 +76,9 @@ pub struct ConfirmedHandover {
     /// True once the agent is active, or another agent was chosen since.
     pub switched: bool,
     /// The turn with which the agent is told of the handover.
-    pub told: Option<RunId>,
+    pub notified_run: Option<RunId>,
     /// The end of the answer in the turn in which the handover was requested, once that turn has ended.
-    pub said: AnswerTail,
+    pub answer_tail: AnswerTail,
 }
 
 /// A handover that has ended.
@@ -111,7 +111,7 @@ impl Handovers {
 
     /// Opens a requested handover.
     pub(super) fn add(&mut self, run_id: &RunId, requested: &HandoverRequested) {
-        self.asked = Some((run_id.clone(), self.request_count(run_id) + 1));
+        self.last_request = Some((run_id.clone(), self.request_count(run_id) + 1));
         self.open = Some(Box::new(Handover::new(run_id.clone(), requested)));
     }
 
@@ -145,7 +145,9 @@ impl Handovers {
     /// Tells an agent's turn of the handover to the agent.
     pub(super) fn tell_with(&mut self, agent: &AgentId, run_id: &RunId) {
         let given = self.given.as_mut().filter(|given| given.to == *agent);
-        given.into_iter().for_each(|given| given.told = given.told.take().or_else(|| Some(run_id.clone())));
+        given
+            .into_iter()
+            .for_each(|given| given.notified_run = given.notified_run.take().or_else(|| Some(run_id.clone())));
     }
 
     fn end(&mut self, id: EventId, why: Option<HandoverRejection>) -> Option<Box<Handover>> {
@@ -159,39 +161,39 @@ impl Handovers {
 
     /// Returns how often a run has requested a handover.
     pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
-        self.asked.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
+        self.last_request.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
     }
 
     /// Returns the handover that an agent is told of with a turn.
     pub(super) fn context_for(&self, run_id: &RunId) -> Option<Box<HandoverContext>> {
-        let given = self.given.as_ref().filter(|given| given.told.as_ref() == Some(run_id))?;
+        let given = self.given.as_ref().filter(|given| given.notified_run.as_ref() == Some(run_id))?;
         Some(Box::new(HandoverContext {
             handover_id: given.id,
             from: given.from.clone(),
             run_id: given.run_id.clone(),
             reason: given.reason.clone(),
             summary: given.summary.clone(),
-            text: given.said.text.clone(),
-            is_cut: given.said.is_cut,
+            text: given.answer_tail.text.clone(),
+            is_cut: given.answer_tail.is_cut,
         }))
     }
 
     /// Starts collecting the answer of an attempt.
     pub(super) fn start_answer(&mut self, run_id: &RunId) {
-        self.said = Some(Box::new((run_id.clone(), AnswerTail::default())));
+        self.running_answer = Some(Box::new((run_id.clone(), AnswerTail::default())));
     }
 
     /// Appends recorded text to the answer of its run.
     pub(super) fn append_answer(&mut self, run_id: &RunId, text: &str) {
-        let answer = self.said.as_mut().filter(|answer| answer.0 == *run_id);
+        let answer = self.running_answer.as_mut().filter(|answer| answer.0 == *run_id);
         answer.into_iter().for_each(|answer| answer.1.push(text));
     }
 
     /// Stores the end of an ended turn's answer with the handover that was requested in that turn.
     pub(super) fn store_answer_tail(&mut self, run_id: &RunId) {
-        let Some(answer) = self.said.take_if(|answer| answer.0 == *run_id) else { return };
-        let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.said));
-        let given = self.given.iter_mut().map(|given| (&given.run_id, &mut given.said));
+        let Some(answer) = self.running_answer.take_if(|answer| answer.0 == *run_id) else { return };
+        let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.answer_tail));
+        let given = self.given.iter_mut().map(|given| (&given.run_id, &mut given.answer_tail));
         if let Some((_, kept)) = open.chain(given).find(|(of, _)| *of == run_id) {
             *kept = answer.1;
         }
@@ -200,11 +202,11 @@ impl Handovers {
     /// Handles the end of a turn: an agent that has completed the turn knows of the handover; otherwise the agent is
     /// told again.
     pub(super) fn finish_delivery(&mut self, run_id: &RunId, done: bool) {
-        let Some(given) = self.given.as_mut().filter(|given| given.told.is_some()) else { return };
-        if given.told.as_ref() != Some(run_id) {
+        let Some(given) = self.given.as_mut().filter(|given| given.notified_run.is_some()) else { return };
+        if given.notified_run.as_ref() != Some(run_id) {
             return;
         }
-        given.told = None;
+        given.notified_run = None;
         if done && !planted(Mutant::HandoverToldAgain) {
             self.given = None;
         }
@@ -236,15 +238,15 @@ impl Handover {
             summary: requested.summary.clone(),
             deadline: requested.deadline_ms,
             joining: None,
-            said: AnswerTail::default(),
+            answer_tail: AnswerTail::default(),
         }
     }
 }
 
 impl ConfirmedHandover {
     fn new(open: Handover, switched: bool) -> Self {
-        let Handover { id, run_id, from, to, reason, summary, said, .. } = open;
-        Self { id, run_id, from, to, reason, summary, switched, told: None, said }
+        let Handover { id, run_id, from, to, reason, summary, answer_tail, .. } = open;
+        Self { id, run_id, from, to, reason, summary, switched, notified_run: None, answer_tail }
     }
 }
 

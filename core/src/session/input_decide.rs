@@ -167,15 +167,15 @@ fn replaced_run(context: &SessionContext, input: &Input) -> Option<RunId> {
 /// one input waits as usual, and never two.
 fn replace_waiting(context: &SessionContext, input: &Input, agent_id: AgentId, old: RunId, plan: &mut Plan) {
     let waiting = &context.state.waiting;
-    let place = waiting.iter().position(|waiting| *waiting == old).unwrap_or_default();
+    let index = waiting.iter().position(|waiting| *waiting == old).unwrap_or_default();
     if !planted(Mutant::ReplacedStays) {
         let reason = entry::REPLACED.to_owned();
         plan.run(RunCommand::End(old.clone(), Ending::Cancelled { reason, forced: false, answers: None }));
     }
     // The place behind all others, once the replaced input has ended.
     let last = waiting.len().saturating_sub(1);
-    let place = if planted(Mutant::ReplacementWaitsLast) { last } else { place };
-    record_queued(context, &input.run_id, agent_id, place, Some(old), plan);
+    let index = if planted(Mutant::ReplacementWaitsLast) { last } else { index };
+    record_queued(context, &input.run_id, agent_id, index, Some(old), plan);
 }
 
 /// Records that an input waits at a place among the waiting turns, or starts at once.
@@ -183,22 +183,22 @@ fn record_queued(
     context: &SessionContext,
     run_id: &RunId,
     agent_id: AgentId,
-    place: usize,
+    index: usize,
     replaces: Option<RunId>,
     plan: &mut Plan,
 ) {
-    let fact = input_steer::queued_fact(context, agent_id, place, replaces);
+    let fact = input_steer::queued_fact(context, agent_id, index, replaces);
     plan.record(context, fact, RecordContext::run(run_id));
 }
 
 /// Decides on the first waiting turn whose agent has left: a turn that addressed the agent fails, any other turn goes
 /// to the active agent.
 pub(super) fn reassign_waiting_turn(context: &SessionContext, plan: &mut Plan) {
-    let Some((run_id, place)) = first_without_agent(context) else { return };
+    let Some((run_id, index)) = first_without_agent(context) else { return };
     let addressed = context.inputs.get(&run_id).is_some_and(|open| open.input.agent_id.is_some());
     let agent = context.state.active.clone().filter(|_| !addressed);
     if let Some(agent_id) = agent.filter(|agent| context.state.agents.contains(agent)) {
-        record_queued(context, &run_id, agent_id, place, None, plan);
+        record_queued(context, &run_id, agent_id, index, None, plan);
     } else {
         let ending = Ending::failed(Code::AgentNotInSession, "the agent has left this session");
         plan.run(RunCommand::End(run_id, ending));
@@ -213,7 +213,7 @@ fn first_without_agent(context: &SessionContext) -> Option<(RunId, usize)> {
         let agent = context.run_agent(run_id);
         agent.is_some_and(|agent| !state.agents.contains(agent) && !state.is_leaving(agent))
     };
-    let place = state.waiting.iter().position(|run_id| alone(run_id) && context.inputs.contains_key(run_id));
-    let place = place.filter(|_| context.is_open())?;
-    Some((state.waiting.get(place)?.clone(), place))
+    let index = state.waiting.iter().position(|run_id| alone(run_id) && context.inputs.contains_key(run_id));
+    let index = index.filter(|_| context.is_open())?;
+    Some((state.waiting.get(index)?.clone(), index))
 }

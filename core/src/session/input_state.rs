@@ -49,15 +49,15 @@ impl State {
         };
         let rank = run.rank;
         let first = run.first;
-        let place = if interrupts { 0 } else { self.waiting_index(rank, first) };
-        self.waiting.insert(place, run_id.clone());
+        let index = if interrupts { 0 } else { self.waiting_index(rank, first) };
+        self.waiting.insert(index, run_id.clone());
     }
 
     /// Gives an input the place of another, which has ended.
     pub(super) fn place_replacement(&mut self, run_id: &RunId, ahead: u32) {
-        let place = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
+        let index = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
         if self.runs.contains_key(run_id) {
-            self.waiting.insert(place.min(self.waiting.len()), run_id.clone());
+            self.waiting.insert(index.min(self.waiting.len()), run_id.clone());
         }
     }
 

@@ -38,8 +38,8 @@ pub(super) fn host_of(context: &SessionContext, attempt: &Attempt, input: &Input
 }
 
 /// Returns the fact that an input waits at a place among the waiting turns, or starts at once.
-pub(super) fn queued_fact(context: &SessionContext, agent_id: AgentId, place: usize, replaces: Option<RunId>) -> Fact {
-    let ahead = place + usize::from(context.state.running.is_some());
+pub(super) fn queued_fact(context: &SessionContext, agent_id: AgentId, index: usize, replaces: Option<RunId>) -> Fact {
+    let ahead = index + usize::from(context.state.running.is_some());
     let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
     let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
     Fact::Input(InputFact::Admitted { agent_id, strategy, position, host_run_id: None, replaces })
@@ -86,8 +86,8 @@ fn requeue(context: &SessionContext, run_id: &RunId, plan: &mut Plan) {
     let Some(run) = context.state.runs.get(run_id) else { return };
     let Some(agent_id) = run.agent.clone() else { return };
     plan.drop_steer(run_id);
-    let place = context.state.waiting_index(Rank::Returned, run.first);
-    let fact = queued_fact(context, agent_id, place, None);
+    let index = context.state.waiting_index(Rank::Returned, run.first);
+    let fact = queued_fact(context, agent_id, index, None);
     plan.record(context, fact, RecordContext::run(run_id));
 }
 

@@ -14,11 +14,11 @@ pub(super) fn apply(state: &mut State, fact: &MemberFact) {
             }
             state.handovers.mark_switched();
         }
-        MemberFact::Adding(asked) => {
-            let step = MemberStep::Adding { activate: asked.activate };
-            state.changes.insert(asked.agent_id.clone(), PendingMemberChange::new(asked, step));
-            if let Some(id) = asked.handover_id {
-                let joining = PendingJoin { tx_id: asked.tx_id, request_id: asked.request_id.clone() };
+        MemberFact::Adding(request) => {
+            let step = MemberStep::Adding { activate: request.activate };
+            state.changes.insert(request.agent_id.clone(), PendingMemberChange::new(request, step));
+            if let Some(id) = request.handover_id {
+                let joining = PendingJoin { tx_id: request.tx_id, request_id: request.request_id.clone() };
                 state.handovers.wait_for_member(id, joining);
             }
         }
@@ -26,12 +26,12 @@ pub(super) fn apply(state: &mut State, fact: &MemberFact) {
             state.end_change(&done.agent_id, done.tx_id);
             state.insert_member(state.agents.len(), &done.agent_id, done.member);
         }
-        MemberFact::Removing(asked) => {
-            let agent = &asked.agent_id;
-            let Some((place, member)) = state.remove_member(agent) else { return };
+        MemberFact::Removing(request) => {
+            let agent = &request.agent_id;
+            let Some((index, member)) = state.remove_member(agent) else { return };
             let active = state.active.as_ref() == Some(agent);
-            let step = MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
-            state.changes.insert(agent.clone(), PendingMemberChange::new(asked, step));
+            let step = MemberStep::Removing { index: u32::try_from(index).unwrap_or(u32::MAX), active, member };
+            state.changes.insert(agent.clone(), PendingMemberChange::new(request, step));
         }
         MemberFact::Removed(done) => {
             state.end_change(&done.agent_id, done.tx_id);
@@ -40,9 +40,9 @@ pub(super) fn apply(state: &mut State, fact: &MemberFact) {
         MemberFact::AddFailed(failed) | MemberFact::RemoveFailed(failed) => {
             // The member stays, as if the removal was never requested (RX-9).
             let step = state.end_change(&failed.agent_id, failed.tx_id);
-            if let Some(MemberStep::Removing { place, active, member }) = step {
-                let place = usize::try_from(place).unwrap_or(usize::MAX);
-                state.insert_member(place, &failed.agent_id, member);
+            if let Some(MemberStep::Removing { index, active, member }) = step {
+                let index = usize::try_from(index).unwrap_or(usize::MAX);
+                state.insert_member(index, &failed.agent_id, member);
                 if active {
                     state.active = Some(failed.agent_id.clone());
                 }

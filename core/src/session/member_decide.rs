@@ -85,19 +85,19 @@ fn handle_request(
 }
 
 fn handle_switch(context: &SessionContext, request: &MemberRequest<'_>, plan: &mut Plan) {
-    let (place, control) = request.entry;
-    let place = *place;
+    let (position, control) = request.entry;
+    let position = *position;
     if !context.is_open() {
-        return plan.answer_with_notice(context, Code::SessionClosed.as_str(), place, control);
+        return plan.answer_with_notice(context, Code::SessionClosed.as_str(), position, control);
     }
     if !context.state.agents.contains(request.agent) {
-        return plan.answer_with_notice(context, Code::AgentNotInSession.as_str(), place, control);
+        return plan.answer_with_notice(context, Code::AgentNotInSession.as_str(), position, control);
     }
     if context.state.active.as_ref() == Some(request.agent) {
-        return plan.answer_without_fact(place, control);
+        return plan.answer_without_fact(position, control);
     }
     let reason = request.reason.unwrap_or("user").to_owned();
-    let about = RecordContext { answers: Some(place), ..RecordContext::default() };
+    let about = RecordContext { answers: Some(position), ..RecordContext::default() };
     let request_id = control.request_id.clone();
     plan.record_switch(context, request.agent, (reason, "switch_agent"), request_id, about);
     plan.answer_with_fact(control);
@@ -138,7 +138,7 @@ fn handle_invite(
     }
     if let Some(member) = context.state.member(request.agent) {
         // The agent is already a member, and the requester is told so.
-        let (place, control) = request.entry;
+        let (position, control) = request.entry;
         let tx_id = plan.event_id(context);
         let done = MemberChanged {
             tx_id,
@@ -148,7 +148,7 @@ fn handle_invite(
             restored: false,
             request_id: control.request_id.clone(),
         };
-        let about = RecordContext { answers: Some(*place), ..RecordContext::tx(tx_id) };
+        let about = RecordContext { answers: Some(*position), ..RecordContext::tx(tx_id) };
         plan.record(context, Fact::Member(MemberFact::Added(done)), about);
         return plan.answer_with_fact(control);
     }
@@ -231,7 +231,7 @@ fn record_change_failed(
     answers: Option<&PlacedControl>,
     plan: &mut Plan,
 ) {
-    let about = RecordContext { answers: answers.map(|(place, _)| *place), ..RecordContext::tx(failed.tx_id) };
+    let about = RecordContext { answers: answers.map(|(position, _)| *position), ..RecordContext::tx(failed.tx_id) };
     let adding = failed.code == Code::AddAgentFailed;
     let fact = if adding { MemberFact::AddFailed(failed) } else { MemberFact::RemoveFailed(failed) };
     plan.record(context, Fact::Member(fact), about);
@@ -320,7 +320,7 @@ pub(super) fn handle_task_result(
         SessionTaskResult::Done(kept) => kept,
     };
     let answers = progress.controls.remove(agent);
-    let about = RecordContext { answers: answers.as_ref().map(|(place, _)| *place), ..RecordContext::tx(tx_id) };
+    let about = RecordContext { answers: answers.as_ref().map(|(position, _)| *position), ..RecordContext::tx(tx_id) };
     let done = |member, restored| MemberChanged {
         tx_id,
         agent_id: agent.clone(),

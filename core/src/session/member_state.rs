@@ -19,7 +19,7 @@ pub enum MemberStep {
     /// The agent is being removed, and gets no new inputs.
     Removing {
         /// The agent's index among the members before.
-        place: u32,
+        index: u32,
         /// True if the agent was active, and no other agent was chosen since.
         active: bool,
         /// The agent's record.
@@ -41,13 +41,13 @@ pub struct PendingMemberChange {
 }
 
 impl PendingMemberChange {
-    pub(super) fn new(asked: &MemberChangeRequested, step: MemberStep) -> Self {
+    pub(super) fn new(request: &MemberChangeRequested, step: MemberStep) -> Self {
         Self {
-            tx_id: asked.tx_id,
+            tx_id: request.tx_id,
             step,
-            reason: asked.reason.clone(),
-            request_id: asked.request_id.clone(),
-            deadline: asked.deadline_ms,
+            reason: request.reason.clone(),
+            request_id: request.request_id.clone(),
+            deadline: request.deadline_ms,
         }
     }
 }
@@ -68,20 +68,20 @@ impl State {
         self.agents.iter().position(|member| member == agent)
     }
 
-    pub(super) fn insert_member(&mut self, place: usize, agent: &AgentId, member: Member) {
-        match self.index_of(agent).and_then(|place| self.members.get_mut(place)) {
+    pub(super) fn insert_member(&mut self, index: usize, agent: &AgentId, member: Member) {
+        match self.index_of(agent).and_then(|index| self.members.get_mut(index)) {
             Some(known) => *known = member,
             None => {
-                self.agents.insert(place.min(self.agents.len()), agent.clone());
-                self.members.insert(place.min(self.members.len()), member);
+                self.agents.insert(index.min(self.agents.len()), agent.clone());
+                self.members.insert(index.min(self.members.len()), member);
             }
         }
     }
 
     pub(super) fn remove_member(&mut self, agent: &AgentId) -> Option<(usize, Member)> {
-        let place = self.index_of(agent)?;
-        self.agents.remove(place);
-        (place < self.members.len()).then(|| (place, self.members.remove(place)))
+        let index = self.index_of(agent)?;
+        self.agents.remove(index);
+        (index < self.members.len()).then(|| (index, self.members.remove(index)))
     }
 
     /// Returns whether an agent is being removed: it is still in the state, but gets no new inputs.
@@ -92,8 +92,8 @@ impl State {
     /// Counts a turn that its agent has completed.
     pub(super) fn count_turn(&mut self, run_id: &RunId) {
         let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref());
-        let place = agent.and_then(|agent| self.index_of(agent));
-        if let Some(member) = place.and_then(|place| self.members.get_mut(place)) {
+        let index = agent.and_then(|agent| self.index_of(agent));
+        if let Some(member) = index.and_then(|index| self.members.get_mut(index)) {
             (member.turns, member.last_seq) = (member.turns + 1, self.tail.seq);
         }
     }

@@ -16,7 +16,7 @@ pub enum Output {
     /// Write a fact at the end of the log.
     Record(FactRecord),
     /// Remove a control entry that needed no fact from its lane.
-    RemoveControl { place: InboxPosition },
+    RemoveControl { position: InboxPosition },
     /// Send an order to an agent, never before its fact is durable (G4).
     Order(Order),
     /// Send an order to a tool runner, never before its fact is durable.
@@ -60,7 +60,7 @@ pub struct FactRecord {
 /// An input that ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedInput {
-    pub place: InboxPosition,
+    pub position: InboxPosition,
     pub run_id: RunId,
     /// Time at which this owner got the input: for metrics.
     pub taken: Mono,

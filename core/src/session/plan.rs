@@ -228,17 +228,17 @@ impl Plan {
         &mut self,
         context: &SessionContext,
         name: &str,
-        place: InboxPosition,
+        position: InboxPosition,
         control: &ControlEntry,
     ) {
         let fact = Fact::Session(SessionFact::Notice { name: name.to_owned(), request_id: control.request_id.clone() });
-        self.record(context, fact, RecordContext { answers: Some(place), ..RecordContext::default() });
+        self.record(context, fact, RecordContext { answers: Some(position), ..RecordContext::default() });
         self.answer_with_fact(control);
     }
 
     /// Answers a control entry that needs no fact.
-    pub(super) fn answer_without_fact(&mut self, place: InboxPosition, control: &ControlEntry) {
-        self.send(Output::RemoveControl { place });
+    pub(super) fn answer_without_fact(&mut self, position: InboxPosition, control: &ControlEntry) {
+        self.send(Output::RemoveControl { position });
         self.answer(control, false);
     }
 

@@ -36,7 +36,7 @@ pub(super) fn record_end(context: &SessionContext, attempt: &Attempt, run_id: Ru
     let Some(open_input) = context.inputs.get(&run_id) else { return };
     let Some(run) = context.state.runs.get(&run_id) else { return };
     let ends = Some(EndedInput {
-        place: open_input.place,
+        position: open_input.position,
         run_id: run_id.clone(),
         taken: open_input.taken_at,
         strategy: ending.applied_strategy(open_input.input.strategy),
@@ -137,11 +137,11 @@ pub(super) fn cancel(
     by: Option<PlacedControl>,
     plan: &mut Plan,
 ) {
-    let answers = by.as_ref().map(|(place, _)| *place);
+    let answers = by.as_ref().map(|(position, _)| *position);
     let running = context.state.running.as_ref() == Some(&run_id);
     if running && context.is_cancelling(&run_id) {
-        if let Some((place, control)) = by {
-            plan.answer_without_fact(place, &control);
+        if let Some((position, control)) = by {
+            plan.answer_without_fact(position, &control);
         }
         return;
     }

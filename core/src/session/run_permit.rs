@@ -72,7 +72,7 @@ impl Permits {
         if open_input.has_content {
             return true;
         }
-        if self.reading_content.replace(open_input.place) != Some(open_input.place) {
+        if self.reading_content.replace(open_input.position) != Some(open_input.position) {
             plan.send(Output::ReadContent);
         }
         false
@@ -99,11 +99,11 @@ impl Permits {
             return;
         }
         let next = next_turn(context, attempt);
-        let is_read = |place: InboxPosition| {
+        let is_read = |position: InboxPosition| {
             let open_input = next.as_ref().and_then(|run_id| context.inputs.get(run_id));
-            open_input.is_some_and(|open_input| open_input.place == place)
+            open_input.is_some_and(|open_input| open_input.position == position)
         };
-        self.reading_content = self.reading_content.filter(|place| is_read(*place));
+        self.reading_content = self.reading_content.filter(|position| is_read(*position));
         let is_idle = matches!(attempt, Attempt::None) && self.reading_content.is_none();
         match self.permit {
             AttemptPermit::Granted if is_idle => self.permit = AttemptPermit::None,

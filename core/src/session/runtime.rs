@@ -27,12 +27,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The next input, in inbox order.
-    Take { place: InboxPosition, input: Arc<input::Input> },
+    Take { position: InboxPosition, input: Arc<input::Input> },
     /// The next entry of the control lane, in its order.
-    Control { place: InboxPosition, control: Arc<ControlEntry> },
+    Control { position: InboxPosition, control: Arc<ControlEntry> },
     /// The content of an input, read after [`Output::ReadContent`].
     Content {
-        place: InboxPosition,
+        position: InboxPosition,
         /// The whole input.
         input: Arc<input::Input>,
     },
@@ -226,15 +226,15 @@ impl Machine for SessionRuntime {
     fn handle_input(&mut self, now: Now, input: Input) {
         self.context.now = now;
         match input {
-            Input::Take { place, input } => return self.take_input(place, input),
-            Input::Control { place, control } => {
-                self.lane.waiting.push_back((place, control));
+            Input::Take { position, input } => return self.take_input(position, input),
+            Input::Control { position, control } => {
+                self.lane.waiting.push_back((position, control));
                 session_decide::run_controls(&self.context, &mut self.lane, &mut self.plan);
             }
             Input::InboxRead => {
                 session_decide::answer_early_cancels(&self.context, &mut self.lane, &mut self.plan);
             }
-            Input::Content { place, input } => self.take_content(place, input),
+            Input::Content { position, input } => self.take_content(position, input),
             Input::PermitGranted => self.permits.grant(),
             // The attempt number alone does not identify an attempt: if the store lost the fact that counted one, the
             // next attempt has the same number.
@@ -296,12 +296,12 @@ impl Machine for SessionRuntime {
 }
 
 impl SessionRuntime {
-    fn take_input(&mut self, place: InboxPosition, input: Arc<input::Input>) {
+    fn take_input(&mut self, position: InboxPosition, input: Arc<input::Input>) {
         // Recording the active agent may have been left over by a previous owner that was lost.
         handover_decide::activate_confirmed(&self.context, &mut self.plan);
         self.perform();
         let run_id = input.run_id.clone();
-        let open_input = OpenInput::new(self.context.now, place, input);
+        let open_input = OpenInput::new(self.context.now, position, input);
         let is_again = self.context.inputs.insert(run_id.clone(), open_input).is_some();
         input_decide::take(&self.context, &mut self.lane, &run_id, is_again, &mut self.plan);
         self.perform();
@@ -312,10 +312,10 @@ impl SessionRuntime {
     }
 
     /// Accepts the content of an input that was read from the inbox.
-    fn take_content(&mut self, place: InboxPosition, input: Arc<input::Input>) {
-        self.permits.reading_content = self.permits.reading_content.filter(|wanted| *wanted != place);
+    fn take_content(&mut self, position: InboxPosition, input: Arc<input::Input>) {
+        self.permits.reading_content = self.permits.reading_content.filter(|wanted| *wanted != position);
         let open_input = self.context.inputs.get_mut(&input.run_id);
-        if let Some(open_input) = open_input.filter(|open_input| open_input.place == place) {
+        if let Some(open_input) = open_input.filter(|open_input| open_input.position == position) {
             (open_input.input, open_input.has_content) = (input, true);
         }
     }

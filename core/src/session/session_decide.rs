@@ -21,41 +21,41 @@ pub(super) fn decide(context: &SessionContext, lane: &mut ControlLane, command: 
 /// Handles the entries of the control lane, in order. Only an open or close after a close waits, until that close is
 /// finished.
 pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, plan: &mut Plan) {
-    let Some((place, control)) = lane.waiting.pop_front() else { return };
+    let Some((position, control)) = lane.waiting.pop_front() else { return };
     match &control.what {
         ControlRequest::Open { .. } | ControlRequest::Close if lane.close.is_some() => {
-            lane.waiting.push_front((place, control));
+            lane.waiting.push_front((position, control));
             return;
         }
         ControlRequest::Open { agents, active } => {
-            handle_open(context, (place, &control), agents.clone(), active.clone(), plan);
+            handle_open(context, (position, &control), agents.clone(), active.clone(), plan);
         }
-        ControlRequest::Close => handle_close(context, lane, place, control, plan),
+        ControlRequest::Close => handle_close(context, lane, position, control, plan),
         ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
-            plan.member(MemberCommand::Take((place, control)));
+            plan.member(MemberCommand::Take((position, control)));
         }
         ControlRequest::Handover { .. } => {
             // The deadline may have passed, or the session may be closing.
             plan.handover(HandoverCommand::Settle);
-            plan.handover(HandoverCommand::Take((place, control)));
+            plan.handover(HandoverCommand::Take((position, control)));
         }
         ControlRequest::Cancel { run_id: Some(run_id) } => {
             let run_id = run_id.clone();
-            handle_cancel(context, lane, (place, control), run_id, plan);
+            handle_cancel(context, lane, (position, control), run_id, plan);
         }
         ControlRequest::Cancel { run_id: None } => {
             let open = context.state.running.clone().or_else(|| context.state.waiting.first().cloned());
             match open {
                 Some(run_id) => {
-                    plan.run(RunCommand::Cancel { run_id, reason: "user", by: Some((place, control)) });
+                    plan.run(RunCommand::Cancel { run_id, reason: "user", by: Some((position, control)) });
                 }
-                None => plan.answer_with_notice(context, "NO_ACTIVE_SPEAKING", place, &control),
+                None => plan.answer_with_notice(context, "NO_ACTIVE_SPEAKING", position, &control),
             }
         }
         ControlRequest::Label { label } => {
             let request_id = control.request_id.clone();
             let fact = Fact::Session(SessionFact::Labelled { label: label.clone(), request_id });
-            plan.record(context, fact, RecordContext { answers: Some(place), ..RecordContext::default() });
+            plan.record(context, fact, RecordContext { answers: Some(position), ..RecordContext::default() });
             plan.answer_with_fact(&control);
         }
     }
@@ -67,13 +67,13 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
 
 fn handle_open(
     context: &SessionContext,
-    (place, control): (InboxPosition, &ControlEntry),
+    (position, control): (InboxPosition, &ControlEntry),
     mut agents: Vec<AgentId>,
     active: Option<AgentId>,
     plan: &mut Plan,
 ) {
     if context.is_open() {
-        return plan.answer_without_fact(place, control);
+        return plan.answer_without_fact(position, control);
     }
     if agents.is_empty() {
         agents.clone_from(&context.state.agents);
@@ -83,12 +83,12 @@ fn handle_open(
     }
     let first = active.filter(|active| agents.contains(active)).or_else(|| agents.first().cloned());
     let Some(active_agent) = first else {
-        return plan.answer_with_notice(context, Code::SessionOpenFailed.as_str(), place, control);
+        return plan.answer_with_notice(context, Code::SessionOpenFailed.as_str(), position, control);
     };
     let user = context.state.user.clone().unwrap_or_else(|| control.user.clone());
     let request_id = control.request_id.clone();
     let fact = Fact::Session(SessionFact::Opened { user, agents, active_agent, request_id });
-    let about = RecordContext { answers: Some(place), closed: Some(false), ..RecordContext::default() };
+    let about = RecordContext { answers: Some(position), closed: Some(false), ..RecordContext::default() };
     plan.record(context, fact, about);
     plan.answer_with_fact(control);
 }
@@ -96,19 +96,19 @@ fn handle_open(
 fn handle_close(
     context: &SessionContext,
     lane: &mut ControlLane,
-    place: InboxPosition,
+    position: InboxPosition,
     control: Arc<ControlEntry>,
     plan: &mut Plan,
 ) {
     match context.state.phase {
-        SessionPhase::Closed => return plan.answer_without_fact(place, &control),
+        SessionPhase::Closed => return plan.answer_without_fact(position, &control),
         SessionPhase::Closing => {}
         SessionPhase::New | SessionPhase::Open => {
             let request_id = control.request_id.clone();
             plan.record(context, Fact::Session(SessionFact::Closing { request_id }), RecordContext::default());
         }
     }
-    lane.close = Some((place, control));
+    lane.close = Some((position, control));
     for run_id in context.state.waiting.iter().chain(&context.state.running) {
         plan.run(RunCommand::Stop(run_id.clone()));
     }
@@ -122,9 +122,9 @@ pub(super) fn finish_close(context: &SessionContext, lane: &mut ControlLane, pla
     if context.state.phase != SessionPhase::Closing || open {
         return;
     }
-    let Some((place, control)) = lane.close.take() else { return };
+    let Some((position, control)) = lane.close.take() else { return };
     let request_id = control.request_id.clone();
-    let about = RecordContext { answers: Some(place), closed: Some(true), ..RecordContext::default() };
+    let about = RecordContext { answers: Some(position), closed: Some(true), ..RecordContext::default() };
     plan.record(context, Fact::Session(SessionFact::Closed { request_id }), about);
     plan.answer_with_fact(&control);
 }
@@ -149,7 +149,7 @@ pub(super) fn answer_early_cancels(context: &SessionContext, lane: &mut ControlL
     // The store may have lost the input of a turn that is in the log: that turn is cancelled as soon as its client,
     // which alone can, sends the input again.
     let is_kept = |run_id: &RunId| context.state.runs.contains_key(run_id);
-    for (_, (place, control)) in lane.early_cancels.extract_if(.., |run_id, _| !is_kept(run_id)) {
-        plan.answer_without_fact(place, &control);
+    for (_, (position, control)) in lane.early_cancels.extract_if(.., |run_id, _| !is_kept(run_id)) {
+        plan.answer_without_fact(position, &control);
     }
 }

@@ -88,9 +88,9 @@ mod tests {
             assert_eq!(State::from_snapshot(&of_7[name]).as_ref(), Ok(&without_time), "{name} of version 7");
             let mut without_answer = without_time;
             let handovers = &mut without_answer.handovers;
-            handovers.said = None;
-            handovers.open.iter_mut().for_each(|open| open.said = AnswerTail::default());
-            handovers.given.iter_mut().for_each(|given| given.said = AnswerTail::default());
+            handovers.running_answer = None;
+            handovers.open.iter_mut().for_each(|open| open.answer_tail = AnswerTail::default());
+            handovers.given.iter_mut().for_each(|given| given.answer_tail = AnswerTail::default());
             assert_eq!(State::from_snapshot(&of_6[name]), Ok(without_answer), "{name} of version 6");
         }
     }

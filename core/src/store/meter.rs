@@ -142,9 +142,9 @@ fn update_lane<T>(
     there: &BTreeMap<InboxPosition, Arc<T>>,
     bytes: impl Fn(&T) -> u64,
 ) {
-    sizes.retain(|place, _| there.contains_key(place));
-    for (place, waits) in there {
-        sizes.entry(*place).or_insert_with(|| bytes(waits));
+    sizes.retain(|position, _| there.contains_key(position));
+    for (position, waits) in there {
+        sizes.entry(*position).or_insert_with(|| bytes(waits));
     }
 }
 

@@ -45,7 +45,7 @@ pub enum Reply {
     /// The token is valid, but the log does not end where the caller assumed.
     OutOfOrder,
     /// An input to be ended is not in the inbox.
-    InputMissing { place: InboxPosition },
+    InputMissing { position: InboxPosition },
     /// The ownership is given up.
     Released,
     /// The ownership is not given up: the log or the inbox is not as the caller assumed.
@@ -75,7 +75,7 @@ pub enum Reply {
 /// A durable input or control entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
-    pub place: InboxPosition,
+    pub position: InboxPosition,
     /// The position assigned before this one: an owner that has read up to there needs to read nothing.
     pub prev: InboxPosition,
     /// The owner, which is to be sent an offer.
@@ -93,8 +93,8 @@ pub struct Acceptance {
 
 impl Acceptance {
     /// Creates the acceptance of a new entry, without an offer of the store.
-    pub fn first(place: InboxPosition, prev: InboxPosition, owner: OwnershipSnapshot, tail: Cursor) -> Self {
-        Self { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None }
+    pub fn first(position: InboxPosition, prev: InboxPosition, owner: OwnershipSnapshot, tail: Cursor) -> Self {
+        Self { position, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None }
     }
 
     /// Returns the acceptance of an entry that was accepted before.

@@ -39,14 +39,14 @@ impl SessionIndex {
 
     /// Returns the sessions from a position on, in the order of tenants and of creation.
     pub(super) fn iter_from(&self, from: Option<&IdleCursor>) -> impl Iterator<Item = (&TenantId, &CreationKey)> {
-        let first = from.map(|place| (place.tenant.clone(), None));
+        let first = from.map(|cursor| (cursor.tenant.clone(), None));
         let tenants = match first {
             Some(first) => self.all.range(first..),
             None => self.all.range::<(TenantId, Option<UserId>), _>(..),
         };
         let births = tenants.filter(|((_, user), _)| user.is_none());
         births.flat_map(move |((tenant, _), births)| {
-            let after = from.filter(|place| place.tenant == *tenant).and_then(|place| place.after.clone());
+            let after = from.filter(|cursor| cursor.tenant == *tenant).and_then(|cursor| cursor.after.clone());
             let start = after.map_or(Bound::Unbounded, Bound::Excluded);
             births.range((start, Bound::Unbounded)).map(move |birth| (tenant, birth))
         })

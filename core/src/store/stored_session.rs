@@ -63,7 +63,7 @@ pub struct StoredSession {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedMessage {
     /// Its position in the inbox.
-    pub place: InboxPosition,
+    pub position: InboxPosition,
     prev: InboxPosition,
     hash: BodyHash,
     log_tail: Cursor,
@@ -112,11 +112,11 @@ impl StoredSession {
             if accepted.hash != hash {
                 return Reply::Refused(StoreRefusal::Conflict);
             }
-            let place = accepted.place;
+            let position = accepted.position;
             let prev = accepted.prev;
             let tail = accepted.log_tail;
             let ended = accepted.ended.is_some();
-            return Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended));
+            return Reply::Accepted(Acceptance::first(position, prev, owner, tail).again(ended));
         }
         let bytes: usize = self.inbox.values().map(|input| input.weight()).sum();
         if self.closed {
@@ -134,13 +134,13 @@ impl StoredSession {
         }
         let prev = self.inbox_tail;
         let tail = self.log_tail();
-        let place = InboxPosition(now.0.max(prev.0 + 1));
-        self.inbox_tail = place;
+        let position = InboxPosition(now.0.max(prev.0 + 1));
+        self.inbox_tail = position;
         self.assign_user(now, principal);
-        let accepted = AcceptedMessage { place, prev, hash, log_tail: tail, accepted_at: now, ended: None };
+        let accepted = AcceptedMessage { position, prev, hash, log_tail: tail, accepted_at: now, ended: None };
         self.accepted_messages.insert(input.run_id.clone(), accepted);
-        self.inbox.insert(place, input);
-        Reply::Accepted(Acceptance::first(place, prev, owner, tail))
+        self.inbox.insert(position, input);
+        Reply::Accepted(Acceptance::first(position, prev, owner, tail))
     }
 
     pub(super) fn control(
@@ -155,9 +155,9 @@ impl StoredSession {
         }
         let owner = self.ownership();
         let tail = self.log_tail();
-        if let Some(&(place, prev)) = self.accepted_controls.get(&control.id) {
-            let ended = !self.control.contains_key(&place);
-            return Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended));
+        if let Some(&(position, prev)) = self.accepted_controls.get(&control.id) {
+            let ended = !self.control.contains_key(&position);
+            return Reply::Accepted(Acceptance::first(position, prev, owner, tail).again(ended));
         }
         if let Some(run_id) = control.what.cancelled_run()
             && !self.accepted_messages.contains_key(run_id)
@@ -168,12 +168,12 @@ impl StoredSession {
             return Reply::Refused(StoreRefusal::TooMany);
         }
         let prev = self.control_tail;
-        let place = InboxPosition(now.0.max(prev.0 + 1));
-        self.control_tail = place;
+        let position = InboxPosition(now.0.max(prev.0 + 1));
+        self.control_tail = position;
         self.assign_user(now, principal);
-        self.accepted_controls.insert(control.id.clone(), (place, prev));
-        self.control.insert(place, control);
-        Reply::Accepted(Acceptance::first(place, prev, owner, tail))
+        self.accepted_controls.insert(control.id.clone(), (position, prev));
+        self.control.insert(position, control);
+        Reply::Accepted(Acceptance::first(position, prev, owner, tail))
     }
 
     pub(super) fn find(&self, principal: &Principal, run_id: &RunId) -> Reply {
@@ -304,25 +304,25 @@ impl StoredSession {
             if *after != self.log_tail().seq {
                 return Reply::OutOfOrder;
             }
-            if let Some((place, _)) = ends.iter().find(|(place, _)| !self.inbox.contains_key(place)) {
-                return Reply::InputMissing { place: *place };
+            if let Some((position, _)) = ends.iter().find(|(position, _)| !self.inbox.contains_key(position)) {
+                return Reply::InputMissing { position: *position };
             }
             self.log.extend(facts.iter().map(|fact| (*token, Arc::clone(fact))));
             if !facts.is_empty() {
                 self.last_epoch = token.epoch;
             }
             let last = self.log_tail().seq;
-            for (place, run_id) in ends {
+            for (position, run_id) in ends {
                 if !planted(Mutant::ConsumeApart) {
-                    self.inbox.remove(place);
+                    self.inbox.remove(position);
                     self.inbox.shrink_if_empty();
                 }
                 if let Some(accepted) = self.accepted_messages.get_mut(run_id) {
                     accepted.ended = Some(last);
                 }
             }
-            for place in answers {
-                self.control.remove(place);
+            for position in answers {
+                self.control.remove(position);
                 self.control.shrink_if_empty();
             }
             self.closed = closed.unwrap_or(self.closed);

@@ -122,7 +122,7 @@ impl Script {
         let word = match output {
             Output::Record(record) => {
                 if let Some(ended) = record.ends {
-                    assert!(self.inbox.remove(&ended.place).is_some(), "an input ends once");
+                    assert!(self.inbox.remove(&ended.position).is_some(), "an input ends once");
                 }
                 if let Some(place) = record.answers {
                     self.lane.remove(&place);
@@ -130,7 +130,7 @@ impl Script {
                 self.log.push((Epoch(self.epoch), Arc::clone(&record.entry)));
                 name(&record.entry.fact)
             }
-            Output::RemoveControl { place } => {
+            Output::RemoveControl { position: place } => {
                 self.lane.remove(&place);
                 "consume".to_owned()
             }
@@ -235,7 +235,7 @@ impl Script {
         let input = Arc::new(input);
         let place = self.place();
         self.inbox.insert(place, Arc::clone(&input));
-        self.give(Input::Take { place, input });
+        self.give(Input::Take { position: place, input });
     }
 
     fn ask(&mut self, what: ControlRequest) {
@@ -243,7 +243,7 @@ impl Script {
         let id = ControlId::parse(&format!("c{}", place.0)).expect("a label");
         let control = Arc::new(ControlEntry { id, user: user(), request_id: None, what });
         self.lane.insert(place, Arc::clone(&control));
-        self.give(Input::Control { place, control });
+        self.give(Input::Control { position: place, control });
     }
 
     pub(super) fn report(&mut self, event: AgentEvent) {
@@ -271,10 +271,10 @@ impl Script {
         assert_eq!(kept, state, "a snapshot is the state");
         self.runtime = owner(&self.directory, self.epoch, kept);
         for (place, input) in self.inbox.clone() {
-            self.give(Input::Take { place, input });
+            self.give(Input::Take { position: place, input });
         }
         for (place, control) in self.lane.clone() {
-            self.give(Input::Control { place, control });
+            self.give(Input::Control { position: place, control });
         }
     }
 

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue};
 
-    fn asked(headers: &[(&str, &str)]) -> Result<(), CsrfRejection> {
+    fn checked(headers: &[(&str, &str)]) -> Result<(), CsrfRejection> {
         let mut map = HeaderMap::new();
         map.insert(header::HOST, HeaderValue::from_static("127.0.0.1:8081"));
         for (name, value) in headers {
@@ -90,10 +90,10 @@ mod tests {
     fn requests_without_browser_headers_are_accepted() {
         let json = ("content-type", "application/json");
         let own = ("origin", "http://127.0.0.1:8081");
-        assert_eq!(asked(&[]), Ok(()), "curl -X POST");
-        assert_eq!(asked(&[json]), Ok(()));
-        assert_eq!(asked(&[("content-type", "Application/JSON; charset=utf-8")]), Ok(()));
-        assert_eq!(asked(&[json, own, ("sec-fetch-site", "same-origin")]), Ok(()));
+        assert_eq!(checked(&[]), Ok(()), "curl -X POST");
+        assert_eq!(checked(&[json]), Ok(()));
+        assert_eq!(checked(&[("content-type", "Application/JSON; charset=utf-8")]), Ok(()));
+        assert_eq!(checked(&[json, own, ("sec-fetch-site", "same-origin")]), Ok(()));
     }
 
     /// Covers: S-45.
@@ -110,19 +110,19 @@ mod tests {
             "https://127.0.0.1:8081",
             "http://127.0.0.1:8081.evil.example",
         ] {
-            assert_eq!(asked(&[json, ("origin", origin)]), Err(CsrfRejection::Origin), "{origin}");
+            assert_eq!(checked(&[json, ("origin", origin)]), Err(CsrfRejection::Origin), "{origin}");
         }
         let twice = [json, ("origin", "http://127.0.0.1:8081"), ("origin", "http://127.0.0.1:8081")];
-        assert_eq!(asked(&twice), Err(CsrfRejection::Origin));
+        assert_eq!(checked(&twice), Err(CsrfRejection::Origin));
         for site in ["cross-site", "same-site", "none", "", "new-word"] {
-            assert_eq!(asked(&[json, ("sec-fetch-site", site)]), Err(CsrfRejection::Origin), "{site}");
+            assert_eq!(checked(&[json, ("sec-fetch-site", site)]), Err(CsrfRejection::Origin), "{site}");
         }
         for kind in
             ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "text/json"]
         {
-            assert_eq!(asked(&[("content-type", kind)]), Err(CsrfRejection::ContentType), "{kind}");
+            assert_eq!(checked(&[("content-type", kind)]), Err(CsrfRejection::ContentType), "{kind}");
         }
-        assert_eq!(asked(&[json, json]), Err(CsrfRejection::ContentType));
-        assert_eq!(asked(&[("sec-fetch-mode", "no-cors")]), Err(CsrfRejection::ContentType));
+        assert_eq!(checked(&[json, json]), Err(CsrfRejection::ContentType));
+        assert_eq!(checked(&[("sec-fetch-mode", "no-cors")]), Err(CsrfRejection::ContentType));
     }
 }

@@ -189,8 +189,8 @@ async fn read_answer(
             AgentMessage::Steered { message_id, outcome } => {
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await
             }
-            AgentMessage::Handover { wish, id } => attempt.report(AgentEvent::Handover { request: wish, id }).await,
-            AgentMessage::Action { wish, id } => attempt.report(AgentEvent::Action { request: wish, id }).await,
+            AgentMessage::Handover { request, id } => attempt.report(AgentEvent::Handover { request, id }).await,
+            AgentMessage::Action { request, id } => attempt.report(AgentEvent::Action { request, id }).await,
             AgentMessage::Subscribe { types } => attempt.report(AgentEvent::Subscribed(types)).await,
             AgentMessage::Unknown => {
                 agent.unknown_events.fetch_add(1, Ordering::Relaxed);

@@ -50,8 +50,8 @@ impl RunTokens {
             getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
             let Some((name, secret)) = split_token(&bytes) else { return Err(NoRandomness) };
             // Replacing a token of the same lookup part would give another run's token to this run.
-            if let Entry::Vacant(place) = self.0.entry(name) {
-                place.insert(RunTokenEntry { secret, key: key.clone(), run_id: run_id.clone() });
+            if let Entry::Vacant(vacant) = self.0.entry(name) {
+                vacant.insert(RunTokenEntry { secret, key: key.clone(), run_id: run_id.clone() });
                 let text = URL_SAFE_NO_PAD.encode(bytes);
                 return Ok(RunToken { tokens: self.clone(), lookup: name, text });
             }
@@ -152,10 +152,10 @@ mod tests {
         let token = tokens.mint(&key, &run_id).expect("a token");
         let bytes = URL_SAFE_NO_PAD.decode(token.reveal()).expect("base64url");
         assert_eq!(bytes.len(), TOKEN_BYTES);
-        for place in 0..bytes.len() {
+        for vacant in 0..bytes.len() {
             let mut other = bytes.clone();
-            other[place] ^= 1;
-            assert_eq!(tokens.verify(&URL_SAFE_NO_PAD.encode(other)), None, "byte {place}");
+            other[vacant] ^= 1;
+            assert_eq!(tokens.verify(&URL_SAFE_NO_PAD.encode(other)), None, "byte {vacant}");
         }
         for other in ["", "x", "===", &token.reveal()[1..], &format!("{}A", token.reveal())] {
             assert_eq!(tokens.verify(other), None);

@@ -70,8 +70,8 @@ impl App {
             tokio::select! {
                 () = fleet.wait_joined() => {}
                 () = tokio::time::sleep(JOIN_TIMEOUT) => {
-                    let said = fleet.refusal().unwrap_or_else(|| "Redis does not answer".to_owned());
-                    tracing::error!(said, "cannot join the other nodes");
+                    let refusal = fleet.refusal().unwrap_or_else(|| "Redis does not answer".to_owned());
+                    tracing::error!(refusal, "cannot join the other nodes");
                     return CliExit::Unavailable;
                 }
                 _ = &mut hurried => return CliExit::Failed,

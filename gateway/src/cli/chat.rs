@@ -491,7 +491,7 @@ impl Chat {
     }
 
     async fn handle_failure(&mut self, failure: &Failure) -> ChatFlow {
-        match failure.asked.as_str() {
+        match failure.request_type.as_str() {
             "subscribe" if failure.code == "not_found" => {
                 self.history_deadline = None;
                 self.tasks.set_missing();
@@ -510,7 +510,7 @@ impl Chat {
             self.mark_failed();
         }
         self.screen.print_remark(&format!("{}: {}", failure.code, failure.message));
-        if failure.asked == "session_close" {
+        if failure.request_type == "session_close" {
             self.exit = CliExit::Failed;
             return ChatFlow::Leave;
         }

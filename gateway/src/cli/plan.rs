@@ -59,8 +59,8 @@ fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigMi
         Ok(text) => Ok(Some((path.to_owned(), text))),
         Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
-            let place = SettingLocation::File { path: path.to_owned(), line: 1, column: 1 };
-            Err(ConfigMistake::new(&place, format!("cannot be read: {error}")))
+            let location = SettingLocation::File { path: path.to_owned(), line: 1, column: 1 };
+            Err(ConfigMistake::new(&location, format!("cannot be read: {error}")))
         }
     }
 }
@@ -77,12 +77,12 @@ fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<N
         agents.extend(missing);
     }
     let mut default_agent = None;
-    if let Some((text, place)) = &config.default_agent {
+    if let Some((text, location)) = &config.default_agent {
         default_agent = agents.iter().map(|spec| &spec.id).find(|id| id.as_str() == text).cloned();
         if default_agent.is_none() {
             let known = agents.iter().map(|spec| spec.id.as_str());
             let what = format!("there is no agent {text:?}{}", did_you_mean(text, known));
-            mistakes.push(ConfigMistake::for_key(SettingKey::DefaultAgent, place, what));
+            mistakes.push(ConfigMistake::for_key(SettingKey::DefaultAgent, location, what));
         }
     }
     mistakes.extend(config.tls.as_ref().and_then(|files| check_certificate(files, known_time(&config.store))));
@@ -94,9 +94,9 @@ fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<N
 /// Checks a certificate and its key.
 fn check_certificate(files: &TlsFiles, now: Millis) -> Option<ConfigMistake> {
     let bad = CertificatePair::read(files, now).err()?;
-    let (key, place) =
+    let (key, location) =
         if bad.concerns_key(files) { (SettingKey::TlsKey, &files.key.1) } else { (SettingKey::TlsCert, &files.cert.1) };
-    Some(ConfigMistake::for_key(key, place, bad.to_string()))
+    Some(ConfigMistake::for_key(key, location, bad.to_string()))
 }
 
 /// Returns the current time, as far as it is known before the store is open. A node of a fleet takes its time
@@ -109,9 +109,9 @@ fn known_time(store: &StoreConfig) -> Millis {
 }
 
 /// Checks the secret for API keys.
-fn check_pepper((path, place): &(PathBuf, SettingLocation)) -> Option<ConfigMistake> {
+fn check_pepper((path, location): &(PathBuf, SettingLocation)) -> Option<ConfigMistake> {
     let bad = Pepper::read(path).err()?;
-    Some(ConfigMistake::for_key(SettingKey::AuthPepper, place, bad.to_string()))
+    Some(ConfigMistake::for_key(SettingKey::AuthPepper, location, bad.to_string()))
 }
 
 fn agents(texts: &[AgentText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSpec> {
@@ -140,14 +140,14 @@ fn sort_by_precedence(mut texts: Vec<AgentText>) -> Vec<AgentText> {
 fn add<'a>(
     agents: &mut Vec<(AgentSpec, &'a SettingLocation)>,
     spec: AgentSpec,
-    place: &'a SettingLocation,
+    location: &'a SettingLocation,
     mistakes: &mut Vec<ConfigMistake>,
 ) {
     let same = agents.iter().find(|(known, _)| known.id == spec.id);
     match same {
-        None => agents.push((spec, place)),
-        Some((_, known)) if std::mem::discriminant(*known) == std::mem::discriminant(place) => {
-            mistakes.push(agent_mistake(place, &BadAgent::Duplicate(spec.id)));
+        None => agents.push((spec, location)),
+        Some((_, known)) if std::mem::discriminant(*known) == std::mem::discriminant(location) => {
+            mistakes.push(agent_mistake(location, &BadAgent::Duplicate(spec.id)));
         }
         Some(_) => {}
     }
@@ -155,20 +155,20 @@ fn add<'a>(
 
 fn parse_spec(text: &AgentText) -> Result<AgentSpec, Vec<ConfigMistake>> {
     match text {
-        AgentText::Line { text, place } => {
-            parse_agent(text).map_err(|bad| bad.iter().map(|bad| agent_mistake(place, bad)).collect())
+        AgentText::Line { text, location } => {
+            parse_agent(text).map_err(|bad| bad.iter().map(|bad| agent_mistake(location, bad)).collect())
         }
-        AgentText::Table { id, place, pairs } => {
+        AgentText::Table { id, location, pairs } => {
             let words = pairs.iter().map(|(key, value, _)| (key.as_str(), value.as_str()));
-            let at = |number: Option<usize>| number.and_then(|n| pairs.get(n)).map_or(place, |(_, _, at)| at);
+            let at = |number: Option<usize>| number.and_then(|n| pairs.get(n)).map_or(location, |(_, _, at)| at);
             let to_mistake = |(number, bad): &(Option<usize>, BadAgent)| agent_mistake(at(*number), bad);
             AgentSpec::parse(id, words).map_err(|bad| bad.iter().map(to_mistake).collect())
         }
     }
 }
 
-fn agent_mistake(place: &SettingLocation, bad: &BadAgent) -> ConfigMistake {
-    ConfigMistake { place: place.clone(), key: bad.key(), message: bad.to_string() }
+fn agent_mistake(location: &SettingLocation, bad: &BadAgent) -> ConfigMistake {
+    ConfigMistake { location: location.clone(), key: bad.key(), message: bad.to_string() }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
-use turnway_client::{Client, Event, Failure, LogCursor, Place, Session, Start, Subscribe};
+use turnway_client::{Client, Event, FactPosition, Failure, LogCursor, Session, Start, Subscribe};
 use turnway_core::protocol::pattern::Pattern;
 
 /// A log that shows no further fact for this long, and is not at its end, is given up.
@@ -58,7 +58,7 @@ struct Replay<'a> {
     /// Sequence number of the last fact received.
     last_seq: u64,
     /// A `done` fact that waits for its text, which follows as the next event.
-    pending_done: Option<(Place, Map<String, Value>)>,
+    pending_done: Option<(FactPosition, Map<String, Value>)>,
     /// A new subscription has been requested: facts until its answer belong to the previous one and are
     /// ignored.
     awaiting_subscription: bool,
@@ -138,16 +138,16 @@ impl Replay<'_> {
             }
             Event::Error(failure) => return Err(self.refusal_error(*failure)),
             Event::Fact { .. } | Event::Done(_) | Event::CaughtUp { .. } if self.awaiting_subscription => {}
-            Event::Fact { place, body, .. } => {
-                self.last_seq = place.seq;
+            Event::Fact { position, body, .. } => {
+                self.last_seq = position.seq;
                 match fact_line::kind(&body) {
-                    "done" => self.pending_done = Some((place, body)),
-                    _ => self.show(&FactLine { place, body: &body, done: None })?,
+                    "done" => self.pending_done = Some((position, body)),
+                    _ => self.show(&FactLine { position, body: &body, done: None })?,
                 }
             }
             Event::Done(done) => {
-                if let Some((place, body)) = self.pending_done.take() {
-                    self.show(&FactLine { place, body: &body, done: Some(&done) })?;
+                if let Some((position, body)) = self.pending_done.take() {
+                    self.show(&FactLine { position, body: &body, done: Some(&done) })?;
                 }
             }
             Event::CaughtUp { .. } => return Ok(ReplayProgress::CaughtUp),

@@ -60,9 +60,9 @@ impl ConfigFileParser<'_> {
         let Some(key) = SettingKey::from_name(name) else {
             return self.push_mistake(Some(name), at, &format!("unknown key{}", suggestion(name)));
         };
-        let place = self.place(value.span());
+        let location = self.place(value.span());
         match (key.setting().kind, value.get_ref()) {
-            (ValueKind::Switch, DeValue::Boolean(flag)) => self.raw.settings.push((key, flag.to_string(), place)),
+            (ValueKind::Switch, DeValue::Boolean(flag)) => self.raw.settings.push((key, flag.to_string(), location)),
             (ValueKind::Switch, other) => {
                 self.push_mistake(
                     Some(name),
@@ -71,11 +71,11 @@ impl ConfigFileParser<'_> {
                 );
             }
             (ValueKind::List, DeValue::Array(_)) => match flag_text(value.get_ref()) {
-                Some(text) => self.raw.settings.push((key, text, place)),
+                Some(text) => self.raw.settings.push((key, text, location)),
                 None => self.push_mistake(Some(name), value.span(), "expected a list of strings"),
             },
             (ValueKind::Text | ValueKind::List | ValueKind::Size, DeValue::String(text)) => {
-                self.raw.settings.push((key, text.to_string(), place));
+                self.raw.settings.push((key, text.to_string(), location));
             }
             (ValueKind::Text | ValueKind::List | ValueKind::Size, other) => {
                 self.push_mistake(Some(name), value.span(), &format!("expected a string, not {}", type_name(other)));
@@ -104,14 +104,14 @@ impl ConfigFileParser<'_> {
                     }
                 }
             }
-            let place = self.place(at);
-            self.raw.agents.push(AgentText::Table { id, place, pairs });
+            let location = self.place(at);
+            self.raw.agents.push(AgentText::Table { id, location, pairs });
         }
     }
 
     fn push_mistake(&mut self, key: Option<&str>, at: Range<usize>, what: &str) {
-        let place = self.place(at);
-        self.raw.mistakes.push(ConfigMistake { place, key: key.map(str::to_owned), message: what.to_owned() });
+        let location = self.place(at);
+        self.raw.mistakes.push(ConfigMistake { location, key: key.map(str::to_owned), message: what.to_owned() });
     }
 
     /// Returns the line and column of a byte offset.

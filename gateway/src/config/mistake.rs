@@ -28,7 +28,7 @@ pub enum SettingLocation {
 /// A mistake that the operator must correct. The message has no values, because a URL may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigMistake {
-    pub place: SettingLocation,
+    pub location: SettingLocation,
     /// Key that the mistake is about, if any, as the file names it.
     pub key: Option<String>,
     /// Message for people.
@@ -52,19 +52,19 @@ impl fmt::Display for SettingLocation {
 
 impl ConfigMistake {
     /// Creates a mistake at a place, about no key.
-    pub fn new(place: &SettingLocation, what: impl Into<String>) -> Self {
-        Self { place: place.clone(), key: None, message: what.into() }
+    pub fn new(location: &SettingLocation, what: impl Into<String>) -> Self {
+        Self { location: location.clone(), key: None, message: what.into() }
     }
 
     /// Creates a mistake about a key.
-    pub fn for_key(key: impl fmt::Display, place: &SettingLocation, what: impl Into<String>) -> Self {
-        Self { place: place.clone(), key: Some(key.to_string()), message: what.into() }
+    pub fn for_key(key: impl fmt::Display, location: &SettingLocation, what: impl Into<String>) -> Self {
+        Self { location: location.clone(), key: Some(key.to_string()), message: what.into() }
     }
 }
 
 impl fmt::Display for ConfigMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.location)?;
         if let Some(key) = &self.key {
             write!(f, "{key}: ")?;
         }
@@ -76,7 +76,7 @@ impl fmt::Display for ConfigMistake {
 impl Serialize for ConfigMistake {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("Mistake", 3)?;
-        object.serialize_field("place", &self.place.to_string())?;
+        object.serialize_field("place", &self.location.to_string())?;
         object.serialize_field("key", &self.key)?;
         object.serialize_field("message", &self.message)?;
         object.end()

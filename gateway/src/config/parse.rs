@@ -77,10 +77,10 @@ enum StoreUrl {
 /// mistake. The returned value is meaningful only if there is none.
 pub(super) fn read(raw: &mut RawConfig) -> Config {
     let mut draft = ConfigDraft::default();
-    for (key, text, place) in std::mem::take(&mut raw.settings) {
-        if let Err(what) = draft.apply(key, &text, &place) {
+    for (key, text, location) in std::mem::take(&mut raw.settings) {
+        if let Err(what) = draft.apply(key, &text, &location) {
             // The message does not repeat the value, because a URL may hold a password.
-            raw.mistakes.push(ConfigMistake::for_key(key, &place, what));
+            raw.mistakes.push(ConfigMistake::for_key(key, &location, what));
         }
     }
     let store = draft.build_store(&mut raw.mistakes);
@@ -165,46 +165,46 @@ impl Default for ConfigDraft {
 }
 
 impl ConfigDraft {
-    fn apply(&mut self, key: SettingKey, text: &str, place: &SettingLocation) -> Result<(), String> {
+    fn apply(&mut self, key: SettingKey, text: &str, location: &SettingLocation) -> Result<(), String> {
         match key {
-            SettingKey::ListenHttp => self.http = (parse_address(text)?, place.clone()),
+            SettingKey::ListenHttp => self.http = (parse_address(text)?, location.clone()),
             SettingKey::ListenQuicConnections => self.quic_connections = parse_quic_connections(text)?,
-            SettingKey::ListenAdmin => self.admin = (parse_address(text)?, place.clone()),
+            SettingKey::ListenAdmin => self.admin = (parse_address(text)?, location.clone()),
             SettingKey::ListenHealth => self.health = Some(parse_address(text)?),
             SettingKey::ListenHealthMetrics => self.health_metrics = parse_bool(text)?,
-            SettingKey::ListenQuic if text == "off" => self.quic = (None, place.clone()),
-            SettingKey::ListenQuic => self.quic = (Some(parse_address(text)?), place.clone()),
+            SettingKey::ListenQuic if text == "off" => self.quic = (None, location.clone()),
+            SettingKey::ListenQuic => self.quic = (Some(parse_address(text)?), location.clone()),
             SettingKey::ListenWebtransport => self.webtransport = parse_bool(text)?,
             SettingKey::ListenHosts => self.hosts = Some(AllowedHosts::parse(text)?),
             SettingKey::ListenOrigins => self.origins = Origin::parse_list(text)?,
             SettingKey::ListenProxies => self.proxies = Networks::parse(text)?,
             SettingKey::ListenPerAddress => self.per_address = parse_per_address(text)?,
-            SettingKey::TlsCert => self.tls_cert = Some((parse_path(text)?, place.clone())),
-            SettingKey::TlsKey => self.tls_key = Some((parse_path(text)?, place.clone())),
-            SettingKey::StoreUrl => self.store = (parse_store_url(text)?, place.clone()),
-            SettingKey::StoreDurability => self.durability = Some((parse_durability(text)?, place.clone())),
-            SettingKey::StoreDeployer => self.deployer = Some((RedisLogin::parse(text)?, place.clone())),
-            SettingKey::StoreAttest => self.attest = Some((parse_attested(text)?, place.clone())),
+            SettingKey::TlsCert => self.tls_cert = Some((parse_path(text)?, location.clone())),
+            SettingKey::TlsKey => self.tls_key = Some((parse_path(text)?, location.clone())),
+            SettingKey::StoreUrl => self.store = (parse_store_url(text)?, location.clone()),
+            SettingKey::StoreDurability => self.durability = Some((parse_durability(text)?, location.clone())),
+            SettingKey::StoreDeployer => self.deployer = Some((RedisLogin::parse(text)?, location.clone())),
+            SettingKey::StoreAttest => self.attest = Some((parse_attested(text)?, location.clone())),
             SettingKey::StoreWait => self.wait = parse_wait(text).ok_or("expected a wait such as 30s, 2m or 0s")?,
             SettingKey::StorePasswordFile
             | SettingKey::StoreCa
             | SettingKey::StoreClientCert
             | SettingKey::StoreClientKey => {
                 self.store_files.retain(|(named, _, _)| *named != key);
-                self.store_files.push((key, parse_path(text)?, place.clone()));
+                self.store_files.push((key, parse_path(text)?, location.clone()));
             }
             SettingKey::StoreRetention => self.keep_facts = parse_retention(text)?,
             SettingKey::StoreMaxAge => self.max_age = parse_max_age(text)?,
             SettingKey::StoreCache => self.cache_bytes = parse_size_min(text, CACHE_BYTES_MIN)?,
             SettingKey::StoreReserve => self.reserve_bytes = parse_size_min(text, 0)?,
             SettingKey::StoreSkew => self.skew_max = parse_skew(text)?,
-            SettingKey::AuthMode => self.auth = (AuthMode::parse(text)?, place.clone()),
+            SettingKey::AuthMode => self.auth = (AuthMode::parse(text)?, location.clone()),
             SettingKey::AuthJwks => self.jwks = Some(JwksSource::parse(text)?),
             SettingKey::AuthIssuer => self.issuer = Some(parse_text(text)?),
             SettingKey::AuthAudience => self.audience = Some(parse_text(text)?),
             SettingKey::AuthAlgorithms => self.algorithms = SignatureAlgorithm::parse_list(text)?,
             SettingKey::AuthLockout => self.lockout = parse_bool(text)?,
-            SettingKey::AuthPepper => self.pepper = Some((parse_path(text)?, place.clone())),
+            SettingKey::AuthPepper => self.pepper = Some((parse_path(text)?, location.clone())),
             SettingKey::RateConnection => self.rates.connection = Some(rate::parse(text)?),
             SettingKey::RateKey => self.rates.key = Some(rate::parse(text)?),
             SettingKey::RateTenant => self.rates.tenant = Some(rate::parse(text)?),
@@ -222,7 +222,7 @@ impl ConfigDraft {
             SettingKey::QuotaTenant => self.holding.quotas.tenant = share::parse_quota(text)?,
             SettingKey::QuotaUser => self.holding.quotas.user = share::parse_quota(text)?,
             SettingKey::NodeName => self.node_name = Some(parse_label(text)?),
-            SettingKey::DefaultAgent => self.default_agent = Some((parse_label(text)?, place.clone())),
+            SettingKey::DefaultAgent => self.default_agent = Some((parse_label(text)?, location.clone())),
             SettingKey::Demo => self.demo = parse_bool(text)?,
             SettingKey::Log => self.log = parse_log_format(text)?,
         }
@@ -236,21 +236,21 @@ impl ConfigDraft {
     fn build_store(&self, mistakes: &mut Vec<ConfigMistake>) -> StoreConfig {
         let wanted_level = self.durability.as_ref().map(|(level, _)| *level);
         let mut not_here =
-            |key, place: &SettingLocation, what: String| mistakes.push(ConfigMistake::for_key(key, place, what));
-        if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
-            not_here(SettingKey::StoreDeployer, place, "only valid with a Redis in store.url".to_owned());
+            |key, location: &SettingLocation, what: String| mistakes.push(ConfigMistake::for_key(key, location, what));
+        if let (Some((_, location)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
+            not_here(SettingKey::StoreDeployer, location, "only valid with a Redis in store.url".to_owned());
         }
         if !matches!(self.store.0, StoreUrl::Redis(_)) {
             let what = || "only valid with a Redis in store.url".to_owned();
-            self.attest.iter().for_each(|(_, place)| not_here(SettingKey::StoreAttest, place, what()));
-            self.store_files.iter().for_each(|(key, _, place)| not_here(*key, place, what()));
+            self.attest.iter().for_each(|(_, location)| not_here(SettingKey::StoreAttest, location, what()));
+            self.store_files.iter().for_each(|(key, _, location)| not_here(*key, location, what()));
         }
         match &self.store.0 {
             StoreUrl::Embedded(dir) => {
-                if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
+                if let Some((level @ Durability::FsyncReplica, location)) = &self.durability {
                     let level = level.as_str();
                     let what = format!("an embedded store gives fsync at most, not {level}: it has no replica");
-                    not_here(SettingKey::StoreDurability, place, what);
+                    not_here(SettingKey::StoreDurability, location, what);
                 }
                 let dir = dir.clone();
                 let durability = wanted_level.unwrap_or_default();
@@ -259,9 +259,10 @@ impl ConfigDraft {
                 StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes }
             }
             StoreUrl::Memory => {
-                if let Some((level, place)) = self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem) {
+                if let Some((level, location)) = self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem)
+                {
                     let what = format!("a store in memory gives mem, not {}", level.as_str());
-                    not_here(SettingKey::StoreDurability, place, what);
+                    not_here(SettingKey::StoreDurability, location, what);
                 }
                 StoreConfig::Memory
             }
@@ -280,8 +281,8 @@ impl ConfigDraft {
         let named = |of: SettingKey| self.store_files.iter().find(|(key, _, _)| *key == of);
         let path = |of: SettingKey| named(of).map(|(_, path, _)| path.clone());
         let mut wrong = |key: SettingKey, what: &str| {
-            if let Some((_, _, place)) = named(key) {
-                mistakes.push(ConfigMistake::for_key(key, place, what.to_owned()));
+            if let Some((_, _, location)) = named(key) {
+                mistakes.push(ConfigMistake::for_key(key, location, what.to_owned()));
             }
         };
         if url.login.password.is_some() {
@@ -314,8 +315,8 @@ impl ConfigDraft {
         let (alone, key, other) = match (&self.tls_cert, &self.tls_key) {
             (None, None) => return None,
             (Some(cert), Some(secret)) => return Some(TlsFiles { cert: cert.clone(), key: secret.clone() }),
-            (Some((_, place)), None) => (place, SettingKey::TlsCert, SettingKey::TlsKey),
-            (None, Some((_, place))) => (place, SettingKey::TlsKey, SettingKey::TlsCert),
+            (Some((_, location)), None) => (location, SettingKey::TlsCert, SettingKey::TlsKey),
+            (None, Some((_, location))) => (location, SettingKey::TlsKey, SettingKey::TlsCert),
         };
         mistakes.push(ConfigMistake::for_key(key, alone, format!("needs {other} as well")));
         None
@@ -327,7 +328,7 @@ impl ConfigDraft {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
         let operators = "operators are not authenticated, so their listener must be on this machine";
-        for (key, address, place, is_open, why) in [
+        for (key, address, location, is_open, why) in [
             (SettingKey::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
             (SettingKey::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
             (SettingKey::ListenAdmin, Some(&self.admin.0), &self.admin.1, true, operators),
@@ -335,21 +336,21 @@ impl ConfigDraft {
             if let Some(address) = address.filter(|address| is_open && !address.ip().is_loopback()) {
                 mistakes.push(ConfigMistake::for_key(
                     key,
-                    place,
+                    location,
                     format!("{address} is not a loopback address, and {why}"),
                 ));
             }
         }
-        let (address, place) = &self.http;
+        let (address, location) = &self.http;
         if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
             let what = "needs listen.hosts: the host names that clients use for this node";
-            mistakes.push(ConfigMistake::for_key(SettingKey::ListenHttp, place, what));
+            mistakes.push(ConfigMistake::for_key(SettingKey::ListenHttp, location, what));
         }
     }
 
     fn build_auth(&self, mistakes: &mut Vec<ConfigMistake>) -> AuthConfig {
-        let (mode, place) = &self.auth;
-        let mut needs = |what: String| mistakes.push(ConfigMistake::for_key(SettingKey::AuthMode, place, what));
+        let (mode, location) = &self.auth;
+        let mut needs = |what: String| mistakes.push(ConfigMistake::for_key(SettingKey::AuthMode, location, what));
         if mode.takes_keys() && self.pepper.is_none() {
             needs("needs auth.pepper: a file with a secret, such as `openssl rand -hex 32` makes".to_owned());
         }

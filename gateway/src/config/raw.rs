@@ -32,13 +32,13 @@ pub enum AgentText {
     Line {
         /// The whole text.
         text: String,
-        place: SettingLocation,
+        location: SettingLocation,
     },
     /// The table `[agents.ID]` of the file.
     Table {
         id: String,
         /// Place of the table's start.
-        place: SettingLocation,
+        location: SettingLocation,
         /// Keys and values in the file's order, each with its place.
         pairs: Vec<(String, String, SettingLocation)>,
     },
@@ -107,33 +107,33 @@ impl Flag {
 impl RawConfig {
     fn read_env(&mut self, name: &str, value: &str) {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { return };
-        let place = SettingLocation::Env(name.to_owned());
+        let location = SettingLocation::Env(name.to_owned());
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.env() == name) {
-            self.settings.push((setting.key, value.to_owned(), place));
+            self.settings.push((setting.key, value.to_owned(), location));
         } else if NON_SETTING_VARIABLES.contains(&name) || is_kubernetes_service_variable(rest, value) {
             // Set by Kubernetes, or not meant for a node.
         } else if let Some(id) = name.strip_prefix(AGENT_ENV_PREFIX) {
-            self.agents.push(AgentText::Line { text: format!("{id}={value}"), place });
+            self.agents.push(AgentText::Line { text: format!("{id}={value}"), location });
         } else if let Some(known) = nearest_variable(rest) {
             let what = format!("unknown setting; did you mean \"{ENV_PREFIX}{known}\"?");
-            self.mistakes.push(ConfigMistake::new(&place, what));
+            self.mistakes.push(ConfigMistake::new(&location, what));
         } else {
-            self.warnings.push(ConfigMistake::new(&place, "unknown setting, ignored"));
+            self.warnings.push(ConfigMistake::new(&location, "unknown setting, ignored"));
         }
     }
 
     fn read_flags(&mut self, flags: &[(Flag, String)]) {
         let mut seen = Vec::new();
         for (flag, value) in flags {
-            let place = SettingLocation::Flag(flag.name());
+            let location = SettingLocation::Flag(flag.name());
             match flag {
-                Flag::Agent => self.agents.push(AgentText::Line { text: value.clone(), place }),
+                Flag::Agent => self.agents.push(AgentText::Line { text: value.clone(), location }),
                 Flag::Key(key) if seen.contains(key) => {
-                    self.mistakes.push(ConfigMistake::for_key(key, &place, "given twice"));
+                    self.mistakes.push(ConfigMistake::for_key(key, &location, "given twice"));
                 }
                 Flag::Key(key) => {
                     seen.push(*key);
-                    self.settings.push((*key, value.clone(), place));
+                    self.settings.push((*key, value.clone(), location));
                 }
             }
         }
@@ -201,7 +201,7 @@ impl AgentText {
     /// Returns the place where the agent was configured.
     pub fn place(&self) -> &SettingLocation {
         match self {
-            Self::Line { place, .. } | Self::Table { place, .. } => place,
+            Self::Line { location, .. } | Self::Table { location, .. } => location,
         }
     }
 }

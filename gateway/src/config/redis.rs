@@ -56,7 +56,7 @@ pub enum RedisEndpoint {
 /// A Redis and how to connect to it. Prints without passwords.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisUrl {
-    pub place: RedisEndpoint,
+    pub endpoint: RedisEndpoint,
     /// TLS files, also for the Sentinels; `None`: no TLS.
     pub tls: Option<RedisTls>,
     pub login: RedisLogin,
@@ -100,7 +100,7 @@ impl RedisUrl {
             None => (RedisLogin::default(), rest),
         };
         let mut query_options = RedisUrlQuery::parse(query)?;
-        let place = if sentinel {
+        let endpoint = if sentinel {
             if path.is_empty() || path.contains('/') {
                 return Err("expected the primary's name after the Sentinels: redis+sentinel://HOST:PORT/NAME".into());
             }
@@ -120,7 +120,7 @@ impl RedisUrl {
             }
             RedisEndpoint::Direct(parse_host(hosts, REDIS_PORT)?)
         };
-        Ok(Self { place, tls: tls.then(RedisTls::default), login, db: query_options.db })
+        Ok(Self { endpoint, tls: tls.then(RedisTls::default), login, db: query_options.db })
     }
 }
 
@@ -128,14 +128,14 @@ impl fmt::Display for RedisUrl {
     /// Leaves out user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls.is_some() { "rediss" } else { "redis" })?;
-        match &self.place {
+        match &self.endpoint {
             RedisEndpoint::Direct(host) => write!(f, "://{host}")?,
             RedisEndpoint::Sentinel { sentinels, master, .. } => {
                 let hosts: Vec<_> = sentinels.iter().map(ToString::to_string).collect();
                 write!(f, "+sentinel://{}/{master}", hosts.join(","))?;
             }
         }
-        match (&self.place, self.db) {
+        match (&self.endpoint, self.db) {
             (_, 0) => Ok(()),
             (RedisEndpoint::Direct(_), db) => write!(f, "/{db}"),
             (RedisEndpoint::Sentinel { .. }, db) => write!(f, "?db={db}"),
@@ -244,7 +244,7 @@ mod tests {
         let url = good("redis://a%3Ab:p%40%2Fw@h");
         assert_eq!(url.login.user.as_deref(), Some("a:b"));
         assert_eq!(url.login.password.as_ref().map(Private::reveal), Some("p@/w"));
-        let RedisEndpoint::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").place else {
+        let RedisEndpoint::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").endpoint else {
             panic!()
         };
         assert_eq!((login.user.as_deref(), login.password), (Some("s"), None));

@@ -113,17 +113,17 @@ async fn page(mut reader: SessionFactReader, session: &SessionId, wanted: Events
         if at >= end || events.len() >= wanted.limit {
             break;
         }
-        let (place, entry) = reader.next().await?;
+        let (position, entry) = reader.next().await?;
         let is_mine = wanted.run_id.is_none() || entry.run_id == wanted.run_id;
         if is_mine && wanted.types.iter().any(|pattern| pattern.matches(entry.fact.name())) {
-            let event = envelope(session, place, &entry);
+            let event = envelope(session, position, &entry);
             bytes += event.len();
             if bytes > ANSWER_BYTES_MAX && !events.is_empty() && !planted(Planted::HttpPageUnbounded) {
                 break;
             }
             events.push(RawValue::from_string(event).map_err(|_| HttpProblem::internal())?);
         }
-        at = place.seq;
+        at = position.seq;
     }
     let next = (at < end).then_some(at);
     let ReadStart { floor, regressed, snapshot, .. } = span;

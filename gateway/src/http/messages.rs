@@ -138,8 +138,8 @@ async fn read_facts(
     let mut facts = Vec::new();
     let mut at = after;
     while at < upto {
-        let (place, entry) = reader.next().await?;
-        at = place.seq;
+        let (position, entry) = reader.next().await?;
+        at = position.seq;
         facts.push((at, entry));
     }
     Ok(facts)

@@ -174,9 +174,9 @@ async fn read_run(reader: &mut SessionFactReader, run_id: &RunId) -> Result<RunV
     run.trimmed = span.floor.is_some();
     let mut at = span.after;
     while at < end && !run.has_ended() {
-        let (place, entry) = reader.next().await?;
-        run.apply(place.seq, &entry);
-        at = place.seq;
+        let (position, entry) = reader.next().await?;
+        run.apply(position.seq, &entry);
+        at = position.seq;
     }
     if ended.is_some() && !run.has_ended() {
         run.mark_end_trimmed();

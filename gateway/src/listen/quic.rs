@@ -224,17 +224,15 @@ impl QuicListenerContext {
             return refuse(&connection, code, "too many connections from this address");
         };
         if is_h3 {
-            return Box::pin(
-                self.serve_h3(connection, ConnectionPermitInner { _permit: permit, guest: address_permit }),
-            )
-            .await;
+            return Box::pin(self.serve_h3(connection, ConnectionPermitInner { _permit: permit, address_permit }))
+                .await;
         }
         if address_permit.lockout_remaining(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
             self.link_context.metrics.auth.count_denied(DenialReason::Locked);
             return refuse(&connection, close_code::RATE_LIMITED.into(), h3::LOCKED_REASON);
         }
         let arrival = IncomingRequest {
-            permit: Arc::new(ConnectionPermitInner { _permit: permit, guest: address_permit }),
+            permit: Arc::new(ConnectionPermitInner { _permit: permit, address_permit }),
             is_page: false,
         };
         // A new task, so that the memory of the handshake is released.

@@ -198,11 +198,11 @@ impl StoreMetrics {
 
     /// Records the answer to an operation.
     pub fn record_reply(&self, unanswered: &mut PendingOps, op: &Op, result: &Result<Reply, StoreError>, now: Mono) {
-        let place = op_index(op);
-        if let Some(counter) = self.op_counts.child(place, OpOutcome::of(result) as usize) {
+        let index = op_index(op);
+        if let Some(counter) = self.op_counts.child(index, OpOutcome::of(result) as usize) {
             counter.inc();
         }
-        if let (Some(since), Some(seconds)) = (unanswered.since[place].pop_front(), self.seconds.child(place, 0)) {
+        if let (Some(since), Some(seconds)) = (unanswered.since[index].pop_front(), self.seconds.child(index, 0)) {
             seconds.observe((now - since).as_secs_f64());
             if !planted(Planted::StoreWaitingKept) {
                 self.waiting.dec();

@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn readiness_codes_match_the_order_of_reasons() {
         assert_eq!(UnreadyReason::ALL.map(UnreadyReason::code), UnreadyReason::CODES);
-        for (place, reason) in UnreadyReason::ALL.into_iter().enumerate() {
-            assert_eq!(reason as usize, place);
+        for (index, reason) in UnreadyReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
         }
     }
 

@@ -166,7 +166,7 @@ async fn find_primary(
     tls: Option<&RedisTlsCertificates>,
     within: Duration,
 ) -> Result<RedisHost, ConnectError> {
-    let (sentinels, master, login) = match &url.place {
+    let (sentinels, master, login) = match &url.endpoint {
         RedisEndpoint::Direct(host) => return Ok(host.clone()),
         RedisEndpoint::Sentinel { sentinels, master, login } => (sentinels, master, login),
     };

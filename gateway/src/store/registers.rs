@@ -58,8 +58,8 @@ impl RegisterReplies {
             let mut waiting = locked(&waiting);
             // Of two equal ops the earlier one gets the earlier reply, since that reply is the older one. An op that
             // timed out keeps its position, so that no other op receives its reply.
-            let place = waiting.iter().position(|waiting| waiting.op == op);
-            if let Some(waiting) = place.and_then(|place| waiting.remove(place)) {
+            let index = waiting.iter().position(|waiting| waiting.op == op);
+            if let Some(waiting) = index.and_then(|index| waiting.remove(index)) {
                 let _ = waiting.reply.send(result);
             }
         })

@@ -280,7 +280,8 @@ impl RemoteAttempts {
         self.publish(begun.to, RemoteMessage::Abandoned { call });
         // The starter of the call waits for an assignment first.
         self.outputs.push_back(Output::Assigned(call, DialInCapabilities::default()));
-        self.outputs.push_back(Output::Event(call, AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge))));
+        self.outputs
+            .push_back(Output::Event(call, AttemptEvent::Message(AgentMessage::Failed(AgentFailure::TooLarge))));
         self.outputs.push_back(Output::ConnectionLost(call));
     }
 
@@ -398,10 +399,12 @@ fn call_progress(call: u64, receiver: &mut CallReceiver) -> CallProgress {
 
 fn remote_event(event: AttemptEvent) -> RemoteEvent {
     match event {
-        AttemptEvent::Said(AgentMessage::Delta { kind, text, id }) => {
+        AttemptEvent::Message(AgentMessage::Delta { kind, text, id }) => {
             RemoteEvent::Text { kind, text: Private(text.into()), id }
         }
-        AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_) => RemoteEvent::Other(Arc::new(event)),
+        AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Message(_) => {
+            RemoteEvent::Other(Arc::new(event))
+        }
     }
 }
 

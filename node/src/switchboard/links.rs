@@ -50,15 +50,15 @@ impl AttachedLink {
         (self.requests, self.sessions)
     }
     fn subscribe(&mut self, key: &SessionKey) {
-        if let Err(place) = self.sessions.binary_search(key) {
+        if let Err(index) = self.sessions.binary_search(key) {
             self.sessions.reserve_exact(1);
-            self.sessions.insert(place, key.clone());
+            self.sessions.insert(index, key.clone());
         }
     }
     fn unsubscribe(&mut self, key: &SessionKey) -> bool {
         let found = self.sessions.binary_search(key);
-        if let Ok(place) = self.sessions.binary_search(key) {
-            self.sessions.remove(place);
+        if let Ok(index) = self.sessions.binary_search(key) {
+            self.sessions.remove(index);
             self.sessions.shrink_to_fit();
             self.paused.retain(|held| held != key);
         }

@@ -125,7 +125,7 @@ impl RequestRouter {
                 payload,
                 waiters: vec![waiter],
                 owner: OwnershipSnapshot::default(),
-                place: None,
+                position: None,
                 offers: 0,
                 accepted_by_owner: false,
                 unknown_since: None,
@@ -161,7 +161,7 @@ impl RequestRouter {
         };
         match result {
             Ok(Reply::Accepted(accepted)) => {
-                (request.place, request.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
+                (request.position, request.owner) = (Some((accepted.position, accepted.prev)), accepted.owner);
                 self.notify_accepted(now, &request_key, &accepted, sink);
                 self.forward_request(now, &request_key, &accepted, sink);
             }
@@ -170,7 +170,7 @@ impl RequestRouter {
             Ok(Reply::Refused(refused)) if request.unknown_since.is_none() || !refused.is_store_wide() => {
                 self.refuse_request(&request_key, refusal_of(refused), sink);
             }
-            Err(StoreError::Unavailable) if request.place.is_none() && request.unknown_since.is_none() => {
+            Err(StoreError::Unavailable) if request.position.is_none() && request.unknown_since.is_none() => {
                 let why = "the store is unavailable; nothing was accepted, try again later";
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 self.refuse_request(&request_key, refusal.retry_after(limits::STORE_RETRY_AFTER), sink);
@@ -249,16 +249,16 @@ impl RequestRouter {
         let wait = sink.jitter(OFFER_INTERVAL);
         let Some(request) = self.requests.get_mut(request_key) else { return };
         request.offers += 1;
-        let (Some((place, prev)), Some(holder)) = (request.place, request.owner.holder) else {
+        let (Some((place, prev)), Some(holder)) = (request.position, request.owner.holder) else {
             return self.submit_request(now, request_key, sink);
         };
         if request.offers.is_multiple_of(OFFERS_PER_LOOKUP) {
             return self.submit_request(now, request_key, sink);
         }
         let item = match &request.payload {
-            RequestPayload::Input(input) => OfferedEntry::Input { place, prev, input: Arc::clone(input) },
+            RequestPayload::Input(input) => OfferedEntry::Input { position: place, prev, input: Arc::clone(input) },
             RequestPayload::Control { control, .. } => {
-                OfferedEntry::Control { place, prev, control: Arc::clone(control) }
+                OfferedEntry::Control { position: place, prev, control: Arc::clone(control) }
             }
         };
         let key = request.key.clone();
@@ -293,7 +293,7 @@ impl RequestRouter {
     /// Sets the owner of every request of a session, and offers the requests to it.
     fn offer_all(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot, sink: &mut EffectSink) {
         for request_key in self.requests_by_session.get(key).cloned().unwrap_or_default() {
-            if let Some(request) = self.requests.get_mut(&request_key).filter(|request| request.place.is_some()) {
+            if let Some(request) = self.requests.get_mut(&request_key).filter(|request| request.position.is_some()) {
                 request.owner = owner;
                 self.send_offer(now, &request_key, sink);
             }
@@ -484,7 +484,7 @@ fn handle_orphaned_reply(
     sink: &mut EffectSink,
 ) {
     let Ok(Reply::Accepted(accepted)) = result else { return };
-    let place = accepted.place;
+    let place = accepted.position;
     let prev = accepted.prev;
     let owner = accepted.owner;
     match owner.holder {
@@ -497,8 +497,8 @@ fn handle_orphaned_reply(
         }
         Some(holder) => {
             let item = match payload {
-                RequestPayload::Input(input) => OfferedEntry::Input { place, prev, input },
-                RequestPayload::Control { control, .. } => OfferedEntry::Control { place, prev, control },
+                RequestPayload::Input(input) => OfferedEntry::Input { position: place, prev, input },
+                RequestPayload::Control { control, .. } => OfferedEntry::Control { position: place, prev, control },
             };
             sink.send_peer(holder.node, PeerMessage::Offer { key, owner, item });
         }

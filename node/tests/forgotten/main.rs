@@ -81,7 +81,7 @@ impl Pair {
     }
 
     fn offer(&mut self, accepted: &Acceptance, item: impl Fn(InboxPosition, InboxPosition) -> OfferedEntry) {
-        let item = item(accepted.place, accepted.prev);
+        let item = item(accepted.position, accepted.prev);
         self.handle_peer(PeerMessage::Offer { key: key(), owner: accepted.owner, item });
     }
 
@@ -112,15 +112,15 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
     pair.apply(&accept(&key(), &later));
     let lost = pair.apply(&op);
     pair.shelf.rewind(2);
-    pair.offer(&lost, |place, prev| OfferedEntry::Control { place, prev, control: Arc::clone(&asked) });
+    pair.offer(&lost, |place, prev| OfferedEntry::Control { position: place, prev, control: Arc::clone(&asked) });
     let answered = |words: &PeerMessage| matches!(words, PeerMessage::ControlAnswered { .. });
     assert!(!pair.sent.iter().any(answered), "nobody is told that it is done: {:?}", pair.sent);
     assert_eq!(pair.claims, claims + 1, "it begins again from what the store has");
 
     let again = pair.apply(&accept(&key(), &later));
-    pair.offer(&again, |place, prev| OfferedEntry::Input { place, prev, input: Arc::clone(&later) });
+    pair.offer(&again, |place, prev| OfferedEntry::Input { position: place, prev, input: Arc::clone(&later) });
     let again = pair.apply(&op);
-    pair.offer(&again, |place, prev| OfferedEntry::Control { place, prev, control: Arc::clone(&asked) });
+    pair.offer(&again, |place, prev| OfferedEntry::Control { position: place, prev, control: Arc::clone(&asked) });
     let cancelled =
         pair.facts().into_iter().filter(|fact| matches!(fact, Fact::Run(RunFact::Cancelled { .. }))).count();
     assert_eq!(cancelled, 1, "{:?}", pair.facts());

@@ -164,7 +164,7 @@ impl Fleet {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key("s"), input)) else {
             panic!("it is not accepted");
         };
-        let item = OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let item = OfferedEntry::Input { position: accepted.position, prev: accepted.prev, input: Arc::clone(input) };
         let words = PeerMessage::Offer { key: key("s"), owner: accepted.owner, item };
         let turns = self.asked.len();
         self.give(OWNER, Input::Peer { from: NodeId(3), message: words });

@@ -150,7 +150,7 @@ impl Owner {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key(), input)) else {
             panic!("it is not accepted");
         };
-        let item = OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let item = OfferedEntry::Input { position: accepted.position, prev: accepted.prev, input: Arc::clone(input) };
         let words = PeerMessage::Offer { key: key(), owner: accepted.owner, item };
         self.give(Input::Peer { from: EDGE, message: words });
     }

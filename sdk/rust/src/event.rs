@@ -15,7 +15,7 @@ pub struct LogCursor {
 
 /// The position of a fact in its session's log, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FactPosition {
     /// 1, 2, 3, …; a link may be shown only some of them.
     pub seq: u64,
     /// Generation of ownership that wrote the fact.
@@ -151,7 +151,7 @@ pub enum Event {
         /// Id of the session.
         session: String,
         /// Position of the fact.
-        place: Place,
+        position: FactPosition,
         body: Map<String, Value>,
     },
 }
@@ -188,7 +188,7 @@ pub struct StoredMessage {
     /// Id of the session.
     pub session: String,
     /// Position in the log.
-    pub place: Place,
+    pub position: FactPosition,
     /// Run that the message starts.
     pub run: Option<String>,
     /// Id of the message.
@@ -209,7 +209,7 @@ pub struct Note {
     /// Id of the session.
     pub session: String,
     /// Position in the log, if the event is a fact.
-    pub place: Option<Place>,
+    pub position: Option<FactPosition>,
     /// `TURN_ADMITTED`, `AGENT_STARTED`, `handover_prompt`, `CANCEL_SENT`, … or a message type unknown to this
     /// client.
     pub name: String,
@@ -258,7 +258,7 @@ pub struct Done {
     /// Id of the session.
     pub session: String,
     /// Position in the log.
-    pub place: Option<Place>,
+    pub position: Option<FactPosition>,
     /// Id of the run.
     pub run: String,
     /// Id of the answered message, if this client sent it.
@@ -295,7 +295,7 @@ pub struct Failure {
     /// Id of the input, if the failure is about one; the input is not sent again.
     pub message_id: Option<String>,
     /// Type of the request: `agent_invoke`, `subscribe`, `cancel_run`, …; empty if there is none.
-    pub asked: String,
+    pub request_type: String,
     /// Error code of the protocol.
     pub code: String,
     /// Text for people.

@@ -1,6 +1,6 @@
 //! One message of the gateway, parsed leniently: a missing field and a field of a wrong type are the same. Used by
 //! the client's state machine.
-use crate::event::Place;
+use crate::event::FactPosition;
 use crate::number;
 use serde_json::{Map, Value};
 
@@ -50,9 +50,9 @@ impl IncomingMessage {
     }
 
     /// Returns the position in the log if the message is a fact.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn position(&self) -> Option<FactPosition> {
         let seq = self.0.get("seq").and_then(Value::as_u64)?;
-        Some(Place { seq, epoch: self.number("epoch"), ts: self.number("ts") })
+        Some(FactPosition { seq, epoch: self.number("epoch"), ts: self.number("ts") })
     }
 
     /// Returns a field of the stored message in a `message`, flat or nested.

@@ -1,7 +1,7 @@
 //! Handling of the gateway's messages about one session: inputs, runs, text and session state. Called by the client's
 //! state machine.
 use crate::conversation::{SessionTracker, SubscriptionState};
-use crate::event::{Done, Event, InputAccepted, Note, Place, Status, StoredMessage};
+use crate::event::{Done, Event, FactPosition, InputAccepted, Note, Status, StoredMessage};
 use crate::frame::{IncomingMessage, joined_text};
 use crate::limits::END_NOTES_MAX;
 use crate::output::Outbound;
@@ -16,7 +16,7 @@ impl SessionTracker {
             "turn_accepted" => self.handle_accepted(frame, fx),
             "subscribed" => self.handle_subscribed(frame, fx),
             // An error with a position is a fact: a request had no effect, and all subscribers learn of it.
-            "error" if frame.place().is_none() => self.handle_error(frame, fx),
+            "error" if frame.position().is_none() => self.handle_error(frame, fx),
             "session_opened" => self.handle_opened(frame, fx),
             "session_closed" => self.handle_closed(frame, fx),
             "members" => self.handle_members(frame, fx),
@@ -54,47 +54,47 @@ impl SessionTracker {
     // --- facts, text, and other messages ---
 
     fn handle_output(&mut self, frame: &IncomingMessage, fx: &mut Outbound) {
-        let place = frame.place();
-        if !self.is_new(place) {
+        let position = frame.position();
+        if !self.is_new(position) {
             return;
         }
         self.link_input_by_fact(frame, fx);
         if frame.kind() == "done" && !self.has_whole_text(frame, fx) {
             return;
         }
-        self.emit_fact(place, frame, fx);
+        self.emit_fact(position, frame, fx);
         match (frame.kind(), frame.text("name")) {
             ("delta", _) => self.handle_delta(frame, fx),
-            ("done", _) => self.handle_done(place, frame, fx),
-            ("message", _) => self.handle_message(place, frame, fx),
+            ("done", _) => self.handle_done(position, frame, fx),
+            ("message", _) => self.handle_message(position, frame, fx),
             ("run_started", _) => self.handle_run_started(frame, fx),
             ("state", _) => self.handle_state(frame, fx),
             ("event", Some("RUN_RESTARTED")) => self.handle_restarted(frame, fx),
             ("event", Some("agent.stream.delta")) => {
                 // A checkpoint requested by type holds the same text. Text missing before it arrives as `delta`.
                 let _ = self.take_text(frame, fx);
-                self.handle_note(place, frame, fx);
+                self.handle_note(position, frame, fx);
             }
-            ("error", _) => self.handle_failed_change(place, frame, fx),
-            (_, _) => self.handle_note(place, frame, fx),
+            ("error", _) => self.handle_failed_change(position, frame, fx),
+            (_, _) => self.handle_note(position, frame, fx),
         }
-        if let Some(place) = place {
-            self.advance(place.seq, place.epoch, fx);
+        if let Some(position) = position {
+            self.advance(position.seq, position.epoch, fx);
         }
     }
 
     /// Returns whether the message is of the current subscription and after the cursor.
-    fn is_new(&self, place: Option<Place>) -> bool {
-        let repeat = match (place, self.cursor) {
-            (Some(place), Some(cursor)) => place.seq <= cursor.seq,
+    fn is_new(&self, position: Option<FactPosition>) -> bool {
+        let repeat = match (position, self.cursor) {
+            (Some(position), Some(cursor)) => position.seq <= cursor.seq,
             (Some(_), None) | (None, _) => false,
         };
         self.subscription == SubscriptionState::Subscribed && !repeat
     }
 
-    fn emit_fact(&self, place: Option<Place>, frame: &IncomingMessage, fx: &mut Outbound) {
-        if let Some(place) = place.filter(|_| self.facts) {
-            fx.emit(Event::Fact { session: self.id.clone(), place, body: frame.body().clone() });
+    fn emit_fact(&self, position: Option<FactPosition>, frame: &IncomingMessage, fx: &mut Outbound) {
+        if let Some(position) = position.filter(|_| self.facts) {
+            fx.emit(Event::Fact { session: self.id.clone(), position, body: frame.body().clone() });
         }
     }
 
@@ -183,13 +183,13 @@ impl SessionTracker {
         }
     }
 
-    fn handle_message(&self, place: Option<Place>, frame: &IncomingMessage, fx: &mut Outbound) {
-        let Some(place) = place else { return };
+    fn handle_message(&self, position: Option<FactPosition>, frame: &IncomingMessage, fx: &mut Outbound) {
+        let Some(position) = position else { return };
         let word = |key: &str| frame.message_field(key).and_then(Value::as_str).map(str::to_owned);
         let content = frame.message_field("content").cloned().unwrap_or_default();
         fx.emit(Event::Message(Box::new(StoredMessage {
             session: self.id.clone(),
-            place,
+            position,
             run: frame.string("run_id"),
             message_id: word("message_id"),
             role: word("role").unwrap_or_else(|| "user".to_owned()),
@@ -209,7 +209,7 @@ impl SessionTracker {
         });
     }
 
-    pub(crate) fn handle_note(&mut self, place: Option<Place>, frame: &IncomingMessage, fx: &mut Outbound) {
+    pub(crate) fn handle_note(&mut self, position: Option<FactPosition>, frame: &IncomingMessage, fx: &mut Outbound) {
         let name = match frame.kind() {
             "event" => frame.string("name").unwrap_or_default(),
             "error" => frame.string("code").unwrap_or_default(),
@@ -223,10 +223,10 @@ impl SessionTracker {
         }
         let session = self.id.clone();
         let run = frame.string("run_id");
-        let note = Note { session, place, name, run, body: frame.body().clone() };
+        let note = Note { session, position, name, run, body: frame.body().clone() };
         match note.run.as_ref().and_then(|run| self.runs.get_mut(run)) {
             // Part of a fact whose last message is still to come; all its messages may be repeated.
-            Some(run) if note.place.is_none() => {
+            Some(run) if note.position.is_none() => {
                 if run.end_notes.len() < END_NOTES_MAX {
                     run.end_notes.push(note);
                 }
@@ -266,7 +266,7 @@ impl SessionTracker {
         done.number("text_bytes").is_some_and(|bytes| bytes > have)
     }
 
-    fn handle_done(&mut self, place: Option<Place>, frame: &IncomingMessage, fx: &mut Outbound) {
+    fn handle_done(&mut self, position: Option<FactPosition>, frame: &IncomingMessage, fx: &mut Outbound) {
         let Some(id) = frame.string("run_id") else { return };
         let mut run = self.runs.remove(&id).unwrap_or_default();
         let text_bytes = frame.number("text_bytes").unwrap_or(run.text.len() as u64);
@@ -285,7 +285,7 @@ impl SessionTracker {
         run.end_notes.into_iter().for_each(|note| fx.emit(Event::Note(Box::new(note))));
         fx.emit(Event::Done(Box::new(Done {
             session: self.id.clone(),
-            place,
+            position,
             run: id,
             message_id,
             agent: run.agent,
@@ -315,11 +315,12 @@ impl SessionTracker {
         self.requests.retain(|ask| !answers(ask));
         let answered = self.requests.len() < before;
         // The answer holds a snapshot and its position; only the fact moves the cursor.
-        let place = frame.place().filter(|place| frame.get("snapshot").is_none() && self.is_new(Some(*place)));
+        let position =
+            frame.position().filter(|position| frame.get("snapshot").is_none() && self.is_new(Some(*position)));
         // The requesting client may receive both the answer and the fact.
         let known = frame.text("request_id").is_some_and(|id| fx.is_mine(id)) && !answered;
-        if (answered || place.is_some()) && !known {
-            self.emit_fact(place, frame, fx);
+        if (answered || position.is_some()) && !known {
+            self.emit_fact(position, frame, fx);
             let snapshot = frame.get("snapshot").map(|_| Box::new(self.snapshot_of(frame)));
             fx.emit(Event::Opened { session: self.id.clone(), snapshot });
         }
@@ -328,8 +329,8 @@ impl SessionTracker {
             // Subscribes to everything after the answer's snapshot.
             self.follow(&snapshot, fx.now);
         }
-        if let Some(place) = place {
-            self.advance(place.seq, place.epoch, fx);
+        if let Some(position) = position {
+            self.advance(position.seq, position.epoch, fx);
         }
     }
 
@@ -339,14 +340,14 @@ impl SessionTracker {
         self.requests
             .retain(|ask| ask.kind != SessionRequestKind::Close || mine.is_some_and(|id| id != ask.request_id));
         let answered = self.requests.len() < before;
-        let place = frame.place().filter(|_| self.is_new(frame.place()));
+        let position = frame.position().filter(|_| self.is_new(frame.position()));
         let known = mine.is_some_and(|id| fx.is_mine(id)) && !answered;
-        if (answered || place.is_some()) && !known {
-            self.emit_fact(place, frame, fx);
+        if (answered || position.is_some()) && !known {
+            self.emit_fact(position, frame, fx);
             fx.emit(Event::Closed { session: self.id.clone() });
         }
-        if let Some(place) = place {
-            self.advance(place.seq, place.epoch, fx);
+        if let Some(position) = position {
+            self.advance(position.seq, position.epoch, fx);
         }
     }
 }

@@ -50,8 +50,8 @@ pub use backoff::Backoff;
 pub use client::{Client, Session};
 pub use error::ClientError;
 pub use event::{
-    Bookmark, ClientSnapshot, Done, Event, Failure, InputAccepted, LogCursor, Members, Note, OpenRun, Place, RunMark,
-    Status, StoredMessage,
+    Bookmark, ClientSnapshot, Done, Event, FactPosition, Failure, InputAccepted, LogCursor, Members, Note, OpenRun,
+    RunMark, Status, StoredMessage,
 };
 pub use invoke::{InputStrategy, Open, Start, Subscribe, UserInput};
 pub use members::MemberChange;

@@ -1,7 +1,7 @@
 //! Members of a session: what an application asks about them, and the gateway's answers. Called by the session's
 //! client; keeps no list of members.
 use crate::conversation::SessionTracker;
-use crate::event::{Event, Members, Place};
+use crate::event::{Event, FactPosition, Members};
 use crate::frame::IncomingMessage;
 use crate::output::Outbound;
 use crate::refusals::failure_of;
@@ -86,11 +86,16 @@ impl SessionTracker {
 
     /// Handles an `error` that is a fact. The failure of this client's own request is reported as an error, that of
     /// another client as a note.
-    pub(crate) fn handle_failed_change(&mut self, place: Option<Place>, frame: &IncomingMessage, fx: &mut Outbound) {
-        let Some(name) = self.answer_change(frame) else { return self.handle_note(place, frame, fx) };
+    pub(crate) fn handle_failed_change(
+        &mut self,
+        position: Option<FactPosition>,
+        frame: &IncomingMessage,
+        fx: &mut Outbound,
+    ) {
+        let Some(name) = self.answer_change(frame) else { return self.handle_note(position, frame, fx) };
         let mut failure = failure_of(frame);
         failure.session = Some(self.id.clone());
-        failure.asked = name.to_owned();
+        failure.request_type = name.to_owned();
         fx.emit(Event::Error(Box::new(failure)));
     }
 

@@ -37,7 +37,7 @@ impl SessionTracker {
                 return;
             }
             self.inputs.remove(at);
-            failure.asked = "agent_invoke".to_owned();
+            failure.request_type = "agent_invoke".to_owned();
             failure.message_id = Some(id.to_owned());
         } else if let Some(at) = self.requests.iter().position(|ask| ask.request_id == id) {
             let Some(ask) = self.requests.get_mut(at) else { return };
@@ -45,7 +45,7 @@ impl SessionTracker {
                 ask.sent = false;
                 return;
             }
-            failure.asked = ask.name().to_owned();
+            failure.request_type = ask.name().to_owned();
             self.requests.remove(at);
         }
         fx.emit(Event::Error(Box::new(failure)));
@@ -79,7 +79,7 @@ impl SessionTracker {
             return self.reset("not_found".to_owned(), None, fx);
         }
         self.give_up_subscription();
-        failure.asked = "subscribe".to_owned();
+        failure.request_type = "subscribe".to_owned();
         fx.emit(Event::Error(Box::new(failure)));
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn failure_of(frame: &IncomingMessage) -> Failure {
         session: frame.string("session_id"),
         run: frame.string("run_id"),
         message_id: None,
-        asked: String::new(),
+        request_type: String::new(),
         code: frame.string("code").unwrap_or_default(),
         message: frame.string("message").unwrap_or_default(),
         retryable: frame.flag("retryable"),

@@ -58,7 +58,7 @@ fn chosen(args: &[String]) -> Result<Vec<Row>, String> {
     let mut rng = Rng::from_number(seed);
     let watched = all.into_iter().filter(|row| !matches!(row.watch, Watch::Nothing(_)));
     let mut rows: Vec<_> = watched.map(|row| (rng.next_u128(), row)).collect();
-    rows.sort_by_key(|(place, _)| *place);
+    rows.sort_by_key(|(order, _)| *order);
     Ok(rows.into_iter().take(count).map(|(_, row)| row).collect())
 }
 

@@ -27,7 +27,7 @@ pub fn binary() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/haproxy");
     let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), unpacked]);
-    let found = places.find_map(|place| Some(place.join("haproxy")).filter(|file| file.is_file()));
+    let found = places.find_map(|index| Some(index.join("haproxy")).filter(|file| file.is_file()));
     found.expect("there is no haproxy: `./test` unpacks Debian's into target/haproxy")
 }
 
@@ -44,9 +44,9 @@ impl Haproxy {
             let log = File::options().create(true).append(true).open(dir.join("haproxy.log"));
             let mut command = Command::new(binary());
             command.args(["-db", "-f"]).arg(config()).env("FLEET_FRONT", at.to_string());
-            for (place, node) in nodes.iter().enumerate() {
-                command.env(format!("FLEET_NODE{}", place + 1), node.http.to_string());
-                command.env(format!("FLEET_ADMIN{}", place + 1), node.admin.to_string());
+            for (index, node) in nodes.iter().enumerate() {
+                command.env(format!("FLEET_NODE{}", index + 1), node.http.to_string());
+                command.env(format!("FLEET_ADMIN{}", index + 1), node.admin.to_string());
             }
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.expect("a log file"));
             let mut front = Self { child: command.spawn().expect("it starts"), at };

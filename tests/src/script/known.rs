@@ -24,9 +24,9 @@ impl Known {
                 self.seen = accepted.owner;
                 match op {
                     Op::Accept { input, .. } if !accepted.duplicate => {
-                        self.inputs.push((accepted.place, input.run_id.clone()));
+                        self.inputs.push((accepted.position, input.run_id.clone()));
                     }
-                    Op::Control { .. } if !accepted.duplicate => self.controls.push(accepted.place),
+                    Op::Control { .. } if !accepted.duplicate => self.controls.push(accepted.position),
                     _ => {}
                 }
             }

@@ -209,7 +209,7 @@ impl Machine for SwitchboardHarness {
 pub struct SessionHarness {
     runtime: SessionRuntime,
     written: u64,
-    place: u64,
+    position: u64,
     shown: VecDeque<String>,
 }
 
@@ -220,7 +220,7 @@ impl SessionHarness {
         let key = fixtures::key("default", "s1");
         let rng = Rng::from_number(1);
         let runtime = SessionRuntime::new(key, token, fixtures::directory(), rng, State::default());
-        Self { runtime, written: 0, place: 0, shown: VecDeque::new() }
+        Self { runtime, written: 0, position: 0, shown: VecDeque::new() }
     }
 
     fn drain(&mut self) {
@@ -231,23 +231,26 @@ impl SessionHarness {
     }
 
     fn input(&mut self, input: Move) -> Option<Told> {
-        self.place += 1;
-        let place = InboxPosition(self.place);
+        self.position += 1;
+        let position = InboxPosition(self.position);
         let key = fixtures::key("default", "s1");
         let user = fixtures::user("ann", "default", false).user;
         let control = |n: u64, what| {
             let id = turnway_core::id::ControlId::parse(&format!("c{n}")).expect("a control's name");
-            Told::Control { place, control: Arc::new(ControlEntry { id, user: user.clone(), request_id: None, what }) }
+            Told::Control {
+                position,
+                control: Arc::new(ControlEntry { id, user: user.clone(), request_id: None, what }),
+            }
         };
         Some(match input {
             Move::Say(_, pick) => {
-                let message_id = fixtures::message_id(self.place);
+                let message_id = fixtures::message_id(self.position);
                 let run_id = RunId::derive(&key, &user, &message_id);
                 let strategy = if pick % 3 == 0 { Strategy::Interrupt } else { Strategy::Enqueue };
-                let message = fixtures::say(self.place, false);
+                let message = fixtures::say(self.position, false);
                 let request_id = None;
                 let agent_id = pick.is_multiple_of(5).then(|| fixtures::agent("lasting"));
-                let history = fixtures::history(self.place, false);
+                let history = fixtures::history(self.position, false);
                 let metadata = None;
                 let traceparent = None;
                 let input = Said {
@@ -263,7 +266,7 @@ impl SessionHarness {
                     metadata,
                     traceparent,
                 };
-                Told::Take { place, input: Arc::new(input) }
+                Told::Take { position, input: Arc::new(input) }
             }
             Move::Answer(_) => Told::Durable(Seq(self.written)),
             Move::Report(pick) => {
@@ -272,17 +275,17 @@ impl SessionHarness {
             }
             Move::Connect => {
                 let agents = ["again", "lasting"].map(fixtures::agent).into();
-                control(self.place, ControlRequest::Open { agents, active: None })
+                control(self.position, ControlRequest::Open { agents, active: None })
             }
-            Move::Disconnect(_) => control(self.place, ControlRequest::Close),
-            Move::Written(pick) if pick % 3 == 0 => control(self.place, ControlRequest::Cancel { run_id: None }),
-            Move::Written(pick) => control(self.place, super::odd_requests::wish(self.place + pick)),
+            Move::Disconnect(_) => control(self.position, ControlRequest::Close),
+            Move::Written(pick) if pick % 3 == 0 => control(self.position, ControlRequest::Cancel { run_id: None }),
+            Move::Written(pick) => control(self.position, super::odd_requests::wish(self.position + pick)),
             Move::Trouble(pick) if pick % 3 == 0 => {
                 let (_, change) = self.runtime.state().changes.iter().next()?;
                 Told::TaskResult { tx_id: change.tx_id, receipt: SessionTaskResult::Done(None) }
             }
             Move::Trouble(_) => Told::InboxRead,
-            Move::Drain if self.place.is_multiple_of(2) => Told::HandOver,
+            Move::Drain if self.position.is_multiple_of(2) => Told::HandOver,
             Move::Drain => Told::Suspend,
         })
     }

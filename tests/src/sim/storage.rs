@@ -103,13 +103,13 @@ impl World {
 
     /// Publishes a newly stored entry to the session's owner in the same step; returns the number of receivers.
     fn ring(&mut self, boot: NodeId, op: &Op, accepted: &Acceptance) -> Option<u32> {
-        let place = accepted.place;
+        let position = accepted.position;
         let prev = accepted.prev;
         let owner = accepted.owner;
         let item = if let Op::Accept { input, .. } = op {
-            OfferedEntry::Input { place, prev, input: Arc::clone(input) }
+            OfferedEntry::Input { position, prev, input: Arc::clone(input) }
         } else if let Op::Control { control, .. } = op {
-            OfferedEntry::Control { place, prev, control: Arc::clone(control) }
+            OfferedEntry::Control { position, prev, control: Arc::clone(control) }
         } else {
             return None;
         };

@@ -166,7 +166,7 @@ async fn rust_client_changes_members() {
             if let Event::Members(members) = event {
                 break Ok(members);
             } else if let Event::Error(failure) = event {
-                break Err((failure.asked, failure.code));
+                break Err((failure.request_type, failure.code));
             }
         };
         let came = came.as_ref().map_err(|(asked, code)| (asked.as_str(), code.as_str()));

@@ -46,7 +46,7 @@ async fn mistakes_of_all_sources_are_reported_with_places() {
         ("flag --durability", json!("store.durability")),
         ("flag --log", json!("log")),
     ];
-    let expected = expected.map(|(place, key)| (place.to_owned(), key));
+    let expected = expected.map(|(location, key)| (location.to_owned(), key));
     let check = run(dir.path(), &[&["check-config", "--json"][..], &args].concat(), &env).await;
     assert_eq!((check.code, check.err.as_str()), (Some(64), ""));
     assert_eq!(check.json()["ok"], false);
@@ -59,8 +59,8 @@ async fn mistakes_of_all_sources_are_reported_with_places() {
         let output = run(dir.path(), &[&[command][..], &args].concat(), &env).await;
         assert_eq!((output.code, output.out.as_str()), (Some(64), ""));
         assert_eq!(output.err.lines().count(), expected.len(), "{}", output.err);
-        for (line, (place, _)) in output.err.lines().zip(&expected) {
-            assert!(line.starts_with(&format!("turnway: {place}: ")), "{line}");
+        for (line, (location, _)) in output.err.lines().zip(&expected) {
+            assert!(line.starts_with(&format!("turnway: {location}: ")), "{line}");
         }
         for meant in ["did you mean \"log\"?", "\"listen.http\"?", "\"store\"?", "\"TURNWAY_LISTEN_ADMIN\"?"] {
             assert!(output.err.contains(meant), "{meant} is not in {}", output.err);
@@ -74,8 +74,8 @@ async fn unreadable_file_does_not_hide_other_mistakes() {
     let dir = tempfile::tempdir().expect("a directory");
     let args = ["check-config", "--json", "--config", "none.toml", "--admin", "x"];
     let check = run(dir.path(), &args, &[("TURNWAY_LISTEN_HTPP", "red")]).await;
-    let places: Vec<_> = mistakes(&check.json()).into_iter().map(|(place, _)| place).collect();
-    assert_eq!(places, ["none.toml:1:1", "environment TURNWAY_LISTEN_HTPP", "flag --admin"]);
+    let locations: Vec<_> = mistakes(&check.json()).into_iter().map(|(location, _)| location).collect();
+    assert_eq!(locations, ["none.toml:1:1", "environment TURNWAY_LISTEN_HTPP", "flag --admin"]);
 }
 
 #[tokio::test]

@@ -79,8 +79,8 @@ async fn words_reach_local_and_remote_clients_equally_soon() {
         let run = owner.start_turn(&format!("r{n}"), &text).await;
         let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
         let mut bytes = 0;
-        for place in 0..PIECES {
-            bytes += crate::piece(&text, place).len();
+        for index in 0..PIECES {
+            bytes += crate::piece(&text, index).len();
             let since = Instant::now();
             fleet.pace.add_permits(1);
             let mut by_owner = None;

@@ -112,13 +112,13 @@ async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
     }
 
     let owner = fleet.owner("http");
-    let place = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
+    let index = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
     let mut tasks = JoinSet::new();
     let all = following.into_iter().map(|(view, run, _)| (view, run)).chain(watching);
     for (view, run) in all {
         tasks.spawn(follow(view, front.at, run));
     }
-    fleet.nodes[place].kill().await;
+    fleet.nodes[index].kill().await;
     let killed = Instant::now();
     events.extend(stream.until_broken().await);
     let last = events.iter().rev().find_map(|event| event.id.clone());
@@ -164,8 +164,8 @@ async fn draining_node_gets_no_new_clients_and_ends_its_turns() {
     fleet.pace.add_permits(3);
     view.until_text(&run, 1, 1).await;
     let owner = fleet.owner("s1");
-    let place = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
-    fleet.nodes[place].signal("-TERM").await;
+    let index = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
+    fleet.nodes[index].signal("-TERM").await;
     view.until(|message| message["type"] == "go_away").await;
     let mut refused = 0;
     for _ in 0..30 {
@@ -180,10 +180,10 @@ async fn draining_node_gets_no_new_clients_and_ends_its_turns() {
     let done = view.until_done(&run).await;
     assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &Value::from(1)), "{done}");
     assert_eq!(view.answer(&run), answer("first"));
-    assert_eq!(fleet.nodes[place].exit().await, Some(0));
+    assert_eq!(fleet.nodes[index].exit().await, Some(0));
 
-    fleet.nodes[place].restart().await;
-    let id = fleet.nodes[place].id.clone();
+    fleet.nodes[index].restart().await;
+    let id = fleet.nodes[index].id.clone();
     let found = async { while welcome(front.at).await.ok().as_ref() != Some(&id) {} };
     tokio::time::timeout(Duration::from_secs(10), found).await.expect("it is sent clients again");
 }

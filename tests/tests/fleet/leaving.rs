@@ -60,8 +60,8 @@ impl TurnView {
             "subscribed" => return assert!(message["reset"] != json!(true), "{message}"),
             "error" => panic!("{message}"),
             "delta" => {
-                let place = (number("attempt"), number("offset"));
-                assert_eq!(place, (1, self.said.len() as u64), "a gap or a repeat: {message}");
+                let start = (number("attempt"), number("offset"));
+                assert_eq!(start, (1, self.said.len() as u64), "a gap or a repeat: {message}");
                 self.said.push_str(message["text"].as_str().expect("text"));
                 if self.resumed > 0 {
                     self.went_on.get_or_insert_with(Instant::now);

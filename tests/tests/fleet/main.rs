@@ -114,18 +114,18 @@ impl Fleet {
 
     /// Starts one more node and returns its index.
     async fn join(&mut self) -> usize {
-        let place = self.nodes.len();
-        let dir = self.dir.path().join(format!("node-{place}"));
+        let index = self.nodes.len();
+        let dir = self.dir.path().join(format!("node-{index}"));
         std::fs::create_dir_all(&dir).expect("a directory");
         let steady = self.agents.flag(STEADY) + ",on_owner_loss=retry";
         let once = self.agents.flag(ONCE) + ",on_owner_loss=fail";
         let lasting = self.agents.flag(LASTING) + ",on_owner_loss=resume";
         let url = self.redis.url();
-        let name = format!("n{place}");
+        let name = format!("n{index}");
         let flags = ["--demo", "--agent", &steady, "--agent", &once, "--agent", &lasting, "--node-name", &name];
         let node = Node::start_on(&url, Path::new(&dir), &flags).await;
         self.nodes.push(node);
-        place
+        index
     }
 
     /// Returns the id of a session's owner node, as recorded in Redis.
@@ -206,9 +206,9 @@ impl Fleet {
     async fn settle(&self) {
         let began = Instant::now();
         for n in 0.. {
-            for (place, node) in self.nodes.iter().enumerate() {
+            for (index, node) in self.nodes.iter().enumerate() {
                 let mut wire = WebSocketClient::hello(node.http, "warm", vec![]).await.expect("it connects");
-                let session = format!("warm-{place}-{n}");
+                let session = format!("warm-{index}-{n}");
                 wire.turn(&session, "echo", "1", "one word after another").await.expect("it ends");
             }
             if began.elapsed() > Duration::from_secs(4) {

@@ -57,10 +57,10 @@ async fn every_node_lists_all_nodes() {
             fleet.until_listed(asked, |all| all[1]["load"]["sessions_owned"] == 1 && all[1]["load"]["open_turns"] == 1);
         let told = told.await;
         assert_eq!(phases(&told), ["serving"; 3]);
-        for (place, (told, node)) in told.iter().zip(&fleet.nodes).enumerate() {
-            assert_eq!(told["name"], format!("n{place}"));
+        for (index, (told, node)) in told.iter().zip(&fleet.nodes).enumerate() {
+            assert_eq!(told["name"], format!("n{index}"));
             assert_eq!(told["address"], node.http.to_string());
-            assert_eq!(told["answering"], asked == place);
+            assert_eq!(told["answering"], asked == index);
             assert_eq!(told["release"], env!("CARGO_PKG_VERSION"));
             assert!(told["frames"].as_u64() >= Some(1) && told["seen_ms"].is_u64(), "{told}");
             assert!(told["seen_ago_ms"].as_u64() < Some(30_000), "{told}");

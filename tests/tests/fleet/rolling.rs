@@ -185,14 +185,14 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     }
     let mut leaving = Vec::new();
     for _ in 0..size("FLEET_ROLLS", 1) {
-        for place in 0..fleet.nodes.len() {
+        for index in 0..fleet.nodes.len() {
             stage.until_ended(12).await;
-            let gone = fleet.nodes[place].http;
+            let gone = fleet.nodes[index].http;
             stage.up.send_replace(all(&fleet).into_iter().filter(|at| *at != gone).collect());
             let told = Instant::now();
-            assert_eq!(fleet.nodes[place].terminate().await, Some(0), "it leaves when told");
+            assert_eq!(fleet.nodes[index].terminate().await, Some(0), "it leaves when told");
             leaving.push(told.elapsed());
-            fleet.nodes[place].restart().await;
+            fleet.nodes[index].restart().await;
             stage.up.send_replace(all(&fleet));
         }
     }

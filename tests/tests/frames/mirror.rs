@@ -92,8 +92,8 @@ pub(crate) enum MirrorEncoding {
 
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorItem {
-    Input { place: u64, prev: u64, input: String },
-    Control { place: u64, prev: u64, control: String },
+    Input { position: u64, prev: u64, input: String },
+    Control { position: u64, prev: u64, control: String },
 }
 
 #[derive(SchemaWrite)]
@@ -133,11 +133,11 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
     match words {
         PeerMessage::Offer { key: k, owner: o, item } => {
             let item = match item {
-                OfferedEntry::Input { place, prev, input } => {
-                    MirrorItem::Input { place: place.0, prev: prev.0, input: json(&**input) }
+                OfferedEntry::Input { position, prev, input } => {
+                    MirrorItem::Input { position: position.0, prev: prev.0, input: json(&**input) }
                 }
-                OfferedEntry::Control { place, prev, control } => {
-                    MirrorItem::Control { place: place.0, prev: prev.0, control: json(&**control) }
+                OfferedEntry::Control { position, prev, control } => {
+                    MirrorItem::Control { position: position.0, prev: prev.0, control: json(&**control) }
                 }
             };
             MirrorMessage::Bell { key: key(k), owner: owner(o), item }

@@ -22,7 +22,10 @@ pub(crate) fn all() -> impl Iterator<Item = PeerMessage> {
         RemoteEvent::NoCapacity,
         text(TextKind::Text, "höh 語", id),
         text(TextKind::Reasoning, "", None),
-        RemoteEvent::Other(Arc::new(AttemptEvent::Said(AgentMessage::Done { stop: StopReason::EndTurn, usage: None }))),
+        RemoteEvent::Other(Arc::new(AttemptEvent::Message(AgentMessage::Done {
+            stop: StopReason::EndTurn,
+            usage: None,
+        }))),
         RemoteEvent::ConnectionLost,
     ];
     let agent = AgentId::parse("a").expect("a name");

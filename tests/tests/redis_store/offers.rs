@@ -57,9 +57,9 @@ async fn stored_input_is_published_to_the_owner_node() {
     let heard = store.accept("s", "m3").await.expect("accepted");
     assert_eq!(heard.offer_receivers, Some(1));
     let Op::Accept { input, .. } = accept("s", "m3") else { unreachable!("an accept") };
-    let place = heard.place;
-    let prev = unheard.place;
-    let item = OfferedEntry::Input { place, prev, input };
+    let position = heard.position;
+    let prev = unheard.position;
+    let item = OfferedEntry::Input { position, prev, input };
     assert_eq!(inbox.words(), PeerMessage::Offer { key: key("s"), owner, item });
 
     // A duplicate is not published: the node that resends the input notifies the owner itself.
@@ -67,7 +67,7 @@ async fn stored_input_is_published_to_the_owner_node() {
     assert_eq!((again.duplicate, again.offer_receivers), (true, None));
     let (op, closed) = control(&mut store, "c1").await;
     let Op::Control { control: said, .. } = op else { unreachable!("a control entry") };
-    let item = OfferedEntry::Control { place: closed.place, prev: InboxPosition(0), control: said };
+    let item = OfferedEntry::Control { position: closed.position, prev: InboxPosition(0), control: said };
     assert_eq!((closed.offer_receivers, inbox.words()), (Some(1), PeerMessage::Offer { key: key("s"), owner, item }));
     assert_eq!(control(&mut store, "c1").await.1.offer_receivers, None);
 

@@ -104,7 +104,7 @@ async fn stored_bytes_are_counted_until_the_record_is_deleted() {
         let left: u64 = facts[usize::try_from(upto).expect("small")..].iter().sum();
         assert_eq!(stored(&server), waits + 120 + left, "{upto}");
     }
-    let ended = store.ask(end("s", token, Seq(10), taken.place, run("s", "m1"))).await;
+    let ended = store.ask(end("s", token, Seq(10), taken.position, run("s", "m1"))).await;
     assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
     let Op::Accept { principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
     for _ in 0..2 {
@@ -138,7 +138,7 @@ async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
     }
     let all = stored(&server);
     assert!(written <= all / UNCOUNTED_BYTES_MAX && written > 1, "{written} times for {all} bytes");
-    let ended = store.ask(end("s", token, Seq(100), taken.place, run("s", "m1"))).await;
+    let ended = store.ask(end("s", token, Seq(100), taken.position, run("s", "m1"))).await;
     assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
     let whole = stored(&server);
     let released = Op::Release { key: key("s"), token, tail: Seq(101), drain: false };
@@ -221,13 +221,12 @@ async fn estimated_bytes_of_trimmed_facts_are_corrected_later() {
 async fn facts_of_an_older_release_are_estimated_and_freed() {
     let Owned { desk: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     for n in 0..50 {
-        let place = format!("{}-0", n + 1);
+        let id = format!("{}-0", n + 1);
         write(&mut store, token, n).await;
-        let lies: Vec<(String, BTreeMap<String, String>)> =
-            server.command(&["XRANGE", "log:{default/s}", &place, &place]);
+        let lies: Vec<(String, BTreeMap<String, String>)> = server.command(&["XRANGE", "log:{default/s}", &id, &id]);
         let fields = &lies[0].1;
         // Rebuild the stream as that release wrote it.
-        let words = ["XADD", "old:{default/s}", &place, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
+        let words = ["XADD", "old:{default/s}", &id, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
         let _: Value = server.command(&words);
     }
     let exact = stored(&server);

@@ -115,7 +115,7 @@ impl World {
         match (op, reply) {
             (Op::Accept { input, .. }, Reply::Accepted(accepted)) => {
                 known.seen = accepted.owner;
-                known.open.push((accepted.place, input.run_id.clone()));
+                known.open.push((accepted.position, input.run_id.clone()));
             }
             (Op::Claim { holder, .. }, Reply::Claimed(claimed)) => {
                 known.token = claimed.token;

@@ -62,7 +62,7 @@ async fn sentinel_failover_loses_no_answered_request() {
     let era = store.era(me, true).await;
     let mut accepted = Vec::new();
     for n in 0..10 {
-        accepted.push(store.accept("s", &format!("m{n}")).await.expect("accepted").place);
+        accepted.push(store.accept("s", &format!("m{n}")).await.expect("accepted").position);
     }
     let claimed = store.claim("s", me, OwnershipSnapshot::default()).await;
 
@@ -77,8 +77,8 @@ async fn sentinel_failover_loses_no_answered_request() {
         Op::Inbox { key: key("s"), token: claimed.token, after: Default::default(), control_after: Default::default() };
     let (reply, _) = store.ask_until(&inbox).await;
     let Reply::Inbox(inputs) = reply else { panic!("{reply:?}") };
-    let places: Vec<_> = inputs.inputs.iter().map(|(place, _)| *place).collect();
-    assert_eq!(places, accepted);
+    let positions: Vec<_> = inputs.inputs.iter().map(|(position, _)| *position).collect();
+    assert_eq!(positions, accepted);
     assert_eq!(store.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
     let (reply, _) = store.ask_until(&Op::Lease { node: me.node, sent: Mono::default() }).await;
     assert!(matches!(reply, Reply::Leased { .. }));

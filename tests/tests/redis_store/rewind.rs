@@ -66,7 +66,7 @@ async fn overtaken(functions: &str) -> Answered {
         token: forgotten.token,
         after: Seq(0),
         facts: Vec::new(),
-        ends: vec![(taken.place, input.run_id.clone())],
+        ends: vec![(taken.position, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
         annotations: Vec::new(),

@@ -214,9 +214,9 @@ fn facts_behind_the_end_of_a_log_are_replaced() {
     let read = Call::new("read", &["own", "log"], &["0", "100", "1000000"]);
     let open = Call::new("open", &["own", "snap", "log"], &[]);
     let answers = [&read, &open].map(|call| call.run(&mut fixture.admin).expect("an answer"));
-    for place in ["2-0", "3-0"] {
+    for id in ["2-0", "3-0"] {
         redis::cmd("XADD")
-            .arg(&[&log, place, "e", "1000", "w", "1", "j", "lost"])
+            .arg(&[&log, id, "e", "1000", "w", "1", "j", "lost"])
             .exec(&mut fixture.admin)
             .expect("a fact");
     }

@@ -70,7 +70,7 @@ async fn full_server_refuses_inputs_and_lets_open_turns_end() {
         token: claimed.token,
         after: claimed.view.tail.seq,
         facts: Vec::new(),
-        ends: vec![(taken.place, input.run_id.clone())],
+        ends: vec![(taken.position, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
         annotations: Vec::new(),

@@ -257,7 +257,7 @@ async fn sweep_indexes_are_emptied() {
             token: claimed.token,
             after: Seq(0),
             facts: Vec::new(),
-            ends: vec![(taken.place, input.run_id.clone())],
+            ends: vec![(taken.position, input.run_id.clone())],
             answers: Vec::new(),
             closed: None,
             annotations: Vec::new(),

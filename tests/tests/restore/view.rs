@@ -13,7 +13,7 @@ pub(crate) enum End {
 /// One turn in the view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Turn {
-    place: usize,
+    index: usize,
     asked: String,
     agent: String,
     attempt: u64,
@@ -102,10 +102,10 @@ impl Screen {
 
     /// Applies a fact of a turn.
     fn goes_on(&mut self, run: &str, fact: &str, data: &Value) {
-        let place = self.turns.len();
+        let index = self.turns.len();
         if fact == "user.message" {
             let asked = text(&data["message"], "content");
-            let turn = Turn { place, asked, status: "accepted".to_owned(), ..Turn::default() };
+            let turn = Turn { index, asked, status: "accepted".to_owned(), ..Turn::default() };
             assert!(self.turns.insert(run.to_owned(), turn).is_none(), "said twice: {data}");
             return;
         }

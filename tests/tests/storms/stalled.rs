@@ -123,8 +123,8 @@ impl Listener {
             "error" => panic!("{message}"),
             "delta" => {
                 self.run = message["run_id"].as_str().map(str::to_owned);
-                let place = (number("attempt"), number("offset"));
-                assert_eq!(place, (1, self.text.len() as u64), "a gap or a repeat in {}", self.session);
+                let start = (number("attempt"), number("offset"));
+                assert_eq!(start, (1, self.text.len() as u64), "a gap or a repeat in {}", self.session);
                 self.text.push_str(message["text"].as_str().expect("text"));
             }
             "done" => assert!(self.done.replace(message.clone()).is_none(), "it ended twice: {message}"),

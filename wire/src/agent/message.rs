@@ -44,13 +44,13 @@ pub enum AgentMessage {
     Steered { message_id: MessageId, outcome: SteerOutcome },
     /// A request that another agent takes over.
     Handover {
-        wish: Box<HandoverRequest>,
+        request: Box<HandoverRequest>,
         /// The agent's id of the event.
         id: Option<AgentEventId>,
     },
     /// A request to perform an action.
     Action {
-        wish: Box<ActionRequest>,
+        request: Box<ActionRequest>,
         /// The agent's id of the event, not of the action.
         id: Option<AgentEventId>,
     },
@@ -100,11 +100,11 @@ pub(super) fn parse_with_surrogates(
             AgentMessage::State { state, detail, id: id()? }
         }
         "steer_ack" => parse_steer_ack(event()?)?,
-        "handover_request" => AgentMessage::Handover { wish: Box::new(handover(event()?)?), id: id()? },
+        "handover_request" => AgentMessage::Handover { request: Box::new(handover(event()?)?), id: id()? },
         "done" => done(event()?)?,
         "error" => AgentMessage::Failed(parse_error(event()?)?),
         "subscribe" => AgentMessage::Subscribe { types: parse_types(data)? },
-        "action" => AgentMessage::Action { wish: Box::new(action_request::parse(event()?, run)?), id: id()? },
+        "action" => AgentMessage::Action { request: Box::new(action_request::parse(event()?, run)?), id: id()? },
         // An unknown event is ignored, so that agents can add events in later versions.
         _ => AgentMessage::Unknown,
     };

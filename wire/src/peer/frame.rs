@@ -154,13 +154,13 @@ fn has_valid_numbers(message: &PeerMessage) -> bool {
     let small = |numbers: &[u64]| numbers.iter().all(|number| *number < NUMBER_MAX);
     let seen = |owner: &OwnershipSnapshot| small(&[owner.epoch.0]);
     let at = |cursor: &Cursor| small(&[cursor.seq.0, cursor.epoch.0]);
-    let lies = |place: &InboxPosition, prev: &InboxPosition| small(&[place.0, prev.0]);
+    let lies = |position: &InboxPosition, prev: &InboxPosition| small(&[position.0, prev.0]);
     match message {
         PeerMessage::Offer { owner, item, .. } => {
             seen(owner)
                 && match item {
-                    OfferedEntry::Input { place, prev, .. } | OfferedEntry::Control { place, prev, .. } => {
-                        lies(place, prev)
+                    OfferedEntry::Input { position, prev, .. } | OfferedEntry::Control { position, prev, .. } => {
+                        lies(position, prev)
                     }
                 }
         }

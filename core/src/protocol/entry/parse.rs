@@ -73,8 +73,8 @@ impl<'a> MapAccess<'a> for FactParts<'a> {
 /// Parses an envelope as stored in the log.
 pub(super) fn parse_envelope(json: &str) -> Result<Envelope<Entry>, Error> {
     let mut flat = parse_flat(json)?;
-    let place = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
-    let (Some(specversion), Some(session_id), Some(seq), Some(epoch)) = place else {
+    let required = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
+    let (Some(specversion), Some(session_id), Some(seq), Some(epoch)) = required else {
         return Err(serde::de::Error::custom("a fact without session, position or epoch"));
     };
     Ok(Envelope { specversion, session_id, seq, epoch, entry: into_entry(flat)? })

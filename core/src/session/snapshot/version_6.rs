@@ -36,7 +36,7 @@ struct HandoversVersion6 {
     open: Option<HandoverVersion6>,
     given: Option<ConfirmedHandoverVersion6>,
     ended: EndedHandoversVersion8<'static>,
-    asked: Option<(RunId, u32)>,
+    last_request: Option<(RunId, u32)>,
 }
 
 /// The open handover in snapshots of version 6.
@@ -62,7 +62,7 @@ struct ConfirmedHandoverVersion6 {
     reason: String,
     summary: String,
     switched: bool,
-    told: Option<RunId>,
+    notified_run: Option<RunId>,
 }
 
 impl StateVersion6 {
@@ -91,13 +91,13 @@ impl StateVersion6 {
 
 impl HandoversVersion6 {
     fn into_version_8(self) -> HandoversVersion8<'static> {
-        let Self { open, given, ended, asked } = self;
+        let Self { open, given, ended, last_request } = self;
         HandoversVersion8 {
             open: open.map(HandoverVersion6::into_version_8),
             given: given.map(ConfirmedHandoverVersion6::into_version_8),
             ended,
-            asked: asked.map(|(run_id, times)| (Cow::Owned(run_id), times)),
-            said: None,
+            last_request: last_request.map(|(run_id, times)| (Cow::Owned(run_id), times)),
+            running_answer: None,
         }
     }
 }
@@ -114,14 +114,14 @@ impl HandoverVersion6 {
             summary: summary.into(),
             deadline,
             joining,
-            said: AnswerTailVersion8::default(),
+            answer_tail: AnswerTailVersion8::default(),
         }
     }
 }
 
 impl ConfirmedHandoverVersion6 {
     fn into_version_8(self) -> ConfirmedHandoverVersion8<'static> {
-        let Self { id, run_id, from, to, reason, summary, switched, told } = self;
+        let Self { id, run_id, from, to, reason, summary, switched, notified_run } = self;
         ConfirmedHandoverVersion8 {
             id,
             run_id: Cow::Owned(run_id),
@@ -130,8 +130,8 @@ impl ConfirmedHandoverVersion6 {
             reason: reason.into(),
             summary: summary.into(),
             switched,
-            told: told.map(Cow::Owned),
-            said: AnswerTailVersion8::default(),
+            notified_run: notified_run.map(Cow::Owned),
+            answer_tail: AnswerTailVersion8::default(),
         }
     }
 }

@@ -167,27 +167,29 @@ async fn report_message(attempt: &mut AttemptTask, event: Option<AttemptEvent>) 
         Some(AttemptEvent::Acked) => attempt.report(AgentEvent::Acked).await,
         // An attempt that was not asked to stop has no cancel to acknowledge; the machine lets no such message through.
         Some(AttemptEvent::CancelAcked) => return Some(AgentEvent::CancelAcked),
-        Some(AttemptEvent::Said(AgentMessage::Delta { kind, text, id })) => attempt.report_text(kind, text, id).await,
-        Some(AttemptEvent::Said(AgentMessage::State { state, detail, id })) => {
+        Some(AttemptEvent::Message(AgentMessage::Delta { kind, text, id })) => {
+            attempt.report_text(kind, text, id).await
+        }
+        Some(AttemptEvent::Message(AgentMessage::State { state, detail, id })) => {
             attempt.report(AgentEvent::State { state, detail, id }).await;
         }
-        Some(AttemptEvent::Said(AgentMessage::Steered { message_id, outcome })) => {
+        Some(AttemptEvent::Message(AgentMessage::Steered { message_id, outcome })) => {
             attempt.report(AgentEvent::Steered { message_id, outcome }).await;
         }
-        Some(AttemptEvent::Said(AgentMessage::Handover { wish, id })) => {
-            attempt.report(AgentEvent::Handover { request: wish, id }).await;
+        Some(AttemptEvent::Message(AgentMessage::Handover { request, id })) => {
+            attempt.report(AgentEvent::Handover { request, id }).await;
         }
-        Some(AttemptEvent::Said(AgentMessage::Action { wish, id })) => {
-            attempt.report(AgentEvent::Action { request: wish, id }).await;
+        Some(AttemptEvent::Message(AgentMessage::Action { request, id })) => {
+            attempt.report(AgentEvent::Action { request, id }).await;
         }
-        Some(AttemptEvent::Said(AgentMessage::Subscribe { types })) => {
+        Some(AttemptEvent::Message(AgentMessage::Subscribe { types })) => {
             attempt.report(AgentEvent::Subscribed(types)).await
         }
-        Some(AttemptEvent::Said(AgentMessage::Unknown | AgentMessage::Alive)) => attempt.report_alive().await,
-        Some(AttemptEvent::Said(AgentMessage::Done { stop, usage })) => {
+        Some(AttemptEvent::Message(AgentMessage::Unknown | AgentMessage::Alive)) => attempt.report_alive().await,
+        Some(AttemptEvent::Message(AgentMessage::Done { stop, usage })) => {
             return Some(AgentEvent::Done { stop, usage });
         }
-        Some(AttemptEvent::Said(AgentMessage::Failed(failure))) => return Some(AgentEvent::Failed(failure)),
+        Some(AttemptEvent::Message(AgentMessage::Failed(failure))) => return Some(AgentEvent::Failed(failure)),
     }
     None
 }

@@ -51,7 +51,7 @@ struct RemoteCallsInner {
 }
 
 struct RemoteCallsState {
-    trunk: RemoteAttempts,
+    attempts: RemoteAttempts,
     outgoing: BTreeMap<u64, OutgoingRemoteCall>,
     incoming: BTreeMap<remote_attempts::RemoteCallId, IncomingRemoteCall>,
     last_call: u64,
@@ -107,7 +107,7 @@ impl RemoteCalls {
     /// Creates the remote calls of this node. They reach no other node until [`Self::join`] is called.
     pub fn new(node: NodeId, runtime: &Handle, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let state = RemoteCallsState {
-            trunk: RemoteAttempts::new(node),
+            attempts: RemoteAttempts::new(node),
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
             last_call: 0,
@@ -163,16 +163,16 @@ impl RemoteCalls {
 
     /// Returns the other nodes at which an agent is connected, and the number of its connections at each.
     pub fn other_nodes(&self, agent: &AgentId) -> Vec<(NodeId, u32)> {
-        self.lock_state().trunk.other_nodes(self.0.clock.now(), agent)
+        self.lock_state().attempts.other_nodes(self.0.clock.now(), agent)
     }
 
     /// Returns the number of calls of this node to others, and of others to this node.
     pub fn calls(&self) -> (usize, usize) {
-        self.lock_state().trunk.call_counts()
+        self.lock_state().attempts.call_counts()
     }
 
     pub(super) fn best_node(&self, agent: &AgentId, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
-        self.lock_state().trunk.least_loaded_node(self.0.clock.now(), agent, tried)
+        self.lock_state().attempts.least_loaded_node(self.0.clock.now(), agent, tried)
     }
 
     pub(super) fn notify_wanted(&self) {
@@ -221,10 +221,10 @@ impl RemoteCalls {
         let Some(bus) = self.0.bus.get() else { return };
         let mut state = self.lock_state();
         // Read under the lock: the trunk's time must not go back.
-        event(&mut state.trunk, self.0.clock.now());
+        event(&mut state.attempts, self.0.clock.now());
         self.drain_outputs(&mut state);
         publish(bus, &mut state.messages);
-        let (outgoing, incoming) = state.trunk.call_counts();
+        let (outgoing, incoming) = state.attempts.call_counts();
         // Set under the lock: otherwise a thread with older counts could set the gauge last.
         self.0.metrics.agents.set_remote_attempts(outgoing, incoming);
         drop(state);
@@ -250,7 +250,7 @@ impl RemoteCalls {
     /// Runs the timer of the trunk.
     async fn run_timer(self) {
         loop {
-            let due = self.lock_state().trunk.poll_timeout();
+            let due = self.lock_state().attempts.poll_timeout();
             let wait = due.map_or(IDLE_WAIT, |due| due.at - self.0.clock.mono());
             tokio::select! {
                 () = self.0.wake.notified() => {}
@@ -264,9 +264,9 @@ impl RemoteCalls {
         let mut answers = VecDeque::new();
         loop {
             // All outputs are drained before the trunk gets the answers to some of them.
-            let Some(output) = state.trunk.poll_output() else {
+            let Some(output) = state.attempts.poll_output() else {
                 let Some(answer) = answers.pop_front() else { return };
-                state.trunk.handle_input(now, answer);
+                state.attempts.handle_input(now, answer);
                 continue;
             };
             match output {

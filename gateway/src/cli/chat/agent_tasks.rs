@@ -289,10 +289,10 @@ impl AgentTasks {
 
     /// Handles a refusal; false if the refused request does not belong to a task.
     pub(super) fn handle_refusal(&mut self, failure: &Failure) -> bool {
-        let own = ["session_open", "switch_agent", "invite_agent"].contains(&failure.asked.as_str());
+        let own = ["session_open", "switch_agent", "invite_agent"].contains(&failure.request_type.as_str());
         let waits = |task: &mut PendingTask| matches!(task, PendingTask::Opening(_) | PendingTask::Changing(_));
         let Some(task) = self.pending.take_if(|task| own && waits(task)) else { return false };
-        match (task, failure.asked.as_str(), failure.code.as_str()) {
+        match (task, failure.request_type.as_str(), failure.code.as_str()) {
             (PendingTask::Opening(AgentTask::Request(request)), "session_open", "not_found")
             | (PendingTask::Changing(request), "invite_agent", "not_found") => {
                 self.report_unknown_agent(request.agent(), None)

@@ -162,7 +162,7 @@ mod tests {
 
     fn note(name: &str, body: Value) -> Note {
         let Value::Object(body) = body else { panic!("an object") };
-        Note { session: "s".to_owned(), place: None, name: name.to_owned(), run: None, body }
+        Note { session: "s".to_owned(), position: None, name: name.to_owned(), run: None, body }
     }
 
     #[test]

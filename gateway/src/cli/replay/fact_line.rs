@@ -3,7 +3,7 @@ use crate::cli::render::{ending_text, speaker_name};
 use crate::cli::table::sanitise_for_terminal;
 use crate::cli::time_format::format_date;
 use serde_json::{Map, Value, json};
-use turnway_client::{Done, Place};
+use turnway_client::{Done, FactPosition};
 use turnway_core::protocol::entry::{Fact, FactKind};
 
 /// Maximum characters of a fact's data on one line, if the output is not a terminal.
@@ -16,7 +16,7 @@ const ENVELOPE_KEYS: [&str; 9] =
 
 /// A fact as it is shown to a client.
 pub(super) struct FactLine<'a> {
-    pub(super) place: Place,
+    pub(super) position: FactPosition,
     pub(super) body: &'a Map<String, Value>,
     /// The whole answer of a `done` fact.
     pub(super) done: Option<&'a Done>,
@@ -82,12 +82,12 @@ impl FactLine<'_> {
             "event" => self.body.get("name").and_then(Value::as_str).unwrap_or("event"),
             kind => kind,
         };
-        let time = self.place.ts.map(format_date).unwrap_or_default();
+        let time = self.position.ts.map(format_date).unwrap_or_default();
         let head = match (width, time.split_once('T')) {
             (Some(_), Some((_, of_day))) => {
-                format!("{}  {:>4}  {name:<18}  ", of_day.trim_end_matches('Z'), self.place.seq)
+                format!("{}  {:>4}  {name:<18}  ", of_day.trim_end_matches('Z'), self.position.seq)
             }
-            (_, _) => format!("{time}  {:>6}  {name:<20}  ", self.place.seq),
+            (_, _) => format!("{time}  {:>6}  {name:<20}  ", self.position.seq),
         };
         let data = match (kind(self.body), self.done) {
             ("done", Some(done)) => answer_text(done),
@@ -156,8 +156,11 @@ mod tests {
     #[test]
     fn lines_are_shortened_to_the_terminal_width() {
         let body = object(json!({"type": "event", "name": "RUN_RESTARTED", "reason": "x".repeat(100)}));
-        let line =
-            FactLine { place: Place { seq: 12, epoch: None, ts: Some(1_764_000_000_123) }, body: &body, done: None };
+        let line = FactLine {
+            position: FactPosition { seq: 12, epoch: None, ts: Some(1_764_000_000_123) },
+            body: &body,
+            done: None,
+        };
         let narrow = line.text(Some(80));
         assert!(narrow.starts_with("16:00:00.123    12  RUN_RESTARTED       reason=xxx"), "{narrow}");
         assert!(narrow.ends_with('…') && narrow.chars().count() == 80, "{narrow}");
@@ -185,8 +188,8 @@ mod tests {
                 (kind, name) => json!({"type": kind, "name": name}),
             };
             let body = object(body);
-            let place = Place { seq: 1, epoch: None, ts: None };
-            assert_eq!(FactLine { place, body: &body, done: None }.fact_type(), fact, "{shown}");
+            let position = FactPosition { seq: 1, epoch: None, ts: None };
+            assert_eq!(FactLine { position, body: &body, done: None }.fact_type(), fact, "{shown}");
         }
     }
 }

@@ -333,9 +333,9 @@ impl AllowListParser<'_> {
         let before = self.text.get(..at.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        let place = SettingLocation::File { path: self.path.to_owned(), line, column };
+        let location = SettingLocation::File { path: self.path.to_owned(), line, column };
         let key = Some(key.to_owned()).filter(|key| !key.is_empty());
-        self.mistakes.push(ConfigMistake { place, key, message: what.to_owned() });
+        self.mistakes.push(ConfigMistake { location, key, message: what.to_owned() });
     }
 }
 

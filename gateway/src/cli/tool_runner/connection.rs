@@ -124,7 +124,7 @@ async fn relay(
                 }
             },
             received = raw.recv() => match received.map(|text| text.map(|text| GatewayMessage::parse(&text))) {
-                Ok(Some(Ok(told))) => events.send(GatewayEvent::Message(told)).await.ok()?,
+                Ok(Some(Ok(message))) => events.send(GatewayEvent::Message(message)).await.ok()?,
                 Ok(Some(Err(why))) => tracing::warn!(why = why.0, "ignored an invalid message of the gateway"),
                 Ok(None) => {}
                 Err(lost) => return Some(lost),

@@ -154,9 +154,9 @@ async fn read_call(long_calls: &LongRequestSlots, headers: &HeaderMap, body: Bod
     let short = body.size_hint().upper().is_some_and(|bytes| bytes <= MESSAGE_BYTES_MAX as u64);
     let slot = if short { None } else { Some(long_calls.try_acquire()) };
     if planted(Planted::LongCallPlaceLost)
-        && let Some(Ok(place)) = slot
+        && let Some(Ok(slot)) = slot
     {
-        place.forget();
+        slot.forget();
     } else if matches!(slot, Some(Err(_))) {
         let refusal = Refusal::new(Code::RateLimited, "too many long requests are being read");
         return Err(OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))).with_unread_body());

@@ -110,7 +110,7 @@ impl ServiceHandler for AgentHandler {
             // If the attempt's queue is full, the queued events already show that the agent is alive.
             DialInEvent::AttemptAlive { run_id, attempt } => {
                 if let Some(ordered) = self.runs.get(&run_id).filter(|ordered| ordered.attempt == attempt) {
-                    _ = ordered.events.try_send(AttemptEvent::Said(AgentMessage::Alive));
+                    _ = ordered.events.try_send(AttemptEvent::Message(AgentMessage::Alive));
                 }
             }
         }

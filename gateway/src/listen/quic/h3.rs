@@ -79,12 +79,12 @@ enum SessionRejection {
 
 impl QuicListenerContext {
     /// Serves a connection that negotiated HTTP/3, until its session begins or it is refused.
-    pub(super) async fn serve_h3(self: Arc<Self>, connection: ConnectionHandles, place: ConnectionPermitInner) {
+    pub(super) async fn serve_h3(self: Arc<Self>, connection: ConnectionHandles, permit: ConnectionPermitInner) {
         let (mut http, settled) = H3Connection::start(connection);
         let mut is_page = false;
         let judge = |request: &ConnectRequest| {
             is_page = request.headers.contains_key(header::ORIGIN);
-            self.check_request(request, &place, is_page)
+            self.check_request(request, &permit, is_page)
         };
         let received = tokio::select! {
             received = timeout(limits::HELLO_TIMEOUT, http.accept_session(settled, judge)) => received,
@@ -92,9 +92,9 @@ impl QuicListenerContext {
         };
         let links = &self.link_context.metrics.links;
         match received {
-            Ok(Ok(asked)) => {
-                let arrival = IncomingRequest { permit: Arc::new(place), is_page };
-                let wire = Box::new(QuicLinkTransport::new(WebTransportSession::new(http, asked)));
+            Ok(Ok(session)) => {
+                let arrival = IncomingRequest { permit: Arc::new(permit), is_page };
+                let wire = Box::new(QuicLinkTransport::new(WebTransportSession::new(http, session)));
                 // A new task, so that the memory of the handshake is released.
                 let reception = Arc::clone(&self.link_context);
                 self.tasks.spawn(async move { connection_task::serve(wire, &reception, arrival).await });
@@ -124,7 +124,7 @@ impl QuicListenerContext {
     fn check_request(
         &self,
         request: &ConnectRequest,
-        place: &ConnectionPermitInner,
+        permit: &ConnectionPermitInner,
         is_page: bool,
     ) -> Result<(), StatusCode> {
         if request.headers.len() > HEADERS_MAX {
@@ -135,7 +135,7 @@ impl QuicListenerContext {
             self.link_context.metrics.links.count_handshake(HandshakeOutcome::Unwelcome);
             return Err(StatusCode::FORBIDDEN);
         }
-        if place.guest.lockout_remaining(is_page).is_some() {
+        if permit.address_permit.lockout_remaining(is_page).is_some() {
             self.link_context.metrics.auth.count_denied(DenialReason::Locked);
             return Err(StatusCode::TOO_MANY_REQUESTS);
         }

@@ -138,8 +138,8 @@ impl Session for QuicTlsSession {
             None => {
                 if !tls.is_handshaking() {
                     let spoken = &self.config.tls.alpn_protocols;
-                    let place = spoken.iter().position(|spoken| Some(&**spoken) == tls.alpn_protocol());
-                    self.alpn_index = place.and_then(|place| u8::try_from(place).ok());
+                    let index = spoken.iter().position(|spoken| Some(&**spoken) == tls.alpn_protocol());
+                    self.alpn_index = index.and_then(|index| u8::try_from(index).ok());
                     self.tls = None;
                 }
                 None

@@ -207,9 +207,9 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             }
             looked += 1;
             let key = entry.session();
-            let place = IdleCursor { tenant: entry.tenant, after: Some(entry.birth) };
-            start = index::resume_key(Some(&place));
-            last = Some(place);
+            let cursor = IdleCursor { tenant: entry.tenant, after: Some(entry.birth) };
+            start = index::resume_key(Some(&cursor));
+            last = Some(cursor);
             if self.quarantine.is_quarantined(&key) {
                 continue;
             }

@@ -203,11 +203,11 @@ impl IntegrityChecker {
     }
 
     fn check_inputs(&self, prefix: &[u8], head: &SessionHead) -> Result<u64, StoreFault> {
-        let inbox = head.inbox.keys().map(|place| (InputLane::Inbox, *place));
-        let control = head.control.iter().map(|place| (InputLane::Control, *place));
+        let inbox = head.inbox.keys().map(|position| (InputLane::Inbox, *position));
+        let control = head.control.iter().map(|position| (InputLane::Control, *position));
         let mut count = 0;
-        for (lane, place) in inbox.chain(control) {
-            let key = tables::lane_key(prefix, lane, place);
+        for (lane, position) in inbox.chain(control) {
+            let key = tables::lane_key(prefix, lane, position);
             let spot = RecordLocation { table: "lanes", key: &key };
             let value = self.lanes.get(&*key)?.ok_or_else(|| spot.damaged("missing"))?;
             spot.unseal(value.value())?;

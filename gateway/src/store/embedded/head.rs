@@ -128,9 +128,9 @@ impl SessionHead {
         }
         pen = pen.cursor(self.log_end).u64(self.trimmed_to.0).u64(self.tail.0).u64(self.control_tail.0);
         pen = pen.u64(self.version.0).u32(self.inbox.len() as u32);
-        pen = self.inbox.iter().fold(pen, |pen, (place, waiting)| waiting.write(pen.u64(place.0)));
+        pen = self.inbox.iter().fold(pen, |pen, (position, waiting)| waiting.write(pen.u64(position.0)));
         pen = pen.u32(self.control.len() as u32);
-        pen = self.control.iter().fold(pen, |pen, place| pen.u64(place.0));
+        pen = self.control.iter().fold(pen, |pen, position| pen.u64(position.0));
         pen = pen.u32(self.listeners.len() as u32);
         pen = self.listeners.iter().fold(pen, |pen, (node, stamp)| pen.u128(node.0).u64(stamp.0));
         if !self.annotations.is_empty() {
@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn session_head_round_trips() {
-        let place = InboxPosition(5);
+        let position = InboxPosition(5);
         let prev = InboxPosition(4);
         let at = Cursor { seq: Seq(1), epoch: Epoch(2) };
         let hash = [7; 32];
         let accepted = Millis(8);
         let ended = Some(Seq(9));
-        let record = InputRecord { place, prev_place: prev, hash, log_tail: at, accepted, ended };
+        let record = InputRecord { position, prev_position: prev, hash, log_tail: at, accepted, ended };
         let run_id = RunId::parse("s.abcdefghijklmnopqrstuvwxyz").expect("a name");
         let waiting = |record| PendingInput { weight: 300, run_id: run_id.clone(), record };
         let head = SessionHead {

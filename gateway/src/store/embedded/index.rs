@@ -67,8 +67,8 @@ pub(super) fn range(tenant: &TenantId, user: Option<&UserId>, before: Option<&Cr
 }
 
 /// Returns the key at which a walk through the sessions of all tenants resumes; users' entries lie in between.
-pub(super) fn resume_key(place: Option<&IdleCursor>) -> Vec<u8> {
-    let Some(IdleCursor { tenant, after }) = place else { return Vec::new() };
+pub(super) fn resume_key(cursor: Option<&IdleCursor>) -> Vec<u8> {
+    let Some(IdleCursor { tenant, after }) = cursor else { return Vec::new() };
     match after {
         None => prefix(tenant, None),
         // No key lies between a key and the same key with a NUL appended.

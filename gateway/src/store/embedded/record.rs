@@ -107,8 +107,8 @@ impl<'a> RecordReader<'a> {
 /// The record of an accepted input: its position in the inbox, its body's hash, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InputRecord {
-    pub(super) place: InboxPosition,
-    pub(super) prev_place: InboxPosition,
+    pub(super) position: InboxPosition,
+    pub(super) prev_position: InboxPosition,
     pub(super) hash: BodyHash,
     pub(super) log_tail: Cursor,
     pub(super) accepted: Millis,
@@ -117,7 +117,7 @@ pub(super) struct InputRecord {
 
 impl InputRecord {
     pub(super) fn write(&self, pen: RecordWriter) -> RecordWriter {
-        let pen = pen.u64(self.place.0).u64(self.prev_place.0).raw(&self.hash);
+        let pen = pen.u64(self.position.0).u64(self.prev_position.0).raw(&self.hash);
         let pen = pen.cursor(self.log_tail).u64(self.accepted.0);
         match self.ended {
             None => pen.byte(0),
@@ -125,7 +125,7 @@ impl InputRecord {
         }
     }
     pub(super) fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let place = InboxPosition(eye.u64()?);
+        let position = InboxPosition(eye.u64()?);
         let prev = InboxPosition(eye.u64()?);
         let hash = eye.chunk()?;
         let at = eye.cursor()?;
@@ -134,7 +134,7 @@ impl InputRecord {
             0 => None,
             _ => Some(Seq(eye.u64()?)),
         };
-        Some(Self { place, prev_place: prev, hash, log_tail: at, accepted, ended })
+        Some(Self { position, prev_position: prev, hash, log_tail: at, accepted, ended })
     }
     pub(super) fn seal(&self, key: &[u8]) -> Vec<u8> {
         self.write(RecordWriter::new(Self::BYTES)).seal(key)

@@ -133,8 +133,8 @@ impl SessionRecordReader<'_, '_> {
         control_after: InboxPosition,
     ) -> Result<InboxContents, StoreFault> {
         let head = self.head;
-        let inputs = head.inbox.keys().filter(|place| **place > after);
-        let controls = head.control.iter().filter(|place| **place > control_after);
+        let inputs = head.inbox.keys().filter(|position| **position > after);
+        let controls = head.control.iter().filter(|position| **position > control_after);
         Ok(InboxContents {
             inputs: inputs.map(|at| self.pending_input(InputLane::Inbox, *at)).collect::<Result<_, _>>()?,
             tail: head.tail,
@@ -146,12 +146,12 @@ impl SessionRecordReader<'_, '_> {
     fn pending_input<T: DeserializeOwned>(
         &self,
         lane: InputLane,
-        place: InboxPosition,
+        position: InboxPosition,
     ) -> Result<(InboxPosition, Arc<T>), StoreFault> {
-        let key = tables::lane_key(self.prefix, lane, place);
+        let key = tables::lane_key(self.prefix, lane, position);
         let spot = RecordLocation { table: "lanes", key: &key };
         let value = self.tables.lanes.get(&*key)?.ok_or_else(|| spot.damaged("missing"))?;
         let body = serde_json::from_slice(spot.unseal(value.value())?);
-        Ok((place, Arc::new(body.map_err(|_| spot.damaged("invalid encoding"))?)))
+        Ok((position, Arc::new(body.map_err(|_| spot.damaged("invalid encoding"))?)))
     }
 }

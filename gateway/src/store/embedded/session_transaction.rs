@@ -64,10 +64,10 @@ impl<'txn> SessionTransaction<'_, 'txn> {
     fn insert_pending(
         &mut self,
         lane: InputLane,
-        place: InboxPosition,
+        position: InboxPosition,
         body: &impl Serialize,
     ) -> Result<(), StoreFault> {
-        let key = tables::lane_key(self.prefix, lane, place);
+        let key = tables::lane_key(self.prefix, lane, position);
         let spot = RecordLocation { table: "lanes", key: &key };
         let json = serde_json::to_vec(body).map_err(|_| spot.damaged("cannot be written"))?;
         let record = RecordWriter::new(json.len()).raw(&json).seal(&key);
@@ -76,8 +76,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         Ok(())
     }
 
-    fn remove_pending(&mut self, lane: InputLane, place: InboxPosition) -> Result<(), StoreFault> {
-        let gone = self.tables.lanes.remove(&*tables::lane_key(self.prefix, lane, place))?;
+    fn remove_pending(&mut self, lane: InputLane, position: InboxPosition) -> Result<(), StoreFault> {
+        let gone = self.tables.lanes.remove(&*tables::lane_key(self.prefix, lane, position))?;
         self.bytes_added -= signed(gone.map_or(0, |gone| gone.value().len()));
         Ok(())
     }
@@ -93,11 +93,11 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             if record.hash != hash {
                 return Ok(Reply::Refused(StoreRefusal::Conflict));
             }
-            let place = record.place;
-            let prev = record.prev_place;
+            let position = record.position;
+            let prev = record.prev_position;
             let tail = record.log_tail;
             let ended = record.ended.is_some();
-            return Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended)));
+            return Ok(Reply::Accepted(Acceptance::first(position, prev, owner, tail).again(ended)));
         }
         let weight = input.weight() as u64;
         let refused = self.refusal_of(input, weight);
@@ -107,15 +107,16 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         }
         let prev = self.head.tail;
         let tail = self.head.log_end;
-        let place = InboxPosition(self.now.0.max(prev.0 + 1));
-        let record = InputRecord { place, prev_place: prev, hash, log_tail: tail, accepted: self.now, ended: None };
-        self.insert_pending(InputLane::Inbox, place, input)?;
-        self.head.tail = place;
+        let position = InboxPosition(self.now.0.max(prev.0 + 1));
+        let record =
+            InputRecord { position, prev_position: prev, hash, log_tail: tail, accepted: self.now, ended: None };
+        self.insert_pending(InputLane::Inbox, position, input)?;
+        self.head.tail = position;
         self.head.user.get_or_insert_with(|| principal.user.clone());
         let waiting = PendingInput { weight, run_id: input.run_id.clone(), record: Some(record) };
-        self.head.inbox.insert(place, waiting);
+        self.head.inbox.insert(position, waiting);
         self.changed = true;
-        Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail)))
+        Ok(Reply::Accepted(Acceptance::first(position, prev, owner, tail)))
     }
 
     fn refusal_of(&self, input: &Input, weight: u64) -> Option<StoreRefusal> {
@@ -145,9 +146,9 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         }
         let owner = self.head.ownership();
         let tail = self.head.log_end;
-        if let Some((place, prev)) = self.control_record(&control.id)? {
-            let ended = !self.head.control.contains(&place);
-            return Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail).again(ended)));
+        if let Some((position, prev)) = self.control_record(&control.id)? {
+            let ended = !self.head.control.contains(&position);
+            return Ok(Reply::Accepted(Acceptance::first(position, prev, owner, tail).again(ended)));
         }
         if let Some(run_id) = control.what.cancelled_run()
             && self.input_record(run_id)?.is_none()
@@ -158,15 +159,15 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             return Ok(Reply::Refused(StoreRefusal::TooMany));
         }
         let prev = self.head.control_tail;
-        let place = InboxPosition(self.now.0.max(prev.0 + 1));
+        let position = InboxPosition(self.now.0.max(prev.0 + 1));
         let id_key = tables::control_id_key(self.prefix, &control.id);
-        self.tables.ids.insert(&*id_key, &*RecordWriter::new(16).u64(place.0).u64(prev.0).seal(&id_key))?;
-        self.insert_pending(InputLane::Control, place, control)?;
-        self.head.control_tail = place;
+        self.tables.ids.insert(&*id_key, &*RecordWriter::new(16).u64(position.0).u64(prev.0).seal(&id_key))?;
+        self.insert_pending(InputLane::Control, position, control)?;
+        self.head.control_tail = position;
         self.head.user.get_or_insert_with(|| principal.user.clone());
-        self.head.control.insert(place);
+        self.head.control.insert(position);
         self.changed = true;
-        Ok(Reply::Accepted(Acceptance::first(place, prev, owner, tail)))
+        Ok(Reply::Accepted(Acceptance::first(position, prev, owner, tail)))
     }
 
     // === ownership ===
@@ -241,8 +242,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             if *after != self.head.log_end.seq {
                 return Ok(Reply::OutOfOrder);
             }
-            if let Some((place, _)) = append.ends.iter().find(|(at, _)| !self.head.inbox.contains_key(at)) {
-                return Ok(Reply::InputMissing { place: *place });
+            if let Some((position, _)) = append.ends.iter().find(|(at, _)| !self.head.inbox.contains_key(at)) {
+                return Ok(Reply::InputMissing { position: *position });
             }
             self.write_facts(*token, &lines)?;
             self.remove_ended(append)?;
@@ -283,10 +284,10 @@ impl<'txn> SessionTransaction<'_, 'txn> {
 
     /// Removes the inputs and control entries that end with the appended facts.
     fn remove_ended(&mut self, append: &Append) -> Result<(), StoreFault> {
-        for (place, run_id) in &append.ends {
+        for (position, run_id) in &append.ends {
             self.mark_ended(run_id)?;
-            if let Some(waiting) = self.head.inbox.remove(place) {
-                self.remove_pending(InputLane::Inbox, *place)?;
+            if let Some(waiting) = self.head.inbox.remove(position) {
+                self.remove_pending(InputLane::Inbox, *position)?;
                 if let Some(record) = waiting.record {
                     self.store_input_record(&waiting.run_id, &record)?;
                 }
@@ -294,11 +295,11 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             self.head.inbox.shrink_if_empty();
             self.changed = true;
         }
-        for place in &append.answers {
-            let left = self.head.control.remove(place);
+        for position in &append.answers {
+            let left = self.head.control.remove(position);
             self.head.control.shrink_if_empty();
             if left {
-                self.remove_pending(InputLane::Control, *place)?;
+                self.remove_pending(InputLane::Control, *position)?;
                 self.changed = true;
             }
         }

@@ -105,8 +105,8 @@ pub(super) fn fact_key(prefix: &[u8], seq: Seq) -> Vec<u8> {
     join(prefix, [&seq.0.to_be_bytes(), &[]])
 }
 
-pub(super) fn lane_key(prefix: &[u8], lane: InputLane, place: InboxPosition) -> Vec<u8> {
-    join(prefix, [&[lane as u8], &place.0.to_be_bytes()])
+pub(super) fn lane_key(prefix: &[u8], lane: InputLane, position: InboxPosition) -> Vec<u8> {
+    join(prefix, [&[lane as u8], &position.0.to_be_bytes()])
 }
 
 /// Returns the key of a run id; all run ids of a session lie between [`runs_start`] and [`runs_end`].

@@ -125,10 +125,10 @@ impl AnswerReader {
     pub(super) fn inputs<T: DeserializeOwned>(mut self) -> Result<Vec<(InboxPosition, Arc<T>)>, RedisCallError> {
         let mut waiting = Vec::with_capacity(self.0.len() / 2);
         while !self.is_at_end() {
-            let place = self.inbox_position()?;
+            let position = self.inbox_position()?;
             let body = serde_json::from_slice(&self.bytes()?);
             let body = body.map_err(|_| malformed("not a valid input or control entry"))?;
-            waiting.push((place, Arc::new(body)));
+            waiting.push((position, Arc::new(body)));
         }
         Ok(waiting)
     }

@@ -29,9 +29,9 @@ impl StoreHealth {
     /// Records a refusal. Only a refusal that an operator can remedy is reported.
     pub(super) fn record_refusal(&self, code: &str, detail: &str) {
         let Some(kind) = classify(code, detail) else { return };
-        let said = format!("{code} {detail}");
-        if self.add(kind, &said) {
-            tracing::error!(said, "Redis refuses commands: {}", advice(code));
+        let refusal = format!("{code} {detail}");
+        if self.add(kind, &refusal) {
+            tracing::error!(refusal, "Redis refuses commands: {}", advice(code));
         }
         self.lifecycle.report(reason(kind), true);
     }

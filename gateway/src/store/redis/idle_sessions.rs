@@ -14,9 +14,9 @@ impl OpExecutor {
     pub(super) async fn idle(&self, from: Option<&IdleCursor>, before: Millis, limit: u32) -> CallResult<Reply> {
         let mut sessions = Vec::new();
         let mut left = limit as usize;
-        let mut place = from.cloned();
+        let mut cursor = from.cloned();
         for tenant in self.tenants_from(from).await? {
-            let after = place.take().filter(|place| place.tenant == tenant).and_then(|place| place.after);
+            let after = cursor.take().filter(|cursor| cursor.tenant == tenant).and_then(|cursor| cursor.after);
             if left == 0 {
                 return Ok(Reply::Idle { sessions, next: Some(IdleCursor { tenant, after: None }) });
             }
@@ -34,7 +34,7 @@ impl OpExecutor {
 
     async fn tenants_from(&self, from: Option<&IdleCursor>) -> CallResult<Vec<TenantId>> {
         let mut tenants = self.tenants().await?;
-        tenants.retain(|tenant| from.is_none_or(|place| *tenant >= place.tenant));
+        tenants.retain(|tenant| from.is_none_or(|cursor| *tenant >= cursor.tenant));
         tenants.sort();
         Ok(tenants)
     }

@@ -129,7 +129,7 @@ impl OpExecutor {
     async fn parse_accepted(&self, word: &str, mut answer: AnswerReader) -> CallResult<Reply> {
         let refused = match word {
             "OK" => {
-                let place = answer.inbox_position()?;
+                let position = answer.inbox_position()?;
                 let prev = answer.inbox_position()?;
                 let owner = answer.ownership()?;
                 let tail = answer.cursor()?;
@@ -138,7 +138,7 @@ impl OpExecutor {
                 let rung = answer.offer_receivers()?;
                 self.wait_replicated().await?;
                 return Ok(Reply::Accepted(Acceptance {
-                    place,
+                    position,
                     prev,
                     owner,
                     tail,

@@ -23,7 +23,7 @@ impl OpExecutor {
             }
             "FENCED" => Ok(Reply::Fenced),
             "ORDER" => Ok(Reply::OutOfOrder),
-            "GONE" => Ok(Reply::InputMissing { place: answer.inbox_position()? }),
+            "GONE" => Ok(Reply::InputMissing { position: answer.inbox_position()? }),
             _ => Err(RedisCallError::Unknown),
         }
     }
@@ -106,11 +106,11 @@ fn append_call(append: &Append) -> RedisCall {
         call = call.number(fact.weight() as u64).text(&json);
     }
     call = call.number(ends.len() as u64);
-    for (place, run) in ends {
-        call = call.number(place.0).text(run.as_str());
+    for (position, run) in ends {
+        call = call.number(position.0).text(run.as_str());
     }
     call = call.number(answers.len() as u64);
-    call = answers.iter().fold(call, |call, place| call.number(place.0)).number(annotations.len() as u64);
+    call = answers.iter().fold(call, |call, position| call.number(position.0)).number(annotations.len() as u64);
     for Annotation { name, text } in annotations {
         // An empty text removes it.
         call = call.text(name).text(text.as_ref().map_or("", Private::reveal));

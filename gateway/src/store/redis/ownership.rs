@@ -8,7 +8,7 @@ use turnway_core::store::{Claimed, InboxContents, Reply};
 
 /// A guard that marks a claim as in flight until it is dropped.
 struct ClaimGuard<'a> {
-    desk: &'a OpExecutor,
+    executor: &'a OpExecutor,
     session: &'a SessionKey,
     from: Holder,
     /// True if the session is known to have another holder now.
@@ -21,13 +21,13 @@ impl<'a> ClaimGuard<'a> {
     fn begin(executor: &'a OpExecutor, session: &'a SessionKey, expect: OwnershipSnapshot) -> Self {
         let from = expect.holder.unwrap_or(NO_HOLDER);
         executor.registrations().begin_claim(session, from);
-        Self { desk: executor, session, from, has_other_holder: false }
+        Self { executor, session, from, has_other_holder: false }
     }
 }
 
 impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
-        self.desk.registrations().finish_claim(self.session, self.from, self.has_other_holder);
+        self.executor.registrations().finish_claim(self.session, self.from, self.has_other_holder);
     }
 }
 

@@ -133,7 +133,7 @@ impl ServerInfo {
         };
         let (mut settings, mut hidden_reason) = match settings {
             Ok(settings) => (settings, None),
-            Err(said) => (BTreeMap::new(), Some(said)),
+            Err(reason) => (BTreeMap::new(), Some(reason)),
         };
         if hidden_reason.is_none() && !(settings.contains_key("appendonly") && settings.contains_key("appendfsync")) {
             hidden_reason = Some("it shows neither `appendonly` nor `appendfsync`".to_owned());
@@ -183,7 +183,7 @@ impl ServerInfo {
         wanted: Durability,
         attest: Option<Durability>,
     ) -> Result<(ServerGuarantees, Vec<String>), RedisOpenError> {
-        let Some(said) = &self.hidden_reason else {
+        let Some(reason) = &self.hidden_reason else {
             let mut warnings = self.check(wanted)?;
             if attest.is_some() {
                 warnings.push("store.attest is not needed: the settings of this Redis are visible".to_owned());
@@ -201,7 +201,7 @@ impl ServerInfo {
         }
         if level < wanted {
             warnings.push(format!(
-                "the settings of this Redis cannot be seen ({said}), so not {} is promised but {}: say in \
+                "the settings of this Redis cannot be seen ({reason}), so not {} is promised but {}: say in \
                  store.attest what it keeps, or name in store.deployer a user who may see them",
                 wanted.as_str(),
                 level.as_str()
@@ -211,7 +211,7 @@ impl ServerInfo {
             let level = level.as_str();
             warnings.push(format!(
                 "the durability {level} of this Redis is only attested (store.attest), because its settings are not \
-                 visible: {said}"
+                 visible: {reason}"
             ));
         }
         Ok((ServerGuarantees { level, attested, memory: self.memory() }, warnings))
@@ -305,40 +305,40 @@ mod tests {
     fn durability_level_is_met_or_refused_with_the_missing_parts() {
         let everysec = [("appendfsync", "everysec")];
         let nothing = [("appendonly", "no"), ("appendfsync", "everysec")];
-        let said = |found: ServerInfo, wanted| match found.check(wanted) {
+        let outcome = |found: ServerInfo, wanted| match found.check(wanted) {
             Ok(warnings) => warnings.join(";"),
             Err(error) => error.to_string(),
         };
         let sound = "7.0.15";
-        assert_eq!(said(found(sound, &[], 0), Durability::Fsync), "");
-        assert_eq!(said(found(sound, &nothing, 0), Durability::Mem), "");
-        assert!(said(found(sound, &everysec, 0), Durability::Os).contains("two seconds"));
-        assert_eq!(said(found(sound, &[("appendfsync", "no")], 0), Durability::Os), "");
-        let refused = said(found(sound, &nothing, 0), Durability::Fsync);
+        assert_eq!(outcome(found(sound, &[], 0), Durability::Fsync), "");
+        assert_eq!(outcome(found(sound, &nothing, 0), Durability::Mem), "");
+        assert!(outcome(found(sound, &everysec, 0), Durability::Os).contains("two seconds"));
+        assert_eq!(outcome(found(sound, &[("appendfsync", "no")], 0), Durability::Os), "");
+        let refused = outcome(found(sound, &nothing, 0), Durability::Fsync);
         assert!(refused.contains("appendonly yes") && refused.contains("appendfsync always"), "{refused}");
         assert!(refused.contains("durability mem, not fsync"), "{refused}");
-        let refused = said(found(sound, &everysec, 0), Durability::Fsync);
+        let refused = outcome(found(sound, &everysec, 0), Durability::Fsync);
         assert!(!refused.contains("appendonly") && refused.contains("durability os, not fsync"), "{refused}");
-        assert!(said(found(sound, &[], 0), Durability::FsyncReplica).contains("connect a replica"));
-        assert_eq!(said(found("7.4.3", &[("min-replicas-to-write", "1")], 1), Durability::FsyncReplica), "");
-        assert!(said(found("6.2.14", &[], 0), Durability::Mem).contains("6.2.14"));
-        assert!(said(found("7.0.11", &[], 0), Durability::Fsync).contains("7.0.15"));
+        assert!(outcome(found(sound, &[], 0), Durability::FsyncReplica).contains("connect a replica"));
+        assert_eq!(outcome(found("7.4.3", &[("min-replicas-to-write", "1")], 1), Durability::FsyncReplica), "");
+        assert!(outcome(found("6.2.14", &[], 0), Durability::Mem).contains("6.2.14"));
+        assert!(outcome(found("7.0.11", &[], 0), Durability::Fsync).contains("7.0.15"));
         for (version, warned) in [("7.2.4", true), ("7.4.2", true), ("7.4.3", false), ("8.0.0", true), ("8.6.3", false)]
         {
             let mut found = found(version, &[], 0);
-            assert_eq!(said(found.clone(), Durability::Fsync).contains("holes"), warned, "{version}");
+            assert_eq!(outcome(found.clone(), Durability::Fsync).contains("holes"), warned, "{version}");
             found.valkey = true;
-            assert_eq!(said(found, Durability::Fsync), "");
+            assert_eq!(outcome(found, Durability::Fsync), "");
         }
         let mut open = found(sound, &[("protected-mode", "no")], 0);
-        assert_eq!(said(open.clone(), Durability::Fsync), "");
+        assert_eq!(outcome(open.clone(), Durability::Fsync), "");
         open.anonymous = true;
-        assert!(said(open.clone(), Durability::Fsync).contains("anything"));
+        assert!(outcome(open.clone(), Durability::Fsync).contains("anything"));
         (open.anonymous, open.cluster) = (false, true);
-        assert!(said(open, Durability::Fsync).contains("Cluster"));
-        assert!(said(ServerInfo::default(), Durability::Mem).contains("noeviction"));
+        assert!(outcome(open, Durability::Fsync).contains("Cluster"));
+        assert!(outcome(ServerInfo::default(), Durability::Mem).contains("noeviction"));
         let evicts = found(sound, &[("maxmemory-policy", "allkeys-lru")], 0);
-        assert!(said(evicts, Durability::Mem).contains("noeviction"));
+        assert!(outcome(evicts, Durability::Mem).contains("noeviction"));
     }
 
     const INFO: &str = "redis_version:7.0.15\r\nconnected_slaves:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
@@ -357,12 +357,12 @@ mod tests {
     fn level_without_config_is_shown_or_attested() {
         let found = hidden(INFO);
         assert_eq!(given(&found, Durability::Mem, None), (Durability::Mem, false, String::new()));
-        let (level, attested, said) = given(&found, Durability::Fsync, None);
+        let (level, attested, warnings) = given(&found, Durability::Fsync, None);
         assert_eq!((level, attested), (Durability::Os, false));
-        assert!(said.contains("store.attest") && said.contains("unknown command 'CONFIG'"), "{said}");
-        let (level, attested, said) = given(&found, Durability::Fsync, Some(Durability::Fsync));
+        assert!(warnings.contains("store.attest") && warnings.contains("unknown command 'CONFIG'"), "{warnings}");
+        let (level, attested, warnings) = given(&found, Durability::Fsync, Some(Durability::Fsync));
         assert_eq!((level, attested), (Durability::Fsync, true));
-        assert!(said.contains("attested"), "{said}");
+        assert!(warnings.contains("attested"), "{warnings}");
         let off = hidden(&INFO.replace("aof_enabled:1", "aof_enabled:0"));
         assert_eq!(given(&off, Durability::Fsync, None).0, Durability::Mem);
         assert_eq!(given(&off, Durability::Os, Some(Durability::Fsync)).0, Durability::Os);
@@ -381,8 +381,8 @@ mod tests {
     /// Covers: S-42.
     #[test]
     fn server_without_info_is_used_at_level_mem_with_a_warning() {
-        let (level, _, said) = given(&hidden(""), Durability::Mem, None);
-        assert!(level == Durability::Mem && said.contains("noeviction"), "{said}");
+        let (level, _, warnings) = given(&hidden(""), Durability::Mem, None);
+        assert!(level == Durability::Mem && warnings.contains("noeviction"), "{warnings}");
         let evicts = hidden("maxmemory_policy:volatile-lru").guarantees(Durability::Mem, Some(Durability::Fsync));
         assert!(matches!(evicts, Err(RedisOpenError::EvictionEnabled)), "nobody can attest that away");
     }

@@ -60,7 +60,7 @@ mod tests {
     use std::sync::Arc;
     use turnway_core::share::Fraction;
 
-    fn said(bounds: &QuotaBounds) -> Vec<String> {
+    fn limits_sent(bounds: &QuotaBounds) -> Vec<String> {
         let call = bounds.append_to(RedisCall::read_only("accept", ["own:{a/s}"]));
         let command = call.command();
         let args = command.args_iter().filter_map(|arg| {
@@ -79,12 +79,15 @@ mod tests {
         let memory = |most| ServerMemory { used: Some(70), max: most };
         let quotas = Quotas { tenant: part(500), user: part(250) };
         let bounds = QuotaBounds::new(quotas, Arc::clone(&filled), memory(Some(1000)));
-        assert_eq!((said(&bounds), reported.load(Ordering::Relaxed)), (vec!["250".to_owned(), "500".to_owned()], 70));
+        assert_eq!(
+            (limits_sent(&bounds), reported.load(Ordering::Relaxed)),
+            (vec!["250".to_owned(), "500".to_owned()], 70)
+        );
         bounds.set_memory(memory(None));
-        assert_eq!(said(&bounds), ["", ""]);
+        assert_eq!(limits_sent(&bounds), ["", ""]);
         bounds.set_memory(memory(Some(4000)));
-        assert_eq!(said(&bounds), ["1000", "2000"]);
+        assert_eq!(limits_sent(&bounds), ["1000", "2000"]);
         let sizes = Quotas { tenant: Quota::Off, user: Quota::Bytes(7) };
-        assert_eq!(said(&QuotaBounds::new(sizes, filled, memory(None))), ["7", ""]);
+        assert_eq!(limits_sent(&QuotaBounds::new(sizes, filled, memory(None))), ["7", ""]);
     }
 }

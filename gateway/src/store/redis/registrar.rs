@@ -78,12 +78,12 @@ impl OpExecutor {
         reply.await.unwrap_or(Err(RedisCallError::NotPerformed))
     }
 
-    async fn register_all(&self, holder: Holder, mut wishes: Vec<RegistrationRequest>) {
-        while !wishes.is_empty() {
-            let rest = wishes.split_off(wishes.len().min(BATCH_MAX));
-            let sessions: Vec<&SessionKey> = wishes.iter().map(|(session, _)| session).collect();
+    async fn register_all(&self, holder: Holder, mut requests: Vec<RegistrationRequest>) {
+        while !requests.is_empty() {
+            let rest = requests.split_off(requests.len().min(BATCH_MAX));
+            let sessions: Vec<&SessionKey> = requests.iter().map(|(session, _)| session).collect();
             let stamps = self.register_some(holder, &sessions).await;
-            for (n, (_, tell)) in wishes.into_iter().enumerate() {
+            for (n, (_, tell)) in requests.into_iter().enumerate() {
                 let stamp = match &stamps {
                     Ok(stamps) => stamps.get(n).copied().ok_or(RedisCallError::Unknown),
                     Err(error) => Err(*error),
@@ -91,7 +91,7 @@ impl OpExecutor {
                 // The receiver may have been dropped.
                 let _ = tell.send(stamp);
             }
-            wishes = rest;
+            requests = rest;
         }
     }
 

@@ -96,15 +96,15 @@ impl DialInProtocol {
         run.bytes = if planted(Planted::DialinBodyUncounted) { 0 } else { run.bytes.saturating_add(text.len()) };
         let mut rest = None;
         let event = if run.bytes > AGENT_BODY_BYTES_MAX {
-            AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge))
+            AttemptEvent::Message(AgentMessage::Failed(AgentFailure::TooLarge))
         } else if head.kind == "input_ack" {
             AttemptEvent::Acked
         } else {
             let name = self.has_event_ids.then_some(head.id.as_deref());
             let of = QualifiedRun { tenant: run.tenant.clone(), run_id: run_id.clone() };
             let (before, message) = run.joiner.read(&head.kind, text, name, &of);
-            rest = before.map(AttemptEvent::Said);
-            AttemptEvent::Said(map_unknown_run(message, run.is_resumed))
+            rest = before.map(AttemptEvent::Message);
+            AttemptEvent::Message(map_unknown_run(message, run.is_resumed))
         };
         // Any first message implies that the agent has received the input.
         let is_first = !std::mem::replace(&mut run.acked, true);
@@ -112,9 +112,11 @@ impl DialInProtocol {
             push_event(connection, &run_id, attempt, AttemptEvent::Acked);
         }
         let runs_on = match &event {
-            AttemptEvent::Said(AgentMessage::Failed(AgentFailure::Reported { .. } | AgentFailure::NotKnown)) => false,
-            AttemptEvent::Said(AgentMessage::Failed(_)) => true,
-            AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_) => false,
+            AttemptEvent::Message(AgentMessage::Failed(AgentFailure::Reported { .. } | AgentFailure::NotKnown)) => {
+                false
+            }
+            AttemptEvent::Message(AgentMessage::Failed(_)) => true,
+            AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Message(_) => false,
         };
         if runs_on {
             // The attempt failed at the gateway, and the agent does not know that.
@@ -149,7 +151,7 @@ impl DialInProtocol {
     /// Reports activity of the run that a message names, if it is a run of this connection.
     fn report_alive(&mut self, connection: &mut DialInConnection, head: &DialInRoutingFields<'_>) {
         if let Some((run_id, attempt)) = self.named_attempt(head, |run| run.acked && !run.cancelled) {
-            push_event(connection, &run_id, attempt, AttemptEvent::Said(AgentMessage::Unknown));
+            push_event(connection, &run_id, attempt, AttemptEvent::Message(AgentMessage::Unknown));
         }
     }
 
@@ -176,7 +178,7 @@ impl DialInProtocol {
     /// Tells the run's owner about the subscription.
     fn report_subscription(&self, connection: &mut DialInConnection, run_id: &RunId, attempt: u32) {
         let types = Arc::clone(&self.subscribed_types);
-        push_event(connection, run_id, attempt, AttemptEvent::Said(AgentMessage::Subscribe { types }));
+        push_event(connection, run_id, attempt, AttemptEvent::Message(AgentMessage::Subscribe { types }));
     }
 
     /// Handles `cancel_ack`. An acknowledgement for a run that has just ended is ignored: the two crossed.
@@ -214,7 +216,7 @@ impl DialInProtocol {
         }
         // An unreadable answer counts as no answer.
         if let Ok(message) = message::parse(&head.kind, text, None, &run) {
-            push_event(connection, &run.run_id, attempt, AttemptEvent::Said(message));
+            push_event(connection, &run.run_id, attempt, AttemptEvent::Message(message));
         }
     }
 }

@@ -145,7 +145,7 @@ impl RemoteAttempts {
             }
             RemoteEvent::Text { kind, text, id } => Output::Event(
                 call,
-                AttemptEvent::Said(AgentMessage::Delta { kind, text: text.reveal().to_owned(), id }),
+                AttemptEvent::Message(AgentMessage::Delta { kind, text: text.reveal().to_owned(), id }),
             ),
             RemoteEvent::Other(event) => Output::Event(call, AttemptEvent::clone(&event)),
             RemoteEvent::NoCapacity => return self.handle_no_capacity(call),

@@ -12,12 +12,12 @@ pub(in crate::switchboard) struct IdleWalk {
     /// Time that a session is kept after its last fact; `None`: forever.
     max_age: Option<Duration>,
     /// Position at which the walk continues; `None`: from the start.
-    place: Option<IdleCursor>,
+    cursor: Option<IdleCursor>,
 }
 
 impl IdleWalk {
     pub(in crate::switchboard) fn new(max_age: Option<Duration>) -> Self {
-        Self { max_age, place: None }
+        Self { max_age, cursor: None }
     }
 
     /// Requests the next sessions. If the reply is lost, the walk starts anew later.
@@ -28,7 +28,7 @@ impl IdleWalk {
         sink.timers.set(Timer::Idle, now.mono + wait);
         let max_age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.store.0.saturating_sub(max_age));
-        let from = self.place.take();
+        let from = self.cursor.take();
         let limit = limits::IDLE_SCAN_SESSIONS_MAX;
         sink.store(Op::ScanIdle { from, before, limit });
     }
@@ -49,6 +49,6 @@ impl IdleWalk {
             let wait = sink.jitter(limits::IDLE_SCAN_STEP_WAIT);
             sink.timers.set(Timer::Idle, now.mono + wait);
         }
-        self.place = next;
+        self.cursor = next;
     }
 }

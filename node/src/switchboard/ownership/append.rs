@@ -86,7 +86,7 @@ impl OwnedSession {
             append.facts.push(record.entry);
             if let Some(ended) = record.ends {
                 self.ending.push((ended.taken, ended.strategy));
-                append.ends.push((ended.place, ended.run_id));
+                append.ends.push((ended.position, ended.run_id));
             }
             append.answers.extend(record.answers);
             append.closed = record.closed.or(append.closed);

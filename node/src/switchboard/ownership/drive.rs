@@ -98,9 +98,9 @@ impl Ownership {
         let now = context.now;
         let Some(owned) = self.sessions.owned_mut(key) else { return };
         match item {
-            OfferedEntry::Input { place, prev, input } => {
+            OfferedEntry::Input { position, prev, input } => {
                 let run_id = input.run_id.clone();
-                match owned.take_input(now, key, (place, prev), input, sink) {
+                match owned.take_input(now, key, (position, prev), input, sink) {
                     OfferOutcome::Taken => self.drive(context, key, sink),
                     OfferOutcome::Known => {}
                     OfferOutcome::Reading => return,
@@ -109,8 +109,8 @@ impl Ownership {
                     sink.send_peer(from, PeerMessage::InputAccepted { key: key.clone(), run_id });
                 }
             }
-            OfferedEntry::Control { place, prev, control } => {
-                let outcome = owned.take_control(now, from, key, (place, prev), control, sink);
+            OfferedEntry::Control { position, prev, control } => {
+                let outcome = owned.take_control(now, from, key, (position, prev), control, sink);
                 if outcome != OfferOutcome::Reading {
                     self.drive(context, key, sink);
                 }
@@ -223,7 +223,7 @@ impl Ownership {
             while let Some(output) = held_outputs.next().or_else(|| owned.runtime.poll_output()) {
                 match output {
                     RuntimeOutput::Record(record) => owned.backlog.push_back(record),
-                    RuntimeOutput::RemoveControl { place } => owned.consumed.push(place),
+                    RuntimeOutput::RemoveControl { position } => owned.consumed.push(position),
                     RuntimeOutput::Order(order) if lawful => sink.output(Output::Order(order)),
                     RuntimeOutput::Tool(order) if lawful => sink.output(Output::Tool(order)),
                     other @ (RuntimeOutput::Order(_)

@@ -29,15 +29,15 @@ impl OwnedSession {
         &mut self,
         now: Now,
         key: &SessionKey,
-        (place, prev): (InboxPosition, InboxPosition),
+        (position, prev): (InboxPosition, InboxPosition),
         input: Arc<Input>,
         sink: &mut EffectSink,
     ) -> OfferOutcome {
-        if self.is_next_input(place, prev) || (place > self.head && planted(Mutant::BellTrusted)) {
-            self.head = place;
-            self.runtime.handle_input(now, RuntimeInput::Take { place, input });
+        if self.is_next_input(position, prev) || (position > self.head && planted(Mutant::BellTrusted)) {
+            self.head = position;
+            self.runtime.handle_input(now, RuntimeInput::Take { position, input });
             OfferOutcome::Taken
-        } else if place > self.head {
+        } else if position > self.head {
             self.read_inbox(key, sink);
             OfferOutcome::Reading
         } else {
@@ -51,11 +51,11 @@ impl OwnedSession {
         now: Now,
         from: NodeId,
         key: &SessionKey,
-        (place, prev): (InboxPosition, InboxPosition),
+        (position, prev): (InboxPosition, InboxPosition),
         control: Arc<ControlEntry>,
         sink: &mut EffectSink,
     ) -> OfferOutcome {
-        if place <= self.control_head {
+        if position <= self.control_head {
             return OfferOutcome::Known;
         }
         self.control_offerers.insert(ControlId::clone(&control.id), from);
@@ -63,8 +63,8 @@ impl OwnedSession {
             self.read_inbox(key, sink);
             return OfferOutcome::Reading;
         }
-        self.control_head = place;
-        self.runtime.handle_input(now, RuntimeInput::Control { place, control });
+        self.control_head = position;
+        self.runtime.handle_input(now, RuntimeInput::Control { position, control });
         OfferOutcome::Taken
     }
 
@@ -87,7 +87,7 @@ impl OwnedSession {
         let token = self.token;
         let control_after = self.control_head;
         // Starts at an input whose content was left in the store, once its turn has come.
-        let wanted = self.runtime.wanted_content().map(|place| InboxPosition(place.0.saturating_sub(1)));
+        let wanted = self.runtime.wanted_content().map(|position| InboxPosition(position.0.saturating_sub(1)));
         let after = wanted.map_or(self.head, |before| before.min(self.head));
         sink.store(Op::Inbox { key: key.clone(), token, after, control_after });
     }
@@ -95,7 +95,8 @@ impl OwnedSession {
     /// Returns whether a read of inbox and control lane reaches the owner's position. If it does not, the store has
     /// lost entries, and missing ones prove nothing about what was accepted.
     pub(super) fn is_complete(&self, had: (InboxPosition, InboxPosition), inputs: &InboxContents) -> bool {
-        let lacks = |wanted: InboxPosition| had.0 < wanted && !inputs.inputs.iter().any(|(place, _)| *place == wanted);
+        let lacks =
+            |wanted: InboxPosition| had.0 < wanted && !inputs.inputs.iter().any(|(position, _)| *position == wanted);
         let is_gone = self.runtime.wanted_content().is_some_and(lacks);
         inputs.tail >= had.0 && inputs.control_tail >= had.1 && !is_gone
     }
@@ -106,18 +107,18 @@ impl OwnedSession {
         let head = self.head;
         let control_head = self.control_head;
         let wanted = self.runtime.wanted_content();
-        let content = inputs.inputs.iter().find(|(place, _)| Some(*place) == wanted);
-        if let Some((place, input)) = content.map(|(place, input)| (*place, Arc::clone(input))) {
-            self.runtime.handle_input(now, RuntimeInput::Content { place, input });
+        let content = inputs.inputs.iter().find(|(position, _)| Some(*position) == wanted);
+        if let Some((position, input)) = content.map(|(position, input)| (*position, Arc::clone(input))) {
+            self.runtime.handle_input(now, RuntimeInput::Content { position, input });
         }
         let mut accepted = Vec::new();
-        for (place, input) in inputs_after(&inputs, head) {
+        for (position, input) in inputs_after(&inputs, head) {
             accepted.push(input.run_id.clone());
-            self.runtime.handle_input(now, RuntimeInput::Take { place, input });
+            self.runtime.handle_input(now, RuntimeInput::Take { position, input });
         }
-        let controls = inputs.controls.into_iter().filter(|(place, _)| *place > control_head);
-        for (place, control) in controls.filter(|_| !planted(Mutant::ControlUnread)) {
-            self.runtime.handle_input(now, RuntimeInput::Control { place, control });
+        let controls = inputs.controls.into_iter().filter(|(position, _)| *position > control_head);
+        for (position, control) in controls.filter(|_| !planted(Mutant::ControlUnread)) {
+            self.runtime.handle_input(now, RuntimeInput::Control { position, control });
         }
         self.head = self.head.max(inputs.tail);
         self.control_head = self.control_head.max(inputs.control_tail);
@@ -136,5 +137,9 @@ impl OwnedSession {
 
 /// Returns the inputs after a position, in order.
 fn inputs_after(inputs: &InboxContents, head: InboxPosition) -> impl Iterator<Item = (InboxPosition, Arc<Input>)> {
-    inputs.inputs.iter().filter(move |(place, _)| *place > head).map(|(place, input)| (*place, Arc::clone(input)))
+    inputs
+        .inputs
+        .iter()
+        .filter(move |(position, _)| *position > head)
+        .map(|(position, input)| (*position, Arc::clone(input)))
 }

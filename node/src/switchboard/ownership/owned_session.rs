@@ -240,7 +240,7 @@ impl OwnedSession {
 
     /// Returns whether an offered input directly follows the last one, so that its content spares a read of the
     /// inbox.
-    pub(super) fn is_next_input(&self, place: InboxPosition, prev: InboxPosition) -> bool {
-        place > self.head && prev == self.head
+    pub(super) fn is_next_input(&self, position: InboxPosition, prev: InboxPosition) -> bool {
+        position > self.head && prev == self.head
     }
 }

@@ -24,7 +24,7 @@ pub(in crate::switchboard) struct PendingRequest {
     pub(in crate::switchboard) payload: RequestPayload,
     pub(in crate::switchboard) waiters: Vec<RequestWaiter>,
     pub(in crate::switchboard) owner: OwnershipSnapshot,
-    pub(in crate::switchboard) place: Option<(InboxPosition, InboxPosition)>,
+    pub(in crate::switchboard) position: Option<(InboxPosition, InboxPosition)>,
     pub(in crate::switchboard) offers: u32,
     /// The owner has confirmed the request before the store's reply arrived.
     pub(in crate::switchboard) accepted_by_owner: bool,
@@ -37,7 +37,7 @@ impl PendingRequest {
     /// Returns whether the outcome is unknown and every waiting client can safely repeat the request. A client that
     /// cannot would start another turn, so its request keeps waiting.
     pub(in crate::switchboard) fn may_be_repeated(&self) -> bool {
-        self.place.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|waiter| waiter.repeatable)
+        self.position.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|waiter| waiter.repeatable)
     }
 }
 

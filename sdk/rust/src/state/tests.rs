@@ -180,7 +180,7 @@ fn told(event: &Event) -> String {
             let short = if done.complete { "" } else { " incomplete" };
             format!("done {} {}{code}{short}", done.status.as_str(), done.text)
         }
-        Event::Error(failure) => format!("error {} {}", failure.asked, failure.code),
+        Event::Error(failure) => format!("error {} {}", failure.request_type, failure.code),
         Event::Reset { reason, .. } => format!("reset {reason}"),
         Event::Opened { .. } => "opened".to_owned(),
         Event::Closed { .. } => "closed".to_owned(),
@@ -188,7 +188,7 @@ fn told(event: &Event) -> String {
             format!("members {} active {}", members.agents.join(","), members.active_agent.as_deref().unwrap_or("-"))
         }
         Event::Bookmark(_) => "bookmark".to_owned(),
-        Event::Fact { place, .. } => format!("fact {}", place.seq),
+        Event::Fact { position, .. } => format!("fact {}", position.seq),
     }
 }
 

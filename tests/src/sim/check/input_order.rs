@@ -10,9 +10,9 @@ impl SessionRecord {
     /// Applies a fact that may move an input to the position of another.
     pub(super) fn take_of_place(&mut self, run_id: &RunId, entry: &Entry, slot: Option<&StoredSession>) {
         let Fact::Input(InputFact::Admitted { replaces: Some(old), .. }) = &entry.fact else { return };
-        let place = self.replaced(run_id, old, slot);
+        let position = self.replaced(run_id, old, slot);
         if let Some(turn) = self.stories.get_mut(run_id) {
-            turn.place = place;
+            turn.position = position;
         }
     }
 
@@ -25,7 +25,7 @@ impl SessionRecord {
         let ended = turn.ended.as_ref().is_some_and(|end| !end.done);
         assert!(ended && turn.attempt == 0, "ST-6: what is replaced is never asked: {old} by {run_id}");
         assert!(!turn.was_handed(), "ST-6: what an agent knows of is not replaced: {old} by {run_id}");
-        turn.place.or_else(|| slot?.accepted_messages.get(old).map(|taken| taken.place))
+        turn.position.or_else(|| slot?.accepted_messages.get(old).map(|taken| taken.position))
     }
 
     /// Checks that turns begin in the order of their inputs, except that an interrupt begins next, and after it a
@@ -33,16 +33,16 @@ impl SessionRecord {
     pub(super) fn begins_in_order(&self, run_id: &RunId, slot: Option<&StoredSession>) {
         assert!(self.active.is_none(), "G3: one turn at a time: {run_id} beside {:?}", self.active);
         let Some(slot) = slot.filter(|_| !self.rewinds) else { return };
-        let Some((place, _)) = slot.inbox.iter().find(|(_, input)| input.run_id == *run_id) else {
+        let Some((position, _)) = slot.inbox.iter().find(|(_, input)| input.run_id == *run_id) else {
             return;
         };
         let rank = |run_id: &RunId| self.stories.get(run_id).map_or(2, TurnRecord::rank);
-        let stands_at = |run_id: &RunId, place| {
+        let stands_at = |run_id: &RunId, position| {
             let turn = self.stories.get(run_id);
-            turn.and_then(|turn| turn.place).unwrap_or(place)
+            turn.and_then(|turn| turn.position).unwrap_or(position)
         };
         let mine = rank(run_id);
-        for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != place) {
+        for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != position) {
             let hosted = self.stories.get(&input.run_id).is_some_and(|turn| turn.guest.host.is_some());
             let theirs = rank(&input.run_id);
             assert!(
@@ -50,7 +50,7 @@ impl SessionRecord {
                 "I6: an interrupt begins next, and then what came back: {run_id} before {}",
                 input.run_id
             );
-            let first = stands_at(run_id, *place) < stands_at(&input.run_id, *other);
+            let first = stands_at(run_id, *position) < stands_at(&input.run_id, *other);
             assert!(
                 hosted || mine == 0 || mine != theirs || first,
                 "I6: turns begin in the order of their inputs: {run_id} before {}",

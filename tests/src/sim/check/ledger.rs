@@ -163,7 +163,7 @@ impl StoreRecord {
                 assert!(bytes <= limits::INBOX_BYTES_MAX, "G8: bytes that wait are bounded");
             }
             (Op::Control { key, control, .. }, Reply::Accepted(accepted)) => {
-                self.controls.insert((key.clone(), accepted.place), Arc::clone(control));
+                self.controls.insert((key.clone(), accepted.position), Arc::clone(control));
                 if let ControlRequest::Handover { handover_id, confirm: true } = &control.what {
                     self.chronicles.entry(key.clone()).or_default().handed.agree(*handover_id);
                 }

@@ -261,9 +261,9 @@ impl LinkHistory {
         // A link whose cursor lies inside a code point gets the whole code point again.
         let answer = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id));
         let answer = answer.and_then(|turn| view.ledger.known_answer(turn.n, attempt));
-        let place = answer.map_or(heard.upto, |answer| answer.floor_char_boundary(heard.upto as usize) as u64);
+        let cut = answer.map_or(heard.upto, |answer| answer.floor_char_boundary(heard.upto as usize) as u64);
         assert!(
-            place == offset || heard.upto == offset,
+            cut == offset || heard.upto == offset,
             "G5: text has no gap: {run_id}.{attempt} has {} and is shown {offset} on {:?}",
             heard.upto,
             view.line

@@ -28,7 +28,7 @@ pub(crate) struct TurnRecord {
     pub(crate) agent: Option<AgentId>,
     admitted: Option<Admission>,
     /// Position of the input that this one replaces, if any.
-    pub(super) place: Option<InboxPosition>,
+    pub(super) position: Option<InboxPosition>,
     pub(super) guest: SteeringState,
     /// Number of attempts begun.
     pub(crate) attempt: u32,
@@ -51,7 +51,7 @@ impl TurnRecord {
             n,
             agent: None,
             admitted: None,
-            place: None,
+            position: None,
             guest: SteeringState::default(),
             attempt: 0,
             suspended: 0,

@@ -324,7 +324,7 @@ fn serialize_runs<S: Serializer>(runs: &[RunSnapshot], to: S) -> Result<S::Ok, S
 
 impl<'a> PendingHandoverPayload<'a> {
     fn new(open: &'a Handover) -> Self {
-        let Handover { id, run_id, from, to, reason, summary, deadline, joining: _, said: _ } = open;
+        let Handover { id, run_id, from, to, reason, summary, deadline, joining: _, answer_tail: _ } = open;
         let reason = reason.reveal();
         let summary = summary.reveal();
         let prompt = HandoverPromptPayload { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };

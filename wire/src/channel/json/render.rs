@@ -217,8 +217,14 @@ impl<'a> FactWriter<'a, '_> {
     fn write_event(&mut self, event: EventPayload<'a>) {
         self.write_final_message("event", &None, 320, event);
     }
-    fn write_error(&mut self, code: Code, message: &str, terminal: bool, told: (Option<u64>, ErrorDetailPayload<'_>)) {
-        let (retryable, terminal, (retry_after_ms, detail)) = (code.retryable(), Some(terminal), told);
+    fn write_error(
+        &mut self,
+        code: Code,
+        message: &str,
+        terminal: bool,
+        delay_and_detail: (Option<u64>, ErrorDetailPayload<'_>),
+    ) {
+        let (retryable, terminal, (retry_after_ms, detail)) = (code.retryable(), Some(terminal), delay_and_detail);
         let detail = (detail.agent_code.is_some() || detail.agent_body.is_some()).then_some(detail);
         self.write_leading_message(
             "error",

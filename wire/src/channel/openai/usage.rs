@@ -6,11 +6,11 @@ use turnway_core::protocol::json::Json;
 /// would be wrong. `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`) are required;
 /// the sum is computed if absent, and further details are copied unchanged.
 pub(super) fn openai_usage(usage: Option<&Json>) -> Option<Json> {
-    let Json(Value::Object(said)) = usage? else { return None };
-    let count = |names: [&str; 2]| names.iter().find_map(|name| said.get(*name)).and_then(Value::as_u64);
+    let Json(Value::Object(reported)) = usage? else { return None };
+    let count = |names: [&str; 2]| names.iter().find_map(|name| reported.get(*name)).and_then(Value::as_u64);
     let prompt = count(["prompt_tokens", "input_tokens"])?;
     let completion = count(["completion_tokens", "output_tokens"])?;
-    let total = said.get("total_tokens").and_then(Value::as_u64);
+    let total = reported.get("total_tokens").and_then(Value::as_u64);
     let mut usage = Map::new();
     for (name, count) in [
         ("prompt_tokens", prompt),
@@ -20,7 +20,7 @@ pub(super) fn openai_usage(usage: Option<&Json>) -> Option<Json> {
         usage.insert(name.to_owned(), count.into());
     }
     for details in ["prompt_tokens_details", "completion_tokens_details"] {
-        if let Some(Value::Object(of)) = said.get(details) {
+        if let Some(Value::Object(of)) = reported.get(details) {
             usage.insert(details.to_owned(), Value::Object(of.clone()));
         }
     }

@@ -114,13 +114,13 @@ type LogsVersion1<'a> = FrameList<'a, (SessionKey, Cursor), (KeyVersion1<'a>, Cu
 #[derive(Serialize, Deserialize)]
 pub(super) enum OfferedEntryVersion1<'a> {
     Input {
-        place: InboxPosition,
+        position: InboxPosition,
         prev: InboxPosition,
         #[serde(with = "json")]
         input: Cow<'a, Arc<Input>>,
     },
     Control {
-        place: InboxPosition,
+        position: InboxPosition,
         prev: InboxPosition,
         #[serde(with = "json")]
         control: Cow<'a, Arc<ControlEntry>>,
@@ -337,20 +337,20 @@ impl<'a> FrameForm<'a> for OfferedEntryVersion1<'a> {
     #[inline(always)]
     fn borrow(item: &'a OfferedEntry) -> Self {
         match item {
-            OfferedEntry::Input { place, prev, input } => {
-                Self::Input { place: *place, prev: *prev, input: Cow::Borrowed(input) }
+            OfferedEntry::Input { position, prev, input } => {
+                Self::Input { position: *position, prev: *prev, input: Cow::Borrowed(input) }
             }
-            OfferedEntry::Control { place, prev, control } => {
-                Self::Control { place: *place, prev: *prev, control: Cow::Borrowed(control) }
+            OfferedEntry::Control { position, prev, control } => {
+                Self::Control { position: *position, prev: *prev, control: Cow::Borrowed(control) }
             }
         }
     }
 
     fn into_domain(self) -> OfferedEntry {
         match self {
-            Self::Input { place, prev, input } => OfferedEntry::Input { place, prev, input: input.into_owned() },
-            Self::Control { place, prev, control } => {
-                OfferedEntry::Control { place, prev, control: control.into_owned() }
+            Self::Input { position, prev, input } => OfferedEntry::Input { position, prev, input: input.into_owned() },
+            Self::Control { position, prev, control } => {
+                OfferedEntry::Control { position, prev, control: control.into_owned() }
             }
         }
     }

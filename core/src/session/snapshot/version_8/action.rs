@@ -14,7 +14,7 @@ use std::borrow::Cow;
 pub(in crate::session::snapshot) struct ActionsVersion8<'a> {
     open: OpenActionsVersion8<'a>,
     ended: EndedActionsVersion8<'a>,
-    asked: Option<(Cow<'a, RunId>, u32)>,
+    last_request: Option<(Cow<'a, RunId>, u32)>,
 }
 
 /// The form of an [`Action`].
@@ -29,7 +29,7 @@ pub(in crate::session::snapshot) struct ActionVersion8<'a> {
     runner: Option<Cow<'a, RunnerId>>,
     spawned: bool,
     is_ending: bool,
-    told: u32,
+    progress_count: u32,
     orphan: bool,
     cause: EventId,
 }
@@ -51,20 +51,20 @@ impl<'a> StoredForm<'a> for ActionsVersion8<'a> {
     type Domain = Actions;
 
     fn borrow(actions: &'a Actions) -> Self {
-        let Actions { open, ended, asked } = actions;
+        let Actions { open, ended, last_request } = actions;
         Self {
             open: StoredMap::Borrowed(open),
             ended: StoredList::Borrowed(ended),
-            asked: asked.as_ref().map(|(run_id, times)| (Cow::Borrowed(run_id), *times)),
+            last_request: last_request.as_ref().map(|(run_id, times)| (Cow::Borrowed(run_id), *times)),
         }
     }
 
     fn into_domain(self) -> Actions {
-        let Self { open, ended, asked } = self;
+        let Self { open, ended, last_request } = self;
         Actions {
             open: open.into_domain(),
             ended: ended.into_domain(),
-            asked: asked.map(|(run_id, times)| (run_id.into_owned(), times)),
+            last_request: last_request.map(|(run_id, times)| (run_id.into_owned(), times)),
         }
     }
 }
@@ -73,8 +73,20 @@ impl<'a> StoredForm<'a> for ActionVersion8<'a> {
     type Domain = Action;
 
     fn borrow(action: &'a Action) -> Self {
-        let Action { run_id, agent, name, tool, args, deadline, runner, spawned, is_ending, told, orphan, cause } =
-            action;
+        let Action {
+            run_id,
+            agent,
+            name,
+            tool,
+            args,
+            deadline,
+            runner,
+            spawned,
+            is_ending,
+            progress_count,
+            orphan,
+            cause,
+        } = action;
         Self {
             run_id: Cow::Borrowed(run_id),
             agent: Cow::Borrowed(agent),
@@ -85,14 +97,27 @@ impl<'a> StoredForm<'a> for ActionVersion8<'a> {
             runner: runner.as_ref().map(Cow::Borrowed),
             spawned: *spawned,
             is_ending: *is_ending,
-            told: *told,
+            progress_count: *progress_count,
             orphan: *orphan,
             cause: *cause,
         }
     }
 
     fn into_domain(self) -> Action {
-        let Self { run_id, agent, name, tool, args, deadline, runner, spawned, is_ending, told, orphan, cause } = self;
+        let Self {
+            run_id,
+            agent,
+            name,
+            tool,
+            args,
+            deadline,
+            runner,
+            spawned,
+            is_ending,
+            progress_count,
+            orphan,
+            cause,
+        } = self;
         Action {
             run_id: run_id.into_owned(),
             agent: agent.into_owned(),
@@ -103,7 +128,7 @@ impl<'a> StoredForm<'a> for ActionVersion8<'a> {
             runner: runner.map(Cow::into_owned),
             spawned,
             is_ending,
-            told,
+            progress_count,
             orphan,
             cause,
         }

@@ -18,8 +18,8 @@ pub(in crate::session::snapshot) struct HandoversVersion8<'a> {
     pub(in crate::session::snapshot) open: Option<HandoverVersion8<'a>>,
     pub(in crate::session::snapshot) given: Option<ConfirmedHandoverVersion8<'a>>,
     pub(in crate::session::snapshot) ended: EndedHandoversVersion8<'a>,
-    pub(in crate::session::snapshot) asked: Option<(Cow<'a, RunId>, u32)>,
-    pub(in crate::session::snapshot) said: Option<(Cow<'a, RunId>, AnswerTailVersion8<'a>)>,
+    pub(in crate::session::snapshot) last_request: Option<(Cow<'a, RunId>, u32)>,
+    pub(in crate::session::snapshot) running_answer: Option<(Cow<'a, RunId>, AnswerTailVersion8<'a>)>,
 }
 
 /// The form of an [`AnswerTail`].
@@ -40,7 +40,7 @@ pub(in crate::session::snapshot) struct HandoverVersion8<'a> {
     pub(in crate::session::snapshot) summary: Cow<'a, str>,
     pub(in crate::session::snapshot) deadline: Millis,
     pub(in crate::session::snapshot) joining: Option<PendingJoinVersion8<'a>>,
-    pub(in crate::session::snapshot) said: AnswerTailVersion8<'a>,
+    pub(in crate::session::snapshot) answer_tail: AnswerTailVersion8<'a>,
 }
 
 /// The form of a [`PendingJoin`].
@@ -60,8 +60,8 @@ pub(in crate::session::snapshot) struct ConfirmedHandoverVersion8<'a> {
     pub(in crate::session::snapshot) reason: Cow<'a, str>,
     pub(in crate::session::snapshot) summary: Cow<'a, str>,
     pub(in crate::session::snapshot) switched: bool,
-    pub(in crate::session::snapshot) told: Option<Cow<'a, RunId>>,
-    pub(in crate::session::snapshot) said: AnswerTailVersion8<'a>,
+    pub(in crate::session::snapshot) notified_run: Option<Cow<'a, RunId>>,
+    pub(in crate::session::snapshot) answer_tail: AnswerTailVersion8<'a>,
 }
 
 /// The form of a [`HandoverEnded`].
@@ -85,24 +85,26 @@ impl<'a> StoredForm<'a> for HandoversVersion8<'a> {
     type Domain = Handovers;
 
     fn borrow(handovers: &'a Handovers) -> Self {
-        let Handovers { open, given, ended, asked, said } = handovers;
+        let Handovers { open, given, ended, last_request, running_answer } = handovers;
         Self {
             open: open.as_deref().map(HandoverVersion8::borrow),
             given: given.as_deref().map(ConfirmedHandoverVersion8::borrow),
             ended: StoredList::Borrowed(ended),
-            asked: asked.as_ref().map(|(run_id, times)| (Cow::Borrowed(run_id), *times)),
-            said: said.as_deref().map(|(run_id, tail)| (Cow::Borrowed(run_id), AnswerTailVersion8::borrow(tail))),
+            last_request: last_request.as_ref().map(|(run_id, times)| (Cow::Borrowed(run_id), *times)),
+            running_answer: running_answer
+                .as_deref()
+                .map(|(run_id, tail)| (Cow::Borrowed(run_id), AnswerTailVersion8::borrow(tail))),
         }
     }
 
     fn into_domain(self) -> Handovers {
-        let Self { open, given, ended, asked, said } = self;
+        let Self { open, given, ended, last_request, running_answer } = self;
         Handovers {
             open: open.map(|open| Box::new(open.into_domain())),
             given: given.map(|given| Box::new(given.into_domain())),
             ended: ended.into_domain(),
-            asked: asked.map(|(run_id, times)| (run_id.into_owned(), times)),
-            said: said.map(|(run_id, tail)| Box::new((run_id.into_owned(), tail.into_domain()))),
+            last_request: last_request.map(|(run_id, times)| (run_id.into_owned(), times)),
+            running_answer: running_answer.map(|(run_id, tail)| Box::new((run_id.into_owned(), tail.into_domain()))),
         }
     }
 }
@@ -125,7 +127,7 @@ impl<'a> StoredForm<'a> for HandoverVersion8<'a> {
     type Domain = Handover;
 
     fn borrow(handover: &'a Handover) -> Self {
-        let Handover { id, run_id, from, to, reason, summary, deadline, joining, said } = handover;
+        let Handover { id, run_id, from, to, reason, summary, deadline, joining, answer_tail } = handover;
         Self {
             id: *id,
             run_id: Cow::Borrowed(run_id),
@@ -135,12 +137,12 @@ impl<'a> StoredForm<'a> for HandoverVersion8<'a> {
             summary: Cow::Borrowed(summary.reveal()),
             deadline: *deadline,
             joining: joining.as_ref().map(PendingJoinVersion8::borrow),
-            said: AnswerTailVersion8::borrow(said),
+            answer_tail: AnswerTailVersion8::borrow(answer_tail),
         }
     }
 
     fn into_domain(self) -> Handover {
-        let Self { id, run_id, from, to, reason, summary, deadline, joining, said } = self;
+        let Self { id, run_id, from, to, reason, summary, deadline, joining, answer_tail } = self;
         Handover {
             id,
             run_id: run_id.into_owned(),
@@ -150,7 +152,7 @@ impl<'a> StoredForm<'a> for HandoverVersion8<'a> {
             summary: Private(summary.into_owned()),
             deadline,
             joining: joining.map(PendingJoinVersion8::into_domain),
-            said: said.into_domain(),
+            answer_tail: answer_tail.into_domain(),
         }
     }
 }
@@ -173,7 +175,7 @@ impl<'a> StoredForm<'a> for ConfirmedHandoverVersion8<'a> {
     type Domain = ConfirmedHandover;
 
     fn borrow(handover: &'a ConfirmedHandover) -> Self {
-        let ConfirmedHandover { id, run_id, from, to, reason, summary, switched, told, said } = handover;
+        let ConfirmedHandover { id, run_id, from, to, reason, summary, switched, notified_run, answer_tail } = handover;
         Self {
             id: *id,
             run_id: Cow::Borrowed(run_id),
@@ -182,13 +184,13 @@ impl<'a> StoredForm<'a> for ConfirmedHandoverVersion8<'a> {
             reason: Cow::Borrowed(reason.reveal()),
             summary: Cow::Borrowed(summary.reveal()),
             switched: *switched,
-            told: told.as_ref().map(Cow::Borrowed),
-            said: AnswerTailVersion8::borrow(said),
+            notified_run: notified_run.as_ref().map(Cow::Borrowed),
+            answer_tail: AnswerTailVersion8::borrow(answer_tail),
         }
     }
 
     fn into_domain(self) -> ConfirmedHandover {
-        let Self { id, run_id, from, to, reason, summary, switched, told, said } = self;
+        let Self { id, run_id, from, to, reason, summary, switched, notified_run, answer_tail } = self;
         ConfirmedHandover {
             id,
             run_id: run_id.into_owned(),
@@ -197,8 +199,8 @@ impl<'a> StoredForm<'a> for ConfirmedHandoverVersion8<'a> {
             reason: Private(reason.into_owned()),
             summary: Private(summary.into_owned()),
             switched,
-            told: told.map(Cow::into_owned),
-            said: said.into_domain(),
+            notified_run: notified_run.map(Cow::into_owned),
+            answer_tail: answer_tail.into_domain(),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(in crate::session::snapshot) struct MemberVersion8 {
 #[derive(Serialize, Deserialize)]
 enum MemberStepVersion8 {
     Adding { activate: bool },
-    Removing { place: u32, active: bool, member: MemberVersion8 },
+    Removing { index: u32, active: bool, member: MemberVersion8 },
 }
 
 /// The form of a [`PendingMemberChange`].
@@ -52,8 +52,8 @@ impl StoredForm<'_> for MemberStepVersion8 {
     fn borrow(step: &MemberStep) -> Self {
         match step {
             MemberStep::Adding { activate } => Self::Adding { activate: *activate },
-            MemberStep::Removing { place, active, member } => {
-                Self::Removing { place: *place, active: *active, member: MemberVersion8::borrow(member) }
+            MemberStep::Removing { index, active, member } => {
+                Self::Removing { index: *index, active: *active, member: MemberVersion8::borrow(member) }
             }
         }
     }
@@ -61,8 +61,8 @@ impl StoredForm<'_> for MemberStepVersion8 {
     fn into_domain(self) -> MemberStep {
         match self {
             Self::Adding { activate } => MemberStep::Adding { activate },
-            Self::Removing { place, active, member } => {
-                MemberStep::Removing { place, active, member: member.into_domain() }
+            Self::Removing { index, active, member } => {
+                MemberStep::Removing { index, active, member: member.into_domain() }
             }
         }
     }

@@ -63,7 +63,7 @@ impl Scene {
 
     fn assert_idle(&self) {
         let state = self.lines.lock_state();
-        assert_eq!((state.outgoing.len(), state.incoming.len(), state.trunk.call_counts()), (0, 0, (0, 0)));
+        assert_eq!((state.outgoing.len(), state.incoming.len(), state.attempts.call_counts()), (0, 0, (0, 0)));
         drop(state);
         assert_eq!([self.gauge("out"), self.gauge("in")], ["0", "0"]);
     }
@@ -100,7 +100,7 @@ async fn drain_is_told_when_the_timer_ends_the_last_call() {
     scene.accept();
     let mut now = scene.lines.0.clock.now();
     for _ in 0..limits::REMOTE_UNDELIVERED_COUNTS_MAX {
-        scene.lines.lock_state().trunk.handle_input(now, Input::NodeUnreachable(PEER));
+        scene.lines.lock_state().attempts.handle_input(now, Input::NodeUnreachable(PEER));
         now.mono = now.mono + limits::REMOTE_COUNT_INTERVAL;
     }
     // First polled here, before the timer's task has run: the call is still open.

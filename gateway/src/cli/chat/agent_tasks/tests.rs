@@ -29,7 +29,7 @@ fn refusal(asked: &str, code: &str) -> Failure {
     let asked = asked.to_owned();
     let code = code.to_owned();
     let message = "no".to_owned();
-    Failure { asked, code, message, ..Failure::default() }
+    Failure { request_type: asked, code, message, ..Failure::default() }
 }
 
 fn switch(agent: &str) -> AgentTask {

@@ -115,7 +115,7 @@ fn pending_handover_is_in_the_snapshot() {
         summary: Private("2+2".to_owned()),
         deadline: Millis(9),
         joining: None,
-        said: AnswerTail::default(),
+        answer_tail: AnswerTail::default(),
     };
     let there = SessionStateSnapshot { handover: Some(Box::new(handover)), ..*snapshot(None) };
     let message = only(&Notification::Reply(CommandReply::Subscribed {
