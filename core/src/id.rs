@@ -17,7 +17,7 @@ macro_rules! define_number {
         pub struct $name(pub $inner);
     };
 }
-define_number!(/// A boot of a process, and the address of its mailbox. 128 random bits.
+define_number!(/// A process, from its start to its end, and the address of its mailbox. 128 random bits.
     NodeId, u128);
 define_number!(/// A lease of a node, from grant to loss; 128 random bits, never reused ("incarnation").
     LeaseId, u128);

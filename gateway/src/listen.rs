@@ -91,7 +91,7 @@ pub struct ListenerContext {
     /// Limits connections by address.
     pub address_limiter: AddressLimiter,
     /// Serves WebSockets; `None` on listeners for operators.
-    pub reception: Option<Arc<LinkContext>>,
+    pub link_context: Option<Arc<LinkContext>>,
     /// The TLS certificate; `None` serves plain TCP.
     pub tls: Option<TlsConfigWatch>,
     /// The phase at which the listener stops accepting and asks connections to close.
@@ -252,7 +252,7 @@ impl ListenerContext {
     async fn handshake(&self, stream: TcpStream) -> Option<MaybeTlsStream> {
         let Some(tls) = &self.tls else { return Some(MaybeTlsStream::Plain(WatchedSocket::new(stream))) };
         // Boxed, so that its memory is freed when it is done.
-        let turnstile = self.reception.as_ref().map(|reception| &reception.churn_limiter);
+        let turnstile = self.link_context.as_ref().map(|link_context| &link_context.churn_limiter);
         let greeted = Box::pin(tls_accept::accept_tls(stream, tls, turnstile));
         tokio::select! {
             (pipe, how) = greeted => {
@@ -281,9 +281,9 @@ impl ListenerContext {
             let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
             return Either::Left(ready(response::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
         }
-        match &self.reception {
-            Some(reception) if request.uri().path() == upgrade::PATH => {
-                Either::Left(ready(reception.upgrade(&mut request, arrival)))
+        match &self.link_context {
+            Some(link_context) if request.uri().path() == upgrade::PATH => {
+                Either::Left(ready(link_context.upgrade(&mut request, arrival)))
             }
             Some(_) => self.page_with_cors(request, arrival),
             // Operators' pages are not shared with scripts of any origin.

@@ -36,7 +36,7 @@ const B: NodeId = NodeId(0xb);
 /// A node as the bus sees it: its bus, its receiver and its metrics.
 struct Node {
     bus: Bus,
-    ear: BusEventReceiver,
+    events: BusEventReceiver,
     registry: Registry,
     life: Lifecycle,
     /// The last reported level of facts.
@@ -70,7 +70,7 @@ impl Node {
         };
         let bus = Bus::open(options, &Handle::current());
         timeout(PATIENCE, bus.wait_joined()).await.expect("it gets there");
-        Self { bus, ear: event_receiver, registry, life, fact_level: LOWEST_FACT_LEVEL }
+        Self { bus, events: event_receiver, registry, life, fact_level: LOWEST_FACT_LEVEL }
     }
 
     fn post(&self, words: impl IntoIterator<Item = AddressedMessage>) {
@@ -79,7 +79,7 @@ impl Node {
 
     async fn next_event(&mut self) -> BusEvent {
         loop {
-            let event = timeout(PATIENCE, self.ear.recv()).await.expect("in time").expect("the bus stands");
+            let event = timeout(PATIENCE, self.events.recv()).await.expect("in time").expect("the bus stands");
             if !matches!(event, BusEvent::FactLevel(_)) {
                 return event;
             }
@@ -90,7 +90,7 @@ impl Node {
     async fn expect_fact_level(&mut self, level: u32) {
         let reported = async {
             while self.fact_level != level {
-                if let BusEvent::FactLevel(level) = self.ear.recv().await.expect("the bus stands") {
+                if let BusEvent::FactLevel(level) = self.events.recv().await.expect("the bus stands") {
                     self.fact_level = level;
                 }
             }
@@ -237,7 +237,7 @@ async fn until_delivered(a: &Node, b: &mut Node) {
         loop {
             tokio::select! {
                 _ = again.tick() => a.post([(B, mark.clone())]),
-                heard = b.ear.recv() => match heard.expect("the bus stands") {
+                heard = b.events.recv() => match heard.expect("the bus stands") {
                     BusEvent::Frame(PeerFrame { messages, .. }) if messages.contains(&mark) => return,
                     BusEvent::Frame(_)
                     | BusEvent::NotSubscribed(_)
@@ -434,9 +434,9 @@ async fn leaving_node_gets_only_live_successors() {
     let _: redis::Value = redis.command(&["HSET", &format!("node:{{{B}}}"), "1", "9999999999999"]);
     a.life.advance(NodePhase::Draining);
     match a.next_event().await {
-        BusEvent::Successors(heirs) => assert_eq!(heirs, BTreeSet::from([B])),
+        BusEvent::Successors(successors) => assert_eq!(successors, BTreeSet::from([B])),
         other @ (BusEvent::Frame(_) | BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::FactLevel(_)) => {
-            panic!("{other:?} instead of heirs")
+            panic!("{other:?} instead of successors")
         }
     }
     drop(b);

@@ -23,7 +23,7 @@ pub struct DirectClient {
     target: Target,
     sender: SendRequest<Full<Bytes>>,
     body: Bytes,
-    bell: Rc<DueQueue>,
+    due_queue: Rc<DueQueue>,
 }
 
 // === impl DirectClient ===
@@ -37,20 +37,20 @@ impl DirectClient {
         });
         let sender = connect(target).await?;
         let body = Bytes::from(body.to_string());
-        let mut direct = Self { run: Rc::clone(run), target: target.clone(), sender, body, bell: Rc::default() };
+        let mut direct = Self { run: Rc::clone(run), target: target.clone(), sender, body, due_queue: Rc::default() };
         direct.ask(Instant::now()).await?;
         Ok(direct)
     }
 
     /// Returns the queue of due times; adding to it makes the client send a request.
     pub fn due_queue(&self) -> Rc<DueQueue> {
-        Rc::clone(&self.bell)
+        Rc::clone(&self.due_queue)
     }
 
     /// Sends requests when they are due, until the load is over.
     pub async fn run(mut self) {
         loop {
-            if let Some(due) = self.bell.pop() {
+            if let Some(due) = self.due_queue.pop() {
                 self.run.record_duration(Measure::Late, due.elapsed());
                 match self.ask(due).await {
                     Ok(()) => self.run.count(Count::Completed, 1),
@@ -59,7 +59,7 @@ impl DirectClient {
             } else if self.run.is_over() {
                 return;
             } else {
-                self.bell.notified().await;
+                self.due_queue.notified().await;
             }
         }
     }

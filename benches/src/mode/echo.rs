@@ -21,7 +21,7 @@ const OPEN_MAX: usize = 16;
 struct EchoClient {
     run: Rc<Run>,
     line: ServerConnection,
-    bell: Rc<DueQueue>,
+    due_queue: Rc<DueQueue>,
     text: Rc<str>,
     open: VecDeque<Instant>,
 }
@@ -40,11 +40,11 @@ pub async fn run(common: &Common, size: usize) -> Result<CliExit, BenchError> {
             if *line.next_in_time().await? != *text {
                 return Err(BenchError::Failed("this is no echo server".to_owned()));
             }
-            Ok(EchoClient { run, line, bell: Rc::default(), text, open: VecDeque::new() })
+            Ok(EchoClient { run, line, due_queue: Rc::default(), text, open: VecDeque::new() })
         }
     };
     let listeners = run.make_all(run.load().connections, open).await?;
-    let bells = listeners.iter().map(|echoes| Rc::clone(&echoes.bell)).collect();
+    let bells = listeners.iter().map(|echoes| Rc::clone(&echoes.due_queue)).collect();
     let mut tasks = JoinSet::new();
     run.begin();
     for echoes in listeners {
@@ -80,7 +80,7 @@ impl EchoClient {
         loop {
             let mut is_fed = false;
             while self.open.len() < OPEN_MAX
-                && let Some(due) = self.bell.pop()
+                && let Some(due) = self.due_queue.pop()
             {
                 if self.run.is_open_loop() && self.open.len() + 1 < OPEN_MAX {
                     self.run.record_duration(Measure::Late, due.elapsed());
@@ -92,13 +92,13 @@ impl EchoClient {
             if is_fed {
                 self.line.flush().await?;
             }
-            if self.run.is_over() && self.open.is_empty() && self.bell.is_empty() {
+            if self.run.is_over() && self.open.is_empty() && self.due_queue.is_empty() {
                 return Ok(());
             }
             tokio::select! {
                 biased;
                 text = self.line.next() => self.handle_message(&text?),
-                () = self.bell.notified() => {}
+                () = self.due_queue.notified() => {}
             }
             while let Some(text) = self.line.next_now() {
                 self.handle_message(&text?);
@@ -112,6 +112,6 @@ impl EchoClient {
         self.run.count(Count::Completed, 1);
         self.run.count(Count::InTime, u64::from(self.run.is_running()));
         self.run.count(Count::Mismatches, u64::from(*text != *self.text));
-        self.run.make_due_again(&self.bell, false);
+        self.run.make_due_again(&self.due_queue, false);
     }
 }

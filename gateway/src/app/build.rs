@@ -72,7 +72,7 @@ pub struct App {
     /// Address of the operators' listener, which serves already.
     pub(super) admin: SocketAddr,
     /// Present if a certificate is configured.
-    pub(super) keeper: Option<CertificateReloader>,
+    pub(super) certificate_reloader: Option<CertificateReloader>,
     /// Refreshes keys and tokens while the node runs.
     pub(super) refresh: CredentialRefresh,
     pub(super) tasks: TaskTracker,
@@ -162,9 +162,10 @@ impl App {
         let sink = counter.intercept(answers.sink());
         let OpenedStore { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
         // After the store, which gives the time that certificates are checked against.
-        let keeper = |files| CertificateReloader::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let keeper = plan.config.tls.clone().map(keeper).transpose()?;
-        let shown = keeper.as_ref().map(CertificateReloader::watch);
+        let certificate_reloader =
+            |files| CertificateReloader::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
+        let certificate_reloader = plan.config.tls.clone().map(certificate_reloader).transpose()?;
+        let shown = certificate_reloader.as_ref().map(CertificateReloader::watch);
         let Authentication { door: auth, keys, call_names, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
@@ -208,7 +209,7 @@ impl App {
             agents,
             driver,
             remote_calls,
-            keeper,
+            certificate_reloader,
             refresh: upkeep,
             tasks: shared.tasks,
             store_failed: fatal,
@@ -345,7 +346,7 @@ impl NodeParts {
             durability: promise.level,
             node: http::HttpNode { name: plan.config.node_name.clone() },
         };
-        let reception = LinkContext {
+        let link_context = LinkContext {
             auth: authenticator,
             churn_limiter: ChurnLimiter::default(),
             links: Arc::clone(&self.links),
@@ -368,7 +369,7 @@ impl NodeParts {
             rules: client_limits::rules(plan),
             proxies: plan.config.proxies.clone(),
             address_limiter: client_limits::address_limiter(plan),
-            reception: Some(Arc::new(reception)),
+            link_context: Some(Arc::new(link_context)),
             tls,
             stop_phase: NodePhase::Draining,
             life: self.life.clone(),

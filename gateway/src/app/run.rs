@@ -86,7 +86,7 @@ impl App {
             }
             tokio::spawn(supervise::run_restarting("keys", move || Arc::clone(&keys).run()));
         }
-        let reread = handle_reload(self.keeper, provider, logs_in, reload, again);
+        let reread = handle_reload(self.certificate_reloader, provider, logs_in, reload, again);
         supervise::spawn_required(&Handle::current(), "certificates and provider", reread);
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, context) = self.public;
@@ -243,7 +243,7 @@ async fn read_keys(keys: &ApiKeys) -> bool {
 /// Handles `SIGHUP`: reloads certificates, a provider's keys, and the password of Redis, which the Redis connections
 /// read. Logs it if there is nothing to reload.
 async fn handle_reload(
-    keeper: Option<CertificateReloader>,
+    certificate_reloader: Option<CertificateReloader>,
     provider: Option<ProviderKeysFetcher>,
     logs_in: bool,
     mut reload: ReloadSignal,
@@ -253,8 +253,8 @@ async fn handle_reload(
     if let Some(provider) = provider {
         supervise::spawn_required(&Handle::current(), "keys of the provider", provider.run(again));
     }
-    if let Some(keeper) = keeper {
-        return keeper.run(reload).await;
+    if let Some(certificate_reloader) = certificate_reloader {
+        return certificate_reloader.run(reload).await;
     }
     loop {
         reload.recv().await;

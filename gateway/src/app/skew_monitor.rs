@@ -88,8 +88,9 @@ mod tests {
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
         let clock = Clock::start();
         let life = Lifecycle::default();
-        let keeper = SkewMonitor { clock, life, metrics, skew_max: Some(Duration::from_secs(60)) };
-        let judge = |keeper: &SkewMonitor, lasting_ms, last| keeper.judge(Skew { now_ms: i64::MAX, lasting_ms }, last);
+        let monitor = SkewMonitor { clock, life, metrics, skew_max: Some(Duration::from_secs(60)) };
+        let judge =
+            |monitor: &SkewMonitor, lasting_ms, last| monitor.judge(Skew { now_ms: i64::MAX, lasting_ms }, last);
         for (skew, last, expected) in [
             (5000, SkewVerdict::Fine, SkewVerdict::Fine),
             (-5001, SkewVerdict::Fine, SkewVerdict::Off),
@@ -101,9 +102,9 @@ mod tests {
             (30_000, SkewVerdict::TooFar, SkewVerdict::Off),
             (i64::MIN, SkewVerdict::Fine, SkewVerdict::TooFar),
         ] {
-            assert_eq!(judge(&keeper, skew, last), expected, "{skew} after {last:?}");
+            assert_eq!(judge(&monitor, skew, last), expected, "{skew} after {last:?}");
         }
-        let tolerant = SkewMonitor { skew_max: None, ..keeper };
+        let tolerant = SkewMonitor { skew_max: None, ..monitor };
         assert_eq!(judge(&tolerant, i64::MAX, SkewVerdict::Fine), SkewVerdict::Off);
     }
 }

@@ -29,7 +29,7 @@ pub struct RequestLink {
     principal: Principal,
     mailbox: MailboxHandle,
     /// Rate limits of the credential.
-    pass: RateLimiter,
+    rates: RateLimiter,
     /// End of a token, leeway included: a request cannot show another token. `None` for a key.
     credential_ends: Option<Millis>,
     /// Notes that have arrived and were not returned yet.
@@ -74,7 +74,7 @@ impl RequestLink {
     /// Opens a link for an authenticated request.
     pub async fn open(context: Arc<HttpContext>, admitted: AuthenticatedClient) -> Result<Self, LinkClosed> {
         let mailbox = context.links.open();
-        let pass = context.auth.rate_limiter(&admitted, context.clock.mono());
+        let rates = context.auth.rate_limiter(&admitted, context.clock.mono());
         let AuthenticatedClient { principal, proof, service: _ } = admitted;
         if let AuthProof::Key(key) = &proof {
             mailbox.set_credential(key.as_str());
@@ -92,7 +92,7 @@ impl RequestLink {
             context,
             principal,
             mailbox,
-            pass,
+            rates,
             credential_ends: ends,
             ready_notes: VecDeque::new(),
             delivered_weight: 0,
@@ -149,7 +149,7 @@ impl RequestLink {
 
     /// Sends a command to the switchboard. A command over a rate limit is answered with a refusal instead.
     pub async fn send(&self, command: LinkCommand) -> Result<(), LinkClosed> {
-        if let Some(refused) = self.pass.check_command(&command, self.context.clock.mono()) {
+        if let Some(refused) = self.rates.check_command(&command, self.context.clock.mono()) {
             self.context.links.send(self.mailbox.id(), refused);
             return Ok(());
         }

@@ -41,7 +41,7 @@ struct ConnectionTask<'a, W> {
     mailbox: MailboxHandle,
     link: Box<Link>,
     /// Rate limits of the link's credential.
-    pass: RateLimiter,
+    rates: RateLimiter,
     /// The link has sent a request in this step.
     made_request: bool,
     /// Time of the event at hand. Reading two clocks for each note would cost more than writing the note.
@@ -81,31 +81,31 @@ enum ConnectionEvent {
 
 /// Serves one client until either side closes. State that is needed only during an event lives on the heap meanwhile:
 /// the size of this future is the cost of an idle link.
-pub(super) async fn serve<W: LinkTransport>(mut wire: Box<W>, reception: &LinkContext, arrival: IncomingRequest) {
-    reception.metrics.links.record_opened(W::TRANSPORT);
-    let mut task = ConnectionTask::new(&mut *wire, reception, &arrival);
+pub(super) async fn serve<W: LinkTransport>(mut wire: Box<W>, context: &LinkContext, arrival: IncomingRequest) {
+    context.metrics.links.record_opened(W::TRANSPORT);
+    let mut task = ConnectionTask::new(&mut *wire, context, &arrival);
     let id = task.mailbox.id();
     // The switchboard must learn of the end also after a panic of ours.
     let end = AssertUnwindSafe(task.run()).catch_unwind().await;
     let end = end.unwrap_or(LinkCloseReason::ByServer(close_code::INTERNAL_ERROR, "internal error".into()));
     let stage = task.stage;
     drop(task);
-    Box::pin(finish(wire, reception, id, stage, end)).await;
+    Box::pin(finish(wire, context, id, stage, end)).await;
 }
 
 async fn finish<W: LinkTransport>(
     wire: Box<W>,
-    reception: &LinkContext,
+    context: &LinkContext,
     id: LinkId,
     stage: ConnectionStage,
     end: LinkCloseReason,
 ) {
-    let metrics = &reception.metrics.links;
+    let metrics = &context.metrics.links;
     match stage {
         ConnectionStage::Connected => {
             // Without a switchboard, no one needs to be told.
-            reception.churn_limiter.wait_turn().await;
-            _ = reception.commands.disconnect(id).await;
+            context.churn_limiter.wait_turn().await;
+            _ = context.commands.disconnect(id).await;
         }
         ConnectionStage::Serving => {}
         ConnectionStage::Denied => metrics.count_handshake(HandshakeOutcome::Denied),
@@ -138,7 +138,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
             arrival,
             mailbox,
             link: Box::new(Link::new(now, config)),
-            pass: RateLimiter::default(),
+            rates: RateLimiter::default(),
             made_request: false,
             now,
             wire,
@@ -175,7 +175,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         self.dispatch(event).await?;
         self.drain_and_flush().await?;
         // Answering with a refusal would add to the messages that are already too many.
-        if is_said && !self.made_request && !self.pass.may_send_control(self.now.mono) {
+        if is_said && !self.made_request && !self.rates.may_send_control(self.now.mono) {
             return Err(LinkCloseReason::ByServer(
                 close_code::RATE_LIMITED,
                 "too many messages without a request".into(),
@@ -294,7 +294,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     /// Returns the refusal of a command that exceeds a rate limit.
     fn check_rate(&mut self, command: &LinkCommand) -> Option<Notification> {
         self.made_request = true;
-        self.pass.check_command(command, self.now.mono)
+        self.rates.check_command(command, self.now.mono)
     }
 
     async fn write(&mut self, text: String) -> Result<(), LinkCloseReason> {

@@ -95,21 +95,21 @@ impl QuicListener {
     /// Accepts until the process reaches the listener's last phase, then serves the open connections to their end.
     pub async fn serve(self, context: Arc<QuicListenerContext>) -> io::Result<()> {
         let mut shown = context.tls.clone();
-        let reception = &context.link_context;
+        let link_context = &context.link_context;
         let mut terms =
-            QuicServerConfigs::new(&shown, &reception.clock, context.extra_alpn()).map_err(io::Error::other)?;
-        let config = connection_ids::endpoint_config(reception.node);
-        let rooms = Arc::new(Semaphore::new(context.connections_max));
+            QuicServerConfigs::new(&shown, &link_context.clock, context.extra_alpn()).map_err(io::Error::other)?;
+        let config = connection_ids::endpoint_config(link_context.node);
+        let connection_permits = Arc::new(Semaphore::new(context.connections_max));
         loop {
             let fenced = IsolatedEndpoint::new(config.clone(), terms.endpoint_config(), self.socket.try_clone()?)?;
             let attend = async |fenced: &mut IsolatedEndpoint| {
-                context.accept_loop(fenced, &mut shown, &mut terms, &rooms).await;
+                context.accept_loop(fenced, &mut shown, &mut terms, &connection_permits).await;
             };
             match fenced.run(attend).await {
                 EndpointOutcome::Finished => return Ok(()),
                 EndpointOutcome::Broken => {
                     tracing::error!("QUIC endpoint failed: its clients have to reconnect");
-                    reception.metrics.links.count_quic_restart();
+                    link_context.metrics.links.count_quic_restart();
                     tokio::time::sleep(panic_isolation::RESTART_DELAY).await;
                 }
             }
@@ -131,7 +131,7 @@ impl QuicListenerContext {
         fenced: &mut IsolatedEndpoint,
         shown: &mut TlsConfigWatch,
         terms: &mut QuicServerConfigs,
-        rooms: &Arc<Semaphore>,
+        connection_permits: &Arc<Semaphore>,
     ) {
         let mut pace = AddressValidation::default();
         loop {
@@ -141,7 +141,7 @@ impl QuicListenerContext {
                         if incoming.remote_address_validated() {
                             fenced.amplification().mark_validated(incoming.remote_address(), incoming.orig_dst_cid());
                         }
-                        self.handle_incoming(fenced, incoming, &mut pace, terms, rooms);
+                        self.handle_incoming(fenced, incoming, &mut pace, terms, connection_permits);
                     }
                     // The task that drives the endpoint reports the reason.
                     None => return std::future::pending().await,
@@ -178,7 +178,7 @@ impl QuicListenerContext {
         incoming: Incoming,
         pace: &mut AddressValidation,
         terms: &mut QuicServerConfigs,
-        rooms: &Arc<Semaphore>,
+        connection_permits: &Arc<Semaphore>,
     ) {
         let links = &self.link_context.metrics.links;
         let address = incoming.remote_address().ip();
@@ -190,7 +190,7 @@ impl QuicListenerContext {
             _ = incoming.retry();
             return;
         }
-        let Ok(permit) = Arc::clone(rooms).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(connection_permits).try_acquire_owned() else {
             links.count_handshake(HandshakeOutcome::Full);
             return incoming.refuse();
         };
@@ -236,10 +236,14 @@ impl QuicListenerContext {
             is_page: false,
         };
         // A new task, so that the memory of the handshake is released.
-        let reception = Arc::clone(&self.link_context);
+        let link_context = Arc::clone(&self.link_context);
         self.tasks.spawn(async move {
-            connection_task::serve(Box::new(QuicLinkTransport::new(NativeQuic::new(connection))), &reception, arrival)
-                .await;
+            connection_task::serve(
+                Box::new(QuicLinkTransport::new(NativeQuic::new(connection))),
+                &link_context,
+                arrival,
+            )
+            .await;
         });
     }
 

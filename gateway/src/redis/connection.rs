@@ -100,7 +100,7 @@ impl RedisConnection {
 
     /// Waits until there is a connection.
     pub async fn wait_connected(&self) {
-        // The keeper task lives as long as `self`.
+        // The connection task lives as long as `self`.
         let _ = self.open.clone().wait_for(Option::is_some).await;
     }
 
@@ -199,7 +199,7 @@ impl From<&ServerError> for RedisCommandError {
     }
 }
 
-// === the keeper ===
+// === the connection task ===
 
 async fn run(
     url: RedisUrl,

@@ -109,7 +109,7 @@ impl CertificateReloader {
                 self
             });
             match ended.await {
-                Ok(keeper) => self = keeper,
+                Ok(reloader) => self = reloader,
                 Err(error) => match error.try_into_panic() {
                     // Passes the panic on to the supervisor of this task.
                     Ok(panic) => std::panic::resume_unwind(panic),
@@ -173,8 +173,8 @@ impl TlsConfigWatch {
 
     /// Returns the configuration for QUIC connections, and a secret shared by all nodes with the same certificate.
     pub fn quic_config(&self) -> (Arc<ServerConfig>, [u8; 32]) {
-        let greetings = self.0.borrow();
-        (Arc::clone(&greetings.quic), greetings.secret.0)
+        let shared = self.0.borrow();
+        (Arc::clone(&shared.quic), shared.secret.0)
     }
 
     /// Waits until the configurations are replaced. Cancel-safe.
@@ -227,30 +227,30 @@ mod tests {
         let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
         let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let mut keeper = CertificateReloader::open(files, clock, Arc::clone(&metrics)).expect("good");
-        let shown = keeper.watch();
+        let mut reloader = CertificateReloader::open(files, clock, Arc::clone(&metrics)).expect("good");
+        let shown = reloader.watch();
         let first = shown.tcp_config();
-        let same = |keeper: &mut CertificateReloader, before: &Arc<ServerConfig>| {
-            keeper.check_files(false);
+        let same = |reloader: &mut CertificateReloader, before: &Arc<ServerConfig>| {
+            reloader.check_files(false);
             Arc::ptr_eq(before, &shown.tcp_config())
         };
-        assert!(same(&mut keeper, &first) && same(&mut keeper, &first));
+        assert!(same(&mut reloader, &first) && same(&mut reloader, &first));
         // Half of a change, seen twice: the files do not match. Reported once, and the old pair stays.
         std::fs::copy(&two.cert, &one.cert).expect("copied");
-        assert!(same(&mut keeper, &first) && metrics.tls.reload_failures() == 0);
-        assert!(same(&mut keeper, &first) && metrics.tls.reload_failures() == 1);
-        assert!(same(&mut keeper, &first) && metrics.tls.reload_failures() == 1);
+        assert!(same(&mut reloader, &first) && metrics.tls.reload_failures() == 0);
+        assert!(same(&mut reloader, &first) && metrics.tls.reload_failures() == 1);
+        assert!(same(&mut reloader, &first) && metrics.tls.reload_failures() == 1);
         // The other half: at the first check it may still be being written.
         std::fs::copy(&two.key, &one.key).expect("copied");
-        assert!(same(&mut keeper, &first));
-        assert!(!same(&mut keeper, &first) && metrics.tls.reload_failures() == 1);
+        assert!(same(&mut reloader, &first));
+        assert!(!same(&mut reloader, &first) && metrics.tls.reload_failures() == 1);
         let second = shown.tcp_config();
-        assert!(same(&mut keeper, &second));
+        assert!(same(&mut reloader, &second));
         // A removed file is a change as well.
         std::fs::remove_file(&one.key).expect("removed");
-        assert!(same(&mut keeper, &second) && same(&mut keeper, &second));
+        assert!(same(&mut reloader, &second) && same(&mut reloader, &second));
         assert_eq!(metrics.tls.reload_failures(), 2);
-        keeper.check_files(true);
+        reloader.check_files(true);
         assert!(Arc::ptr_eq(&second, &shown.tcp_config()) && metrics.tls.reload_failures() == 3);
         std::fs::remove_dir_all(dir).expect("ours");
     }
@@ -265,20 +265,20 @@ mod tests {
         let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
         let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let mut keeper = CertificateReloader::open(files, clock.clone(), Arc::clone(&metrics)).expect("good");
-        let shown = keeper.watch();
+        let mut reloader = CertificateReloader::open(files, clock.clone(), Arc::clone(&metrics)).expect("good");
+        let shown = reloader.watch();
         let first = shown.tcp_config();
         let years = Duration::from_secs(100 * 366 * 86_400);
         clock.step(years, false);
         std::fs::copy(&two.cert, &one.cert).expect("copied");
         std::fs::copy(&two.key, &one.key).expect("copied");
-        (0..3).for_each(|_| keeper.check_files(false));
+        (0..3).for_each(|_| reloader.check_files(false));
         assert!(
             Arc::ptr_eq(&first, &shown.tcp_config()) && metrics.tls.reload_failures() == 1,
             "it is over, and told once"
         );
         clock.step(years, true);
-        keeper.check_files(false);
+        reloader.check_files(false);
         assert!(!Arc::ptr_eq(&first, &shown.tcp_config()) && metrics.tls.reload_failures() == 1);
         std::fs::remove_dir_all(dir).expect("ours");
     }

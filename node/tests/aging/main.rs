@@ -19,7 +19,7 @@ const SESSIONS: u64 = 700;
 /// Nodes on one store.
 struct Fleet {
     nodes: Vec<Switchboard>,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
 }
 
@@ -43,11 +43,11 @@ fn node(number: u8) -> Switchboard {
 impl Fleet {
     fn new(nodes: u8) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        Self { nodes: (1..=nodes).map(node).collect(), shelf: ModelStore::new(false), now }
+        Self { nodes: (1..=nodes).map(node).collect(), model: ModelStore::new(false), now }
     }
 
     fn apply(&mut self, op: &Op) -> Reply {
-        self.shelf.apply(self.now, op)
+        self.model.apply(self.now, op)
     }
 
     /// Opens a session with a control entry in its inbox.
@@ -95,7 +95,7 @@ impl Fleet {
         for node in &mut self.nodes {
             while let Some(output) = node.poll_output() {
                 if let Output::Store(op) = output {
-                    let result = Ok(self.shelf.apply(self.now, &op));
+                    let result = Ok(self.model.apply(self.now, &op));
                     node.handle_input(self.now, Input::Stored { op, result });
                 }
             }
@@ -125,7 +125,7 @@ impl Fleet {
     }
 
     fn left(&self) -> usize {
-        self.shelf.sessions().filter(|(_, slot)| slot.user.is_some() && !slot.deleted).count()
+        self.model.sessions().filter(|(_, slot)| slot.user.is_some() && !slot.deleted).count()
     }
 }
 

@@ -22,7 +22,7 @@ enum InFlight {
 /// One node and its distant store.
 struct Fixture {
     board: Switchboard,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     mail: BTreeMap<(Mono, u64), InFlight>,
     posted: u64,
@@ -47,7 +47,7 @@ impl Fixture {
         };
         Self {
             board: Switchboard::new(config),
-            shelf: ModelStore::new(false),
+            model: ModelStore::new(false),
             now: Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) },
             mail: BTreeMap::new(),
             posted: 0,
@@ -88,7 +88,7 @@ impl Fixture {
             while let Some(first) = self.mail.first_entry().filter(|first| first.key().0 <= self.now.mono) {
                 match first.remove() {
                     InFlight::Op(op) => {
-                        let result = Ok(self.shelf.apply(self.now, &op));
+                        let result = Ok(self.model.apply(self.now, &op));
                         self.post(1, InFlight::Answer(Input::Stored { op, result }));
                     }
                     InFlight::Answer(input) => {

@@ -21,7 +21,7 @@ const OTHER: NodeId = NodeId(2);
 /// One node and its store, which answers at once.
 struct Pair {
     board: Switchboard,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     /// Messages that the node sent to peers.
     sent: Vec<PeerMessage>,
@@ -44,8 +44,8 @@ impl Pair {
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let board = board(ME, 7, AgentPolicy::default());
-        let shelf = ModelStore::new(true);
-        let mut pair = Self { board, shelf, now, sent: Vec::new(), claims: 0, reads: Vec::new() };
+        let model = ModelStore::new(true);
+        let mut pair = Self { board, model, now, sent: Vec::new(), claims: 0, reads: Vec::new() };
         pair.board.handle_timeout(now);
         pair.settle();
         pair
@@ -60,7 +60,7 @@ impl Pair {
                     if let Op::ReadView { key } = &op {
                         self.reads.push(key.clone());
                     }
-                    let result = Ok(self.shelf.apply(self.now, &op));
+                    let result = Ok(self.model.apply(self.now, &op));
                     self.board.handle_input(self.now, Input::Stored { op, result });
                 }
                 Output::Publish { message: words, .. } => self.sent.push(words),
@@ -75,7 +75,7 @@ impl Pair {
     }
 
     fn apply(&mut self, op: &Op) -> Acceptance {
-        let reply = self.shelf.apply(self.now, op);
+        let reply = self.model.apply(self.now, op);
         let Reply::Accepted(accepted) = reply else { panic!("{reply:?}") };
         accepted
     }
@@ -86,7 +86,7 @@ impl Pair {
     }
 
     fn facts(&mut self) -> Vec<Fact> {
-        let Reply::View(view) = self.shelf.apply(self.now, &Op::ReadView { key: key() }) else {
+        let Reply::View(view) = self.model.apply(self.now, &Op::ReadView { key: key() }) else {
             panic!("no view");
         };
         view.facts.into_iter().map(|(_, entry)| entry.fact.clone()).collect()
@@ -111,7 +111,7 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
     let op = Op::Control { key: key(), principal: ann(), control: Arc::clone(&asked), create: false };
     pair.apply(&accept(&key(), &later));
     let lost = pair.apply(&op);
-    pair.shelf.rewind(2);
+    pair.model.rewind(2);
     pair.offer(&lost, |place, prev| OfferedEntry::Control { position: place, prev, control: Arc::clone(&asked) });
     let answered = |words: &PeerMessage| matches!(words, PeerMessage::ControlAnswered { .. });
     assert!(!pair.sent.iter().any(answered), "nobody is told that it is done: {:?}", pair.sent);

@@ -26,7 +26,7 @@ const LINK: LinkId = LinkId(1);
 /// An owner node and an edge node with a client. Messages and answers take no time unless held back.
 struct Fleet {
     nodes: [(NodeId, Switchboard); 2],
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     asked: Vec<Invoke>,
     shown: Vec<Notification>,
@@ -46,7 +46,7 @@ impl Fleet {
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let nodes = [(OWNER, board(OWNER, 7, AgentPolicy::default())), (EDGE, board(EDGE, 9, AgentPolicy::default()))];
-        let shelf = ModelStore::new(true);
+        let model = ModelStore::new(true);
         let asked = Vec::new();
         let shown = Vec::new();
         let late = Vec::new();
@@ -55,9 +55,9 @@ impl Fleet {
         let is_slow = false;
         let is_far = false;
         let lose = 0;
-        let mut fleet = Self { nodes, shelf, now, asked, shown, is_slow, late, lose, is_far, pages, words };
+        let mut fleet = Self { nodes, model, now, asked, shown, is_slow, late, lose, is_far, pages, words };
         fleet.settle();
-        let reply = fleet.shelf.apply(now, &accept(&key("s"), &input(&key("s"), "m1")));
+        let reply = fleet.model.apply(now, &accept(&key("s"), &input(&key("s"), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
         let words = PeerMessage::HandOff { key: key("s"), released: OwnershipSnapshot::default() };
         fleet.give(OWNER, Input::Peer { from: EDGE, message: words });
@@ -91,7 +91,7 @@ impl Fleet {
     fn perform(&mut self, node: NodeId, output: Output) {
         match output {
             Output::Store(op) => {
-                let result = Ok(self.shelf.apply(self.now, &op));
+                let result = Ok(self.model.apply(self.now, &op));
                 let looks = node == EDGE && matches!(op, Op::ReadView { .. });
                 let reads = node == EDGE && matches!(op, Op::Read { .. });
                 let answer = Input::Stored { op, result };
@@ -161,7 +161,7 @@ impl Fleet {
 
     /// Accepts another client's input through a third node.
     fn begin(&mut self, input: &Arc<Said>) {
-        let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key("s"), input)) else {
+        let Reply::Accepted(accepted) = self.model.apply(self.now, &accept(&key("s"), input)) else {
             panic!("it is not accepted");
         };
         let item = OfferedEntry::Input { position: accepted.position, prev: accepted.prev, input: Arc::clone(input) };
@@ -245,7 +245,7 @@ fn resubscribe_ahead_of_a_stale_node_succeeds() {
         fleet.begin(&input(&key("s"), &format!("t{n}")));
         fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
     }
-    let Reply::View(view) = fleet.shelf.apply(fleet.now, &Op::ReadView { key: key("s") }) else { panic!("no view") };
+    let Reply::View(view) = fleet.model.apply(fleet.now, &Op::ReadView { key: key("s") }) else { panic!("no view") };
     assert!(view.snapshot.is_some());
     fleet.connect(LinkId(2), Some(view.tail));
     assert!(!fleet.is_subscribed_at(view.tail.seq) && !fleet.pages.is_empty(), "it waits for the page");

@@ -17,7 +17,7 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
 /// One node with simulated time.
 pub(crate) struct Fixture {
     pub(crate) board: Switchboard,
-    pub(crate) shelf: ModelStore,
+    pub(crate) model: ModelStore,
     pub(crate) now: Now,
     pub(crate) shown: Vec<(LinkId, String)>,
     pub(crate) orders: Vec<Order>,
@@ -85,13 +85,13 @@ impl Fixture {
     }
 
     /// Creates a node on a store that others may have used before.
-    pub(crate) fn with(node: u128, shelf: ModelStore, now: Now) -> Self {
+    pub(crate) fn with(node: u128, model: ModelStore, now: Now) -> Self {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        Self::knowing(AgentDirectory { agents, default: Some(echo) }, node, shelf, now)
+        Self::knowing(AgentDirectory { agents, default: Some(echo) }, node, model, now)
     }
 
-    fn knowing(directory: AgentDirectory, node: u128, shelf: ModelStore, now: Now) -> Self {
+    fn knowing(directory: AgentDirectory, node: u128, model: ModelStore, now: Now) -> Self {
         let directory = Arc::new(directory);
         let board = Switchboard::new(Config {
             node: NodeId(node),
@@ -105,7 +105,7 @@ impl Fixture {
         let shown = Vec::new();
         let orders = Vec::new();
         let inputs = VecDeque::new();
-        Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None, waits: false }
+        Self { board, model, now, shown, orders, inputs, gone: false, trouble: None, waits: false }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -123,7 +123,7 @@ impl Fixture {
                 Output::Store(op) => {
                     let result = match self.trouble {
                         Some(trouble) => Err(trouble),
-                        None => Ok(self.shelf.apply(self.now, &op)),
+                        None => Ok(self.model.apply(self.now, &op)),
                     };
                     self.inputs.push_back(Input::Stored { op, result });
                 }

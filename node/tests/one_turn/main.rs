@@ -54,7 +54,7 @@ fn turn_is_accepted_answered_and_released() {
     // An idle session is released.
     bench.run(Duration::from_secs(5));
     let key = turnway_core::id::SessionKey { tenant: TenantId::default_tenant(), session: session() };
-    assert_eq!(bench.shelf.session(&key).and_then(|slot| slot.holder), None);
+    assert_eq!(bench.model.session(&key).and_then(|slot| slot.holder), None);
 }
 
 /// Covers: S-48, LN-EV19.
@@ -253,7 +253,7 @@ fn foreign_requests_do_not_delay_the_owners() {
         bench.board.handle_input(bench.now, Input::Command { link: LinkId(link), command: subscribe(Some(0)) });
         while let Some(output) = bench.board.poll_output() {
             if let Output::Store(op) = output {
-                let reply = bench.shelf.apply(bench.now, &op);
+                let reply = bench.model.apply(bench.now, &op);
                 bench.inputs.push_back(Input::Stored { op, result: Ok(reply) });
             }
         }
@@ -282,7 +282,7 @@ fn cancel_survives_its_link() {
     }
     bench.give(Input::Disconnect { link: LinkId(2) });
     for op in ops {
-        let reply = bench.shelf.apply(bench.now, &op);
+        let reply = bench.model.apply(bench.now, &op);
         bench.give(Input::Stored { op, result: Ok(reply) });
     }
     assert!(bench.orders.iter().any(|order| matches!(order, Order::Cancel { .. })));

@@ -136,8 +136,8 @@ fn claim_over_a_dead_holder_counts_as_takeover() {
     connected(&mut bench, 1, "ann");
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
-    let shelf = std::mem::replace(&mut bench.shelf, ModelStore::new(false));
-    let mut next = Fixture::with(8, shelf, bench.now);
+    let model = std::mem::replace(&mut bench.model, ModelStore::new(false));
+    let mut next = Fixture::with(8, model, bench.now);
     next.run(Duration::from_secs(10));
     let stats = stats(&next);
     assert_eq!((stats.claims, stats.takeovers, stats.restarts), (1, 1, 1));

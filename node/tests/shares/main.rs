@@ -23,7 +23,7 @@ const ANN: LinkId = LinkId(2);
 /// One node with simulated time.
 struct Fixture {
     board: Switchboard,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     inputs: VecDeque<Input>,
     /// Unanswered invocations, in order.
@@ -50,7 +50,7 @@ impl Fixture {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let mut bench = Self {
             board,
-            shelf: ModelStore::new(false),
+            model: ModelStore::new(false),
             now,
             inputs: VecDeque::new(),
             asked: Vec::new(),
@@ -80,7 +80,7 @@ impl Fixture {
             match output {
                 Output::Store(op) => {
                     self.reads += usize::from(matches!(op, Op::Inbox { .. }));
-                    let result = Ok(self.shelf.apply(self.now, &op));
+                    let result = Ok(self.model.apply(self.now, &op));
                     self.inputs.push_back(Input::Stored { op, result });
                 }
                 Output::Publish { to, .. } => self.inputs.push_back(Input::PublishFailed { to }),

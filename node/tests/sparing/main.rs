@@ -23,7 +23,7 @@ const EDGE: NodeId = NodeId(2);
 /// An owner and its store, which answers at once, with a subscriber at the edge node.
 struct Owner {
     board: Switchboard,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     /// Messages sent to the edge node.
     sent: Vec<PeerMessage>,
@@ -62,10 +62,10 @@ impl Owner {
         let appends = Vec::new();
         let steers = Vec::new();
         let board = board(OWNER, 7, policy);
-        let shelf = ModelStore::new(true);
-        let mut owner = Self { board, shelf, now, sent: told, asked, appends, steers };
+        let model = ModelStore::new(true);
+        let mut owner = Self { board, model, now, sent: told, asked, appends, steers };
         owner.wait(Duration::ZERO);
-        let reply = owner.shelf.apply(now, &accept(&key(), &input(&key(), "m1")));
+        let reply = owner.model.apply(now, &accept(&key(), &input(&key(), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
         owner
     }
@@ -84,7 +84,7 @@ impl Owner {
         let expect = OwnershipSnapshot::default();
         let floor = Epoch(0);
         let claim = Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor };
-        let Reply::Claimed(claimed) = owner.shelf.apply(owner.now, &claim) else { panic!("not claimed") };
+        let Reply::Claimed(claimed) = owner.model.apply(owner.now, &claim) else { panic!("not claimed") };
         owner.register_edge();
         owner.take(OwnershipSnapshot { holder: Some(holder), epoch: claimed.token.epoch });
         owner
@@ -92,7 +92,7 @@ impl Owner {
 
     /// Registers the edge node as a subscriber in the store.
     fn register_edge(&mut self) {
-        let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: ListenStamp(1) });
+        let reply = self.model.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: ListenStamp(1) });
         assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
     }
 
@@ -121,7 +121,7 @@ impl Owner {
                     if let Op::Append(append) = &op {
                         self.appends.push(append.facts.iter().map(|entry| entry.fact.clone()).collect());
                     }
-                    let result = Ok(self.shelf.apply(self.now, &op));
+                    let result = Ok(self.model.apply(self.now, &op));
                     self.board.handle_input(self.now, Input::Stored { op, result });
                 }
                 Output::Publish { to, message: words } => {
@@ -147,7 +147,7 @@ impl Owner {
 
     /// Accepts an input at the edge node and offers it to the owner.
     fn offer(&mut self, input: &Arc<Said>) {
-        let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key(), input)) else {
+        let Reply::Accepted(accepted) = self.model.apply(self.now, &accept(&key(), input)) else {
             panic!("it is not accepted");
         };
         let item = OfferedEntry::Input { position: accepted.position, prev: accepted.prev, input: Arc::clone(input) };

@@ -30,7 +30,7 @@ enum InFlight {
 /// Nodes, and counts of their store operations.
 struct Fleet {
     boards: Vec<Option<Switchboard>>,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     mail: BTreeMap<(Mono, u64), InFlight>,
     sent: u64,
@@ -59,7 +59,7 @@ impl Fleet {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         Self {
             boards: (0..nodes).map(|at| Some(node(at))).collect(),
-            shelf: ModelStore::new(false),
+            model: ModelStore::new(false),
             now,
             mail: BTreeMap::new(),
             sent: 0,
@@ -77,13 +77,13 @@ impl Fleet {
     fn add_dead_owner(&mut self, sessions: usize) {
         let ttl = limits::LEASE;
         let sent = self.now.mono;
-        self.shelf.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
+        self.model.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
         for n in 0..sessions {
-            self.shelf.apply(self.now, &accept(&key(n), &input(&key(n), "m1")));
+            self.model.apply(self.now, &accept(&key(n), &input(&key(n), "m1")));
             let expect = OwnershipSnapshot::default();
             let floor = Epoch(0);
             let claim = Op::Claim { key: key(n), holder: DEAD, nonce: Nonce(n as u128), expect, floor };
-            let reply = self.shelf.apply(self.now, &claim);
+            let reply = self.model.apply(self.now, &claim);
             assert!(matches!(reply, Reply::Claimed(_)), "{reply:?}");
         }
     }
@@ -121,7 +121,7 @@ impl Fleet {
     fn deliver(&mut self, mail: InFlight) {
         match mail {
             InFlight::Asked(node, op) => {
-                let reply = self.shelf.apply(self.now, &op);
+                let reply = self.model.apply(self.now, &op);
                 self.sweeps += usize::from(matches!(op, Op::Sweep { .. }));
                 self.claims += usize::from(matches!(op, Op::Claim { .. }));
                 self.held += usize::from(matches!(reply, Reply::OwnershipConflict { .. }));
@@ -164,7 +164,7 @@ impl Fleet {
     }
 
     fn owned(&self, by: Option<NodeId>) -> usize {
-        let held = self.shelf.sessions().filter_map(|(_, slot)| slot.holder);
+        let held = self.model.sessions().filter_map(|(_, slot)| slot.holder);
         held.filter(|holder| holder.node != DEAD.node && by.is_none_or(|by| by == holder.node)).count()
     }
 

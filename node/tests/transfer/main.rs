@@ -32,7 +32,7 @@ enum Lost {
 /// Two nodes on one store, which answers at once.
 struct TwoNodes {
     boards: Vec<Switchboard>,
-    shelf: ModelStore,
+    model: ModelStore,
     now: Now,
     lost: Lost,
     words: VecDeque<(NodeId, NodeId, PeerMessage)>,
@@ -59,11 +59,11 @@ impl TwoNodes {
         let ops = Vec::new();
         let boards =
             vec![board(node(LEAVES), 1, AgentPolicy::default()), board(node(STAYS), 2, AgentPolicy::default())];
-        let shelf = ModelStore::new(false);
-        let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
+        let model = ModelStore::new(false);
+        let mut two = Self { boards, model, now, lost, words, orders, ops, gone: false };
         two.wait(Duration::ZERO);
         for name in ["m1", "m2"] {
-            let reply = two.shelf.apply(two.now, &accept(&key(), &input(&key(), name)));
+            let reply = two.model.apply(two.now, &accept(&key(), &input(&key(), name)));
             assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
         }
         // The hand-off also makes the other node known.
@@ -78,7 +78,7 @@ impl TwoNodes {
     /// Ends the running turn.
     fn end_turn(&mut self) {
         let (_, run_id) = self.orders[0].clone();
-        let epoch = self.shelf.session(&key()).expect("a session").token.epoch;
+        let epoch = self.model.session(&key()).expect("a session").token.epoch;
         let events = vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }];
         self.give(LEAVES, Input::Agent { key: key(), run_id, attempt: 1, epoch, events });
     }
@@ -122,7 +122,7 @@ impl TwoNodes {
         match output {
             Output::Store(op) => {
                 self.ops.push(op.name());
-                let result = Ok(self.shelf.apply(self.now, &op));
+                let result = Ok(self.model.apply(self.now, &op));
                 self.boards[at].handle_input(self.now, Input::Stored { op, result });
             }
             Output::Publish { to, message: words } => {
@@ -143,14 +143,14 @@ impl TwoNodes {
     }
 
     fn owner(&self) -> Option<NodeId> {
-        self.shelf.session(&key()).and_then(|slot| slot.holder).map(|holder| holder.node)
+        self.model.session(&key()).and_then(|slot| slot.holder).map(|holder| holder.node)
     }
 
     /// Asserts that the second turn has started at the other node under a later epoch, and that the leaving
     /// node has left.
     fn assert_continued(&self, before: Epoch) {
         assert_eq!(self.orders.get(1..), Some(&[(STAYS, input(&key(), "m2").run_id.clone())][..]), "{:?}", self.ops);
-        let slot = self.shelf.session(&key()).expect("a session");
+        let slot = self.model.session(&key()).expect("a session");
         assert!(slot.token.epoch > before, "{:?}", slot.token);
         let ended = slot.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::Run(RunFact::Done { .. }))).count();
         assert_eq!((self.owner(), ended, self.gone), (Some(node(STAYS)), 1, true));
@@ -164,7 +164,7 @@ impl TwoNodes {
 fn queued_work_is_transferred_to_another_node() {
     let mut two = TwoNodes::with_two_turns(Lost::Nothing);
     assert_eq!(two.owner(), Some(node(LEAVES)), "its turn still runs");
-    let before = two.shelf.session(&key()).expect("a session").token.epoch;
+    let before = two.model.session(&key()).expect("a session").token.epoch;
     two.end_turn();
     two.assert_continued(before);
     assert!(two.ops.contains(&"transfer") && !two.ops.contains(&"release"), "{:?}", two.ops);
@@ -178,7 +178,7 @@ fn queued_work_is_transferred_to_another_node() {
 fn session_without_a_reservation_is_released() {
     for lost in [Lost::Question, Lost::Answer] {
         let mut two = TwoNodes::with_two_turns(lost);
-        let before = two.shelf.session(&key()).expect("a session").token.epoch;
+        let before = two.model.session(&key()).expect("a session").token.epoch;
         two.end_turn();
         assert_eq!(two.owner(), Some(node(LEAVES)), "{lost:?}: it waits for an answer");
         two.wait(limits::RESERVE_TIMEOUT);
@@ -194,7 +194,7 @@ fn session_without_a_reservation_is_released() {
 #[test]
 fn reserving_node_discovers_its_ownership_without_notice() {
     let mut two = TwoNodes::with_two_turns(Lost::Word);
-    let before = two.shelf.session(&key()).expect("a session").token.epoch;
+    let before = two.model.session(&key()).expect("a session").token.epoch;
     two.end_turn();
     assert_eq!((two.owner(), two.orders.len()), (Some(node(STAYS)), 1), "{:?}", two.ops);
     two.wait(limits::RESERVED_CHECK_INTERVAL);
@@ -208,7 +208,7 @@ fn reserving_node_discovers_its_ownership_without_notice() {
 fn late_or_foreign_reservation_changes_nothing() {
     let mut two = TwoNodes::with_two_turns(Lost::Question);
     two.end_turn();
-    let slot = two.shelf.session(&key()).expect("a session");
+    let slot = two.model.session(&key()).expect("a session");
     let epoch = slot.token.epoch;
     let mut holder = slot.holder.expect("somebody");
     let nonce = slot.token.nonce;

@@ -124,7 +124,7 @@ impl Fleet {
     /// Creates two nodes, one of them with a subscriber, and a session without an owner.
     pub fn new(turns: u8, left: FaultBudget) -> Self {
         let node = |life| Node { life: Some(life), ..Node::default() };
-        let slot = Slot { ears: 0b10, ..Slot::default() };
+        let slot = Slot { listeners: 0b10, ..Slot::default() };
         Self {
             store: slot.clone(),
             copy: slot,
@@ -168,6 +168,6 @@ impl Fleet {
 
     /// Returns the other subscriber nodes, one bit each.
     pub(super) fn others(&self, n: u8) -> u8 {
-        self.store.ears & !(1 << n)
+        self.store.listeners & !(1 << n)
     }
 }

@@ -49,7 +49,7 @@ pub struct Slot {
     pub taken: u8,
     pub log: Vec<Fact>,
     /// Subscriber nodes, one bit each.
-    pub ears: u8,
+    pub listeners: u8,
     /// True if a node wrote that was not the owner.
     pub trespassed: bool,
 }

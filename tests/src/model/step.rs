@@ -121,7 +121,7 @@ impl Fleet {
 
     /// Subscribes, then reads: in this order no fact is missed.
     fn listen(&mut self, n: u8) {
-        self.store.ears |= 1 << n;
+        self.store.listeners |= 1 << n;
         self.shown = self.store.log.clone();
     }
 
@@ -318,7 +318,7 @@ impl Fleet {
         if self.edge == Some(n) {
             self.shown = self.store.log.clone();
         } else {
-            self.store.ears &= !(1 << n);
+            self.store.listeners &= !(1 << n);
         }
         // The node acknowledges to the owner how much of the log it has.
         let tail = self.store.log.len();

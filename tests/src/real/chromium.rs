@@ -64,11 +64,11 @@ impl Page {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let at = listener.local_addr().expect("bound");
         let (tell, reports) = mpsc::channel(4);
-        let desk = Arc::new((html, tell));
+        let page = Arc::new((html, tell));
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let desk = Arc::clone(&desk);
-                let service = service_fn(move |request| answer(request, Arc::clone(&desk)));
+                let page = Arc::clone(&page);
+                let service = service_fn(move |request| answer(request, Arc::clone(&page)));
                 // A browser that closes the connection is no error here.
                 tokio::spawn(async move {
                     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await)
@@ -93,9 +93,9 @@ impl Drop for Page {
 
 async fn answer(
     request: Request<Incoming>,
-    desk: Arc<(Bytes, mpsc::Sender<Value>)>,
+    page: Arc<(Bytes, mpsc::Sender<Value>)>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (html, tell) = &*desk;
+    let (html, tell) = &*page;
     let (status, body) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/") => (StatusCode::OK, html.clone()),
         (&Method::POST, "/report") => {

@@ -83,13 +83,13 @@ pub(crate) struct Streams {
     /// Earliest time of the next attempt at a busy agent, by the requesting node's clock.
     busy: BTreeMap<(NodeId, RunId, Epoch, u32), Mono>,
     /// Outcome of each steering message, by input, run and attempt.
-    pub(super) minds: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
+    pub(super) steer_outcomes: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
 }
 
 impl Streams {
     /// Closes the streams of a process that has ended.
-    pub(crate) fn cut_off(&mut self, boot: NodeId) {
-        self.open.retain(|_, stream| stream.node != boot);
+    pub(crate) fn cut_off(&mut self, node_id: NodeId) {
+        self.open.retain(|_, stream| stream.node != node_id);
     }
     /// Returns whether an attempt has events left and was not cancelled.
     pub(super) fn speaks(&self, node: NodeId, run_id: &RunId, attempt: u32) -> bool {
@@ -160,9 +160,9 @@ fn all_events(n: u64, attempt: u32, manner: AgentBehaviour) -> Vec<AgentEvent> {
 impl World {
     /// Handles an order that leaves a node.
     pub(crate) fn order(&mut self, at: usize, order: Order) {
-        let node = self.nodes[at].boot;
+        let node = self.nodes[at].node_id;
         let restarted = self.restarted_at.is_some_and(|at| self.now - at <= limits::LEASE);
-        self.ledger.ordered(node, &order, &mut self.shelf, self.now, (self.rewinds, restarted));
+        self.ledger.ordered(node, &order, &mut self.model, self.now, (self.rewinds, restarted));
         match order {
             Order::Invoke(invoke) => self.invoke(node, invoke),
             Order::Steer(steer) => self.steer(node, *steer),
@@ -205,7 +205,7 @@ impl World {
             "G3: an agent that is busy is asked again when it has said: {run_id}.{attempt}"
         );
         if manner == AgentBehaviour::Poison {
-            return self.later(1, 300, ScheduledEvent::Crash { boot: node });
+            return self.later(1, 300, ScheduledEvent::Crash { node_id: node });
         }
         if self.rewinds {
             // An attempt that the store lost may be ordered again: the newer request replaces the older.

@@ -8,26 +8,26 @@ use turnway_wire::peer::PeerMessage;
 
 impl World {
     pub(crate) fn publish(&mut self, at: usize, to: NodeId, words: PeerMessage) {
-        let boot = self.nodes[at].boot;
-        if !self.deliver(boot, to, words) {
-            self.later(1, 5, ScheduledEvent::Unheard { boot, node: to });
+        let node_id = self.nodes[at].node_id;
+        if !self.deliver(node_id, to, words) {
+            self.later(1, 5, ScheduledEvent::Unheard { node_id, node: to });
         }
     }
 
     /// Delivers a peer message with losses and duplicates; returns whether there is a receiver.
-    pub(crate) fn deliver(&mut self, boot: NodeId, to: NodeId, words: PeerMessage) -> bool {
+    pub(crate) fn deliver(&mut self, node_id: NodeId, to: NodeId, words: PeerMessage) -> bool {
         self.tally.peer_messages += 1;
         let hears = self.at(to).is_some_and(|peer| self.nodes[peer].deaf_until <= self.now);
         if !hears {
             return false;
         }
-        let split = self.splits.get(&(boot.min(to), boot.max(to)));
+        let split = self.splits.get(&(node_id.min(to), node_id.max(to)));
         if split.is_some_and(|until| *until > self.now) {
             return true;
         }
         for _ in 0..(1 + u64::from(self.rng.chance(self.faults.double))) {
             if !self.rng.chance(self.faults.drop) {
-                self.later(1, 50, ScheduledEvent::Mail { to, from: boot, words: words.clone() });
+                self.later(1, 50, ScheduledEvent::Mail { to, from: node_id, words: words.clone() });
             }
         }
         true
@@ -35,8 +35,8 @@ impl World {
 
     /// Lets the clients of a node notice, sooner or later, that the node is gone or stuck.
     pub(crate) fn orphan(&mut self, at: usize, ms_min: u64, ms_max: u64) {
-        let boot = self.nodes[at].boot;
-        let here = |line: Option<(NodeId, _)>| line.is_some_and(|(edge, _)| edge == boot);
+        let node_id = self.nodes[at].node_id;
+        let here = |line: Option<(NodeId, _)>| line.is_some_and(|(edge, _)| edge == node_id);
         let orphans: Vec<usize> = (0..self.clients.len()).filter(|n| here(self.clients[*n].line)).collect();
         for client in orphans {
             let from = self.clients[client].line;
@@ -75,7 +75,7 @@ impl World {
         } else if self.hit(faults.slow) {
             self.slow_until = until;
         } else if self.hit(faults.drain) {
-            self.leave(self.nodes[at].boot);
+            self.leave(self.nodes[at].node_id);
         } else if self.hit(faults.clock) {
             // The store's clock jumps ahead by seconds, or back to the true time; never together with a loss of
             // writes, because epochs could then repeat (ownership, I2).
@@ -87,9 +87,9 @@ impl World {
             let writes = 1 + self.rng.below(6);
             self.forget(writes);
         } else if self.hit(faults.split) {
-            let here = self.nodes[at].boot;
+            let here = self.nodes[at].node_id;
             let there = self.somewhere();
-            let there = self.nodes[there].boot;
+            let there = self.nodes[there].node_id;
             self.splits.insert((here.min(there), here.max(there)), until);
         } else if self.hit(faults.roll) {
             self.roll();
@@ -99,19 +99,19 @@ impl World {
     }
 
     /// Drains a node. Soon after, the node learns of possible successors, unless the store is down.
-    pub(crate) fn leave(&mut self, boot: NodeId) {
-        self.give_to(boot, Input::Drain);
+    pub(crate) fn leave(&mut self, node_id: NodeId) {
+        self.give_to(node_id, Input::Drain);
         if self.lasting && self.outage_until <= self.now {
-            self.later(1, 50, ScheduledEvent::Heirs { boot });
+            self.later(1, 50, ScheduledEvent::Successors { node_id });
         }
     }
 
     /// Drains every node, one after the other; drained nodes are replaced.
     fn roll(&mut self) {
-        let boots: Vec<NodeId> = self.nodes.iter().map(|node| node.boot).collect();
+        let node_count: Vec<NodeId> = self.nodes.iter().map(|node| node.node_id).collect();
         let mut wait = 0;
-        for boot in boots {
-            self.later(wait, wait + 500, ScheduledEvent::Leave { boot });
+        for node_id in node_count {
+            self.later(wait, wait + 500, ScheduledEvent::Leave { node_id });
             wait += 1000 + self.rng.below(5000);
         }
     }
@@ -120,9 +120,9 @@ impl World {
     pub(crate) fn deafen(&mut self, at: usize, until: turnway_core::time::Mono) {
         self.nodes[at].deaf_until = until;
         let wait = u64::try_from((until - self.now).as_millis()).unwrap_or(0);
-        let boot = self.nodes[at].boot;
+        let node_id = self.nodes[at].node_id;
         if self.rng.chance(60) {
-            self.later(wait + 1, wait + 50, ScheduledEvent::Gap { boot });
+            self.later(wait + 1, wait + 50, ScheduledEvent::Gap { node_id });
         }
     }
 

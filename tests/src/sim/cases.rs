@@ -51,7 +51,7 @@ pub fn failover_ms(seed: u64, blow: OwnerFailure) -> Option<u64> {
     world.later(400, 401, ScheduledEvent::Client { client: watcher, act: Act::Connect });
     world.sayings.get_mut(&40)?.agent_id = Some(fixtures::agent("again"));
     world.pass(2);
-    let holder = world.shelf.session(&key)?.holder?;
+    let holder = world.model.session(&key)?.holder?;
     let watched = world.clients[watcher].line.is_some_and(|(node, _)| node != holder.node);
     let open = world.ledger.chronicles.get(&key).is_some_and(|chronicle| chronicle.active.is_some());
     if !watched || !open {
@@ -95,7 +95,7 @@ pub fn resume_ms(seed: u64, how: OwnerExit, age_s: u64) -> Option<u64> {
     world.sayings.get_mut(&40)?.agent_id = Some(fixtures::agent("lasting"));
     world.later(400, 401, ScheduledEvent::Client { client: watcher, act: Act::Connect });
     world.pass(2);
-    let holder = world.shelf.session(&key)?.holder?;
+    let holder = world.model.session(&key)?.holder?;
     let watched = world.clients[watcher].line.is_some_and(|(node, _)| node != holder.node);
     let open = world.ledger.chronicles.get(&key).is_some_and(|chronicle| chronicle.active.is_some());
     if !watched || !open {
@@ -104,7 +104,7 @@ pub fn resume_ms(seed: u64, how: OwnerExit, age_s: u64) -> Option<u64> {
     let at = world.at(holder.node)?;
     match how {
         OwnerExit::Crash => world.crash(at),
-        OwnerExit::Leave => world.later(0, 0, ScheduledEvent::Leave { boot: holder.node }),
+        OwnerExit::Leave => world.later(0, 0, ScheduledEvent::Leave { node_id: holder.node }),
     }
     let gone = world.now;
     let mut wait = None;
@@ -200,7 +200,7 @@ pub fn handed_over_unheard(seed: u64) {
     world.schedule_message(leaver, 1, AgentBehaviour::Slow, Strategy::Enqueue, (0, 100));
     world.schedule_message(leaver, 2, AgentBehaviour::Plain, Strategy::Enqueue, (200, 300));
     world.pass(2);
-    if let Some(holder) = world.shelf.session(&key).and_then(|slot| slot.holder) {
+    if let Some(holder) = world.model.session(&key).and_then(|slot| slot.holder) {
         world.faults.drop = 50;
         world.leave(holder.node);
     }

@@ -57,7 +57,7 @@ impl Move {
 /// A switchboard and its store.
 pub struct SwitchboardHarness {
     board: Switchboard,
-    shelf: ModelStore,
+    model: ModelStore,
     asked: VecDeque<Op>,
     ordered: Option<(turnway_core::id::SessionKey, RunId, u32, Epoch)>,
     shown: VecDeque<String>,
@@ -80,7 +80,7 @@ impl SwitchboardHarness {
         };
         Self {
             board: Switchboard::new(config),
-            shelf: ModelStore::new(false),
+            model: ModelStore::new(false),
             asked: VecDeque::new(),
             ordered: None,
             shown: VecDeque::new(),
@@ -168,7 +168,7 @@ impl Machine for SwitchboardHarness {
                 let result = match pick % 12 {
                     0 => Err(StoreError::Unavailable),
                     1 => Err(StoreError::Unknown),
-                    _ => Ok(self.shelf.apply(now, &op)),
+                    _ => Ok(self.model.apply(now, &op)),
                 };
                 Input::Stored { op, result }
             }

@@ -1,5 +1,5 @@
 //! Simulated indexes for the sweep, apart from the sessions as in Redis: one for each life of a node and one
-//! without an owner. Each entry is written before the operation that the sweep must find. The shelf performs the
+//! without an owner. Each entry is written before the operation that the sweep must find. The model store performs the
 //! operations; this file has the steps around them, and loses index entries.
 use super::world::{ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,11 +50,11 @@ pub(crate) struct RegistrationCache {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// A session must be registered before this operation is sent.
-    Register { boot: NodeId, op: Op, by: Holder },
+    Register { node_id: NodeId, op: Op, by: Holder },
     /// The session was registered; its node sends the operation.
-    Registered { boot: NodeId, op: Op, by: Holder, stamp: Millis },
+    Registered { node_id: NodeId, op: Op, by: Holder, stamp: Millis },
     /// A sweep checks the registered sessions, and some others (`passing`) that the next sweep will not visit.
-    Look { boot: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line> },
+    Look { node_id: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line> },
     /// Unneeded entries are removed.
     Clear { lines: Vec<Line> },
 }
@@ -153,8 +153,8 @@ impl RegistrationCache {
 
 impl World {
     /// Sends an operation, or first the registration that it needs.
-    pub(crate) fn send_registered(&mut self, boot: NodeId, op: Op) {
-        let cache = self.books.entry(boot).or_default();
+    pub(crate) fn send_registered(&mut self, node_id: NodeId, op: Op) {
+        let cache = self.registrations.entry(node_id).or_default();
         let by = if let Op::Claim { key, holder, .. } = &op {
             let lacks = cache.stamp(key, *holder).is_none() && !planted(Mutant::ClaimUnlisted);
             lacks.then_some(*holder)
@@ -164,14 +164,14 @@ impl World {
             matches!(op, Op::Release { drain: true, .. }).then_some(NOBODY)
         };
         match by {
-            Some(by) => self.desk_later(Step::Register { boot, op, by }),
-            None => self.send_out(boot, op, None),
+            Some(by) => self.schedule_step(Step::Register { node_id, op, by }),
+            None => self.send_out(node_id, op, None),
         }
     }
 
     /// Sends an operation to its session, with the registration stamp on which it relies.
-    fn send_out(&mut self, boot: NodeId, op: Op, registered: Option<Millis>) {
-        let cache = self.books.entry(boot).or_default();
+    fn send_out(&mut self, node_id: NodeId, op: Op, registered: Option<Millis>) {
+        let cache = self.registrations.entry(node_id).or_default();
         let stamp = if let Op::Claim { key, holder, .. } = &op {
             cache.stamp(key, *holder)
         } else if let Op::Accept { key, .. } | Op::Control { key, .. } = &op {
@@ -182,18 +182,18 @@ impl World {
             }
             registered
         };
-        self.send(boot, op, stamp);
+        self.send(node_id, op, stamp);
     }
 
-    fn desk_later(&mut self, step: Step) {
+    fn schedule_step(&mut self, step: Step) {
         self.under_way(ScheduledEvent::Index(Box::new(step)));
     }
 
     pub(crate) fn index_step(&mut self, step: Step) {
         match step {
-            Step::Register { boot, op, by } => self.register(boot, op, by),
-            Step::Registered { boot, op, by, stamp } => self.registered(boot, op, by, stamp),
-            Step::Look { boot, op, lines, passing } => self.look_through(boot, op, lines, passing),
+            Step::Register { node_id, op, by } => self.register(node_id, op, by),
+            Step::Registered { node_id, op, by, stamp } => self.registered(node_id, op, by, stamp),
+            Step::Look { node_id, op, lines, passing } => self.look_through(node_id, op, lines, passing),
             Step::Clear { lines } => {
                 self.say(format_args!("of the indexes is cleared: {lines:?}"));
                 lines.iter().for_each(|line| self.index.clear(line));
@@ -202,35 +202,35 @@ impl World {
         }
     }
 
-    fn register(&mut self, boot: NodeId, op: Op, by: Holder) {
+    fn register(&mut self, node_id: NodeId, op: Op, by: Holder) {
         let Some(key) = op.key().cloned() else { return };
-        if self.is_away(boot) {
-            return self.answer(boot, op, Err(StoreError::Unavailable));
+        if self.is_away(node_id) {
+            return self.answer(node_id, op, Err(StoreError::Unavailable));
         }
         self.tally.ops += 1;
         let stamp = self.index.register(self.store_clock(), by, &key);
-        self.say(format_args!("n{} registers {key} by {by:?} at {stamp:?}", boot.0));
+        self.say(format_args!("n{} registers {key} by {by:?} at {stamp:?}", node_id.0));
         if self.rng.chance(self.faults.unknown) {
             // The operation was not sent, so it did not happen.
-            return self.answer(boot, op, Err(StoreError::Unavailable));
+            return self.answer(node_id, op, Err(StoreError::Unavailable));
         }
-        self.desk_later(Step::Registered { boot, op, by, stamp });
+        self.schedule_step(Step::Registered { node_id, op, by, stamp });
     }
 
-    fn registered(&mut self, boot: NodeId, op: Op, by: Holder, stamp: Millis) {
-        let Some(at) = self.at(boot) else { return };
+    fn registered(&mut self, node_id: NodeId, op: Op, by: Holder, stamp: Millis) {
+        let Some(at) = self.at(node_id) else { return };
         let wakes = self.nodes[at].paused_until;
         if wakes > self.now {
             let wait = u64::try_from((wakes - self.now).as_millis()).unwrap_or(0) + 1;
-            let again = Step::Registered { boot, op, by, stamp };
+            let again = Step::Registered { node_id, op, by, stamp };
             return self.later(wait, wait, ScheduledEvent::Index(Box::new(again)));
         }
-        let cache = self.books.entry(boot).or_default();
+        let cache = self.registrations.entry(node_id).or_default();
         // After a transfer the entry belongs to the receiving life.
         if let (Some(key), false) = (op.key(), matches!(op, Op::Transfer { .. })) {
             cache.lines.insert((key.clone(), by), (stamp, cache.era));
         }
-        self.send_out(boot, op, Some(stamp));
+        self.send_out(node_id, op, Some(stamp));
     }
 
     fn is_fresh(&self, stamp: Option<Millis>) -> bool {
@@ -241,7 +241,7 @@ impl World {
     /// Returns whether an operation that has reached its session must be refused, because the registration on which
     /// it relies may be gone.
     pub(crate) fn lacks_line(&self, op: &Op, stamp: Option<Millis>) -> bool {
-        let is_free = |key| self.shelf.session(key).is_none_or(|slot| slot.holder.is_none());
+        let is_free = |key| self.model.session(key).is_none_or(|slot| slot.holder.is_none());
         let leans = if let Op::Accept { key, .. } | Op::Control { key, .. } = op {
             is_free(key)
         } else {
@@ -252,26 +252,26 @@ impl World {
     }
 
     /// Sends a refused operation back to its node, which first registers the session under its present life.
-    pub(crate) fn send_back(&mut self, boot: NodeId, op: Op) {
-        let me = self.books.entry(boot).or_default().me();
+    pub(crate) fn send_back(&mut self, node_id: NodeId, op: Op) {
+        let me = self.registrations.entry(node_id).or_default().me();
         if matches!(op, Op::Transfer { .. } | Op::Release { .. }) {
-            return self.answer(boot, op, Err(StoreError::Unavailable));
+            return self.answer(node_id, op, Err(StoreError::Unavailable));
         }
         let by = if let Op::Claim { holder, .. } = &op { *holder } else { me };
-        if self.at(boot).is_some() {
-            self.desk_later(Step::Register { boot, op, by });
+        if self.at(node_id).is_some() {
+            self.schedule_step(Step::Register { node_id, op, by });
         }
     }
 
     /// Handles a performed operation: collects entries that are no longer needed, and checks that all others exist.
-    pub(crate) fn performed(&mut self, boot: NodeId, op: &Op, was: Option<Holder>, reply: &Reply) {
+    pub(crate) fn performed(&mut self, node_id: NodeId, op: &Op, was: Option<Holder>, reply: &Reply) {
         if let (Op::Release { key, .. }, Reply::Released, Some(holder)) = (op, reply, was)
-            && let Some(cache) = self.books.get_mut(&boot)
+            && let Some(cache) = self.registrations.get_mut(&node_id)
             && let Some(stamp) = cache.parting.get(key).copied()
         {
             let line = (holder, key.clone(), stamp);
             if planted(Mutant::ReleaseClearsYoung) {
-                self.desk_later(Step::Clear { lines: vec![line] });
+                self.schedule_step(Step::Clear { lines: vec![line] });
             } else {
                 cache.left.push(line);
             }
@@ -279,42 +279,42 @@ impl World {
         self.check_index();
     }
 
-    pub(crate) fn book_answer(&mut self, boot: NodeId, op: &Op, result: &Result<Reply, StoreError>) {
-        self.books.entry(boot).or_default().learn(op, result);
+    pub(crate) fn book_answer(&mut self, node_id: NodeId, op: &Op, result: &Result<Reply, StoreError>) {
+        self.registrations.entry(node_id).or_default().learn(op, result);
     }
 
     // === sweeping ===
 
     /// Collects the entries of lives without a lease, those without an owner, those that this node has registered
     /// and does not hold, and one further session if the store has lost writes.
-    pub(crate) fn sweep_indexes(&mut self, boot: NodeId, op: Op) {
+    pub(crate) fn sweep_indexes(&mut self, node_id: NodeId, op: Op) {
         let now = self.now;
-        let gone = |by: Holder| by == NOBODY || !self.shelf.is_leased(now, by);
+        let gone = |by: Holder| by == NOBODY || !self.model.is_leased(now, by);
         let lines = self.index.lines.iter().map(|((by, key), stamp)| (*by, key.clone(), *stamp));
         let mut lines: Vec<Line> = lines.filter(|(by, ..)| gone(*by)).collect();
         let clock = self.store_clock();
         let mut passing = Vec::new();
-        if let Some(cache) = self.books.get_mut(&boot) {
+        if let Some(cache) = self.registrations.get_mut(&node_id) {
             passing.extend(cache.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
             let unheld = cache.lines.iter().filter(|(line, _)| !cache.held.contains(line));
             lines.extend(unheld.map(|((key, by), (stamp, _))| (*by, key.clone(), *stamp)));
         }
         if self.index.doubtful {
-            let count = self.shelf.sessions().count().max(1);
+            let count = self.model.sessions().count().max(1);
             self.index.walked = (self.index.walked + 1) % count;
-            let next = self.shelf.sessions().nth(self.index.walked).map(|(key, _)| key.clone());
+            let next = self.model.sessions().nth(self.index.walked).map(|(key, _)| key.clone());
             passing.extend(next.map(|key| (NOBODY, key, Millis(u64::MAX))));
         }
-        self.desk_later(Step::Look { boot, op, lines, passing });
+        self.schedule_step(Step::Look { node_id, op, lines, passing });
     }
 
-    fn look_through(&mut self, boot: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line>) {
-        if self.is_away(boot) {
+    fn look_through(&mut self, node_id: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line>) {
+        if self.is_away(node_id) {
             let left = passing.into_iter().filter(|(.., stamp)| stamp.0 < u64::MAX);
-            self.books.entry(boot).or_default().left.extend(left);
-            return self.answer(boot, op, Err(StoreError::Unavailable));
+            self.registrations.entry(node_id).or_default().left.extend(left);
+            return self.answer(node_id, op, Err(StoreError::Unavailable));
         }
-        let Op::Sweep { limit } = op else { return self.answer(boot, op, Err(StoreError::Unknown)) };
+        let Op::Sweep { limit } = op else { return self.answer(node_id, op, Err(StoreError::Unknown)) };
         let now = self.now;
         let clock = self.store_clock();
         let mut due = BTreeMap::new();
@@ -322,10 +322,10 @@ impl World {
         let lines = lines.into_iter().map(|line| (line, false));
         let passing = passing.into_iter().map(|line| (line, true));
         for ((by, key, stamp), in_passing) in lines.chain(passing) {
-            let slot = self.shelf.session(&key);
+            let slot = self.model.session(&key);
             let holder = slot.and_then(|slot| slot.holder);
             let open = slot.is_some_and(is_open);
-            let is_due = holder.map_or(open, |holder| !self.shelf.is_leased(now, holder));
+            let is_due = holder.map_or(open, |holder| !self.model.is_leased(now, holder));
             let is_old = stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
             if is_due {
                 // A claim checks the session again.
@@ -334,21 +334,21 @@ impl World {
                 }
                 due.extend(slot.map(|slot| (key.clone(), slot.ownership())));
             } else if holder == Some(by) {
-                self.books.entry(boot).or_default().held.insert((key, by));
+                self.registrations.entry(node_id).or_default().held.insert((key, by));
             } else if is_old {
                 idle.push((by, key, stamp));
             }
         }
-        let cache = self.books.entry(boot).or_default();
+        let cache = self.registrations.entry(node_id).or_default();
         for (by, key, stamp) in &idle {
             let line = (key.clone(), *by);
             if cache.lines.get(&line).is_some_and(|(known, _)| known == stamp) {
                 cache.lines.remove(&line);
             }
         }
-        self.desk_later(Step::Clear { lines: idle });
+        self.schedule_step(Step::Clear { lines: idle });
         let sessions = due.into_iter().take(limit as usize).collect();
-        self.answer(boot, op, Ok(Reply::Unowned { sessions }));
+        self.answer(node_id, op, Ok(Reply::Unowned { sessions }));
     }
 
     /// Checks that a sweep would find every session that it has to find. (I3, I9)
@@ -356,7 +356,7 @@ impl World {
         if self.index.doubtful {
             return;
         }
-        for (key, slot) in self.shelf.sessions() {
+        for (key, slot) in self.model.sessions() {
             let found = match slot.holder {
                 Some(holder) => self.index.has(key, Some(holder)),
                 None => !is_open(slot) || self.index.has(key, None),

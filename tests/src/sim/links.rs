@@ -63,7 +63,7 @@ impl World {
     pub(crate) fn accept_line(&mut self, client: usize, at: usize) -> LineId {
         let node = &mut self.nodes[at];
         node.links += 1;
-        let line = (node.boot, LinkId(node.links));
+        let line = (node.node_id, LinkId(node.links));
         let principal = self.clients[client].principal.clone();
         let lazy = self.rng.chance(self.faults.lazy);
         let stall = Duration::from_millis(if lazy { self.rng.below(15_000) } else { 0 });
@@ -94,7 +94,7 @@ impl World {
         let Some(open) = self.lines.get_mut(&line) else { return };
         if let Some(id) = command.request_id() {
             let key = &self.clients[open.client].key;
-            if self.shelf.session(key).is_none_or(|slot| slot.user.is_none()) {
+            if self.model.session(key).is_none_or(|slot| slot.user.is_none()) {
                 open.early.insert(id.clone());
             }
             open.asks.insert(id.clone(), command.clone());
@@ -117,19 +117,19 @@ impl World {
         open.unwritten += weight;
         if let Some(session) = told_of(&note) {
             let key = SessionKey { tenant: open.principal.tenant.clone(), session: session.clone() };
-            privacy(&open.principal, &key, &self.shelf, self.rewinds);
+            privacy(&open.principal, &key, &self.model, self.rewinds);
             let follow = open.follows.entry(session.clone()).or_default();
             let ledger = &self.ledger;
             let sayings = &self.sayings;
             let rewinds = self.rewinds;
             let asks = &open.asks;
             let noticed = &open.noticed;
-            follow.shown(&note, &View { line, key: &key, asks, noticed, ledger, shelf: &self.shelf, sayings, rewinds });
+            follow.shown(&note, &View { line, key: &key, asks, noticed, ledger, model: &self.model, sayings, rewinds });
         }
         if let Notification::Reply(CommandReply::Refused { request_id, .. }) = &note {
             let ask = request_id.as_ref().and_then(|id| open.asks.get(id));
             let early = request_id.as_ref().is_some_and(|id| open.early.contains(id));
-            super::check::refused(&open.principal, ask, &note, (&self.shelf, self.rewinds, early));
+            super::check::refused(&open.principal, ask, &note, (&self.model, self.rewinds, early));
         }
         open.answered(&note);
         let lazy = open.pace > 0;

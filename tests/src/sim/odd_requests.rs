@@ -47,7 +47,7 @@ impl World {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Probe(way));
         let key = self.clients[id].key.clone();
-        let taken = !self.rewinds && self.shelf.session(&key).is_some_and(|slot| slot.user.is_some());
+        let taken = !self.rewinds && self.model.session(&key).is_some_and(|slot| slot.user.is_some());
         let session = if way % 16 < 8 { key.session.clone() } else { fixtures::key("default", "nobody").session };
         let theirs = self.sayings.values().find(|saying| self.clients[saying.client].key == key);
         let run_id = theirs.map(|saying| saying.run_id.clone());

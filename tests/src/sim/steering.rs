@@ -23,7 +23,7 @@ enum SteeringBehaviour {
     Ponders,
 }
 
-fn ear(n: u64) -> SteeringBehaviour {
+fn behaviour(n: u64) -> SteeringBehaviour {
     match n % 9 {
         0..=2 => SteeringBehaviour::Takes,
         3 => SteeringBehaviour::Refuses,
@@ -52,27 +52,27 @@ fn name(steer: &Steer) -> (RunId, RunId, u32) {
 impl World {
     /// Handles a steering message to an agent.
     pub(crate) fn steer(&mut self, node: NodeId, steer: Steer) {
-        let ear = ear(fixtures::number(&steer.message));
+        let behaviour = behaviour(fixtures::number(&steer.message));
         let speaks = self.streams.speaks(node, &steer.run_id, steer.attempt);
         let name = name(&steer);
         // An agent that can resume knows earlier steering messages.
-        let known = self.streams.minds.get(&name).copied();
+        let known = self.streams.steer_outcomes.get(&name).copied();
         let answer = |outcome, decides| Answer { node, steer: steer.clone(), outcome, decides };
         let accepted = SteerOutcome::Accepted;
         let refused = SteerOutcome::Refused;
-        match (known, speaks, ear) {
+        match (known, speaks, behaviour) {
             (Some(known), _, _) => self.say_steer((1, 400), answer(known, false)),
             (None, false, _) => self.say_steer((1, 400), answer(refused, false)),
             (None, true, SteeringBehaviour::Takes | SteeringBehaviour::Twice) => {
                 self.takes(&steer);
                 self.say_steer((1, 400), answer(accepted, false));
-                if ear == SteeringBehaviour::Twice {
+                if behaviour == SteeringBehaviour::Twice {
                     self.say_steer((401, 900), answer(accepted, false));
                     self.say_steer((401, 900), answer(refused, false));
                 }
             }
             (None, true, SteeringBehaviour::Refuses) => {
-                self.streams.minds.insert(name, refused);
+                self.streams.steer_outcomes.insert(name, refused);
                 self.say_steer((1, 400), answer(refused, false));
             }
             (None, true, SteeringBehaviour::Deaf) => {}
@@ -90,7 +90,7 @@ impl World {
 
     /// Decides on a steering message, unless an earlier owner has passed on the same one.
     fn makes_up_its_mind(&mut self, node: NodeId, steer: &Steer) -> SteerOutcome {
-        if let Some(known) = self.streams.minds.get(&name(steer)) {
+        if let Some(known) = self.streams.steer_outcomes.get(&name(steer)) {
             return *known;
         }
         if !self.streams.speaks(node, &steer.run_id, steer.attempt) {
@@ -103,7 +103,7 @@ impl World {
     fn takes(&mut self, steer: &Steer) {
         let name = name(steer);
         self.ledger.took(&steer.key, name.clone());
-        self.streams.minds.insert(name, SteerOutcome::Accepted);
+        self.streams.steer_outcomes.insert(name, SteerOutcome::Accepted);
     }
 
     /// Delivers an answer to the node.

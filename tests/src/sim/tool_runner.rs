@@ -24,7 +24,7 @@ const WIRE_MS: u64 = 5;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The runner connects to a node.
-    Come { boot: NodeId },
+    Come { node_id: NodeId },
     /// The runner is killed, and restarts after this time.
     Die { back_ms: u64 },
     /// A message of a node reaches the runner.
@@ -32,7 +32,7 @@ pub(crate) enum Step {
     /// A message of the runner reaches a node.
     Said { line: Line, word: FromRunner },
     /// A report reaches a node's switchboard.
-    Heard { boot: NodeId, key: SessionKey, action_id: EventId, report: ToolReport },
+    Heard { node_id: NodeId, key: SessionKey, action_id: EventId, report: ToolReport },
     /// The runner completes an action.
     Done { action_id: EventId, life: u64 },
 }
@@ -40,7 +40,7 @@ pub(crate) enum Step {
 /// A connection: the node's process, and the number of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    boot: NodeId,
+    node_id: NodeId,
     number: u64,
 }
 
@@ -120,8 +120,8 @@ impl Manner {
 
 impl ToolRunner {
     /// Closes the connection to a process that has died.
-    pub(crate) fn cut_off(&mut self, boot: NodeId) {
-        self.lines.remove(&boot);
+    pub(crate) fn cut_off(&mut self, node_id: NodeId) {
+        self.lines.remove(&node_id);
     }
 
     /// Returns whether the runner has begun this action.
@@ -129,12 +129,12 @@ impl ToolRunner {
         self.jobs.contains_key(&action_id)
     }
 
-    fn line(&self, boot: NodeId) -> Option<Line> {
-        self.lines.get(&boot).map(|number| Line { boot, number: *number })
+    fn line(&self, node_id: NodeId) -> Option<Line> {
+        self.lines.get(&node_id).map(|number| Line { node_id, number: *number })
     }
 
     fn is_open(&self, line: Line) -> bool {
-        self.line(line.boot) == Some(line)
+        self.line(line.node_id) == Some(line)
     }
 }
 
@@ -145,9 +145,9 @@ impl World {
     }
 
     /// Connects the runner to a new process, and kills the runner now and then.
-    pub(crate) fn connect_runner(&mut self, boot: NodeId) {
+    pub(crate) fn connect_runner(&mut self, node_id: NodeId) {
         if self.actions {
-            self.step_later(1, 1500, Step::Come { boot });
+            self.step_later(1, 1500, Step::Come { node_id });
             if self.rng.chance(30) {
                 let back_ms = self.rng.below(9000);
                 self.step_later(1000, 60_000, Step::Die { back_ms });
@@ -178,18 +178,18 @@ impl World {
     }
 
     fn drain_tools(&mut self, at: usize) {
-        let boot = self.nodes[at].boot;
+        let node_id = self.nodes[at].node_id;
         while let Some(output) = self.nodes[at].tools.poll_output() {
             match output {
                 pool::Output::Send { connection: number, message: word } => {
                     if let ToRunner::Execute(execute) = &word {
                         self.ledger.given(execute);
                     }
-                    let line = Line { boot, number };
+                    let line = Line { node_id, number };
                     self.step_later(WIRE_MS, WIRE_MS, Step::Told { line, word });
                 }
                 pool::Output::Report { key, action_id, report } => {
-                    self.step_later(1, 1, Step::Heard { boot, key, action_id, report });
+                    self.step_later(1, 1, Step::Heard { node_id, key, action_id, report });
                 }
             }
         }
@@ -198,11 +198,11 @@ impl World {
     /// Performs an event. A paused process gets it when it resumes.
     pub(crate) fn step(&mut self, step: Step) {
         let of = match &step {
-            Step::Come { boot } | Step::Heard { boot, .. } => Some(*boot),
-            Step::Said { line, .. } => Some(line.boot),
+            Step::Come { node_id } | Step::Heard { node_id, .. } => Some(*node_id),
+            Step::Said { line, .. } => Some(line.node_id),
             Step::Die { .. } | Step::Told { .. } | Step::Done { .. } => None,
         };
-        let at = of.map(|boot| self.at(boot));
+        let at = of.map(|node_id| self.at(node_id));
         match at {
             Some(None) => return,
             Some(Some(at)) if self.nodes[at].paused_until > self.now => {
@@ -211,7 +211,7 @@ impl World {
             Some(Some(_)) | None => {}
         }
         match (step, at.flatten()) {
-            (Step::Come { boot }, Some(at)) => self.comes(boot, at),
+            (Step::Come { node_id }, Some(at)) => self.comes(node_id, at),
             (Step::Said { line, word }, Some(at)) if self.hands.is_open(line) => {
                 self.tell_tools(at, pool::Input::Message { connection: line.number, message: word });
             }
@@ -227,10 +227,10 @@ impl World {
         }
     }
 
-    fn comes(&mut self, boot: NodeId, at: usize) {
+    fn comes(&mut self, node_id: NodeId, at: usize) {
         self.hands.made += 1;
         let number = self.hands.made;
-        let before = self.hands.lines.insert(boot, number);
+        let before = self.hands.lines.insert(node_id, number);
         if let Some(connection) = before {
             self.tell_tools(at, pool::Input::RunnerDisconnected { connection });
         }
@@ -244,17 +244,17 @@ impl World {
     fn runner_dies(&mut self, back_ms: u64) {
         self.say(format_args!("the tool runner dies"));
         self.hands.life += 1;
-        for (boot, connection) in std::mem::take(&mut self.hands.lines) {
+        for (node_id, connection) in std::mem::take(&mut self.hands.lines) {
             // A paused process finds out when the next connection comes.
-            if let Some(at) = self.at(boot).filter(|at| self.nodes[*at].paused_until <= self.now) {
+            if let Some(at) = self.at(node_id).filter(|at| self.nodes[*at].paused_until <= self.now) {
                 self.tell_tools(at, pool::Input::RunnerDisconnected { connection });
             }
         }
         for job in self.hands.jobs.values_mut() {
             job.outcome.get_or_insert(Err("abnormal_exit"));
         }
-        for boot in self.nodes.iter().map(|node| node.boot).collect::<Vec<_>>() {
-            self.step_later(back_ms, back_ms + 500, Step::Come { boot });
+        for node_id in self.nodes.iter().map(|node| node.node_id).collect::<Vec<_>>() {
+            self.step_later(back_ms, back_ms + 500, Step::Come { node_id });
         }
     }
 
@@ -263,7 +263,7 @@ impl World {
             ToRunner::Execute(execute) => self.execute(line, &execute),
             ToRunner::Query { action_id, .. } => match self.hands.jobs.get_mut(&action_id) {
                 Some(job) => {
-                    job.asker = line.boot;
+                    job.asker = line.node_id;
                     self.tell_state(action_id);
                 }
                 None => self.reply(line, result(action_id, Err(UNKNOWN_ACTION_CODE))),
@@ -275,14 +275,14 @@ impl World {
     fn execute(&mut self, line: Line, execute: &ToolExecution) {
         let action_id = execute.action_id;
         if let Some(job) = self.hands.jobs.get_mut(&action_id) {
-            job.asker = line.boot;
+            job.asker = line.node_id;
             return self.tell_state(action_id);
         }
         let manner = Manner::of(action_id);
         if manner == Manner::Forgets {
             return;
         }
-        self.hands.jobs.insert(action_id, Job { asker: line.boot, manner, outcome: None });
+        self.hands.jobs.insert(action_id, Job { asker: line.node_id, manner, outcome: None });
         self.tell_state(action_id);
         let long = if execute.tool.as_str() == SPAWN_TOOL { 30_000 } else { 3000 };
         if manner != Manner::Silent {

@@ -36,17 +36,17 @@ pub(crate) type LineId = (NodeId, LinkId);
 pub(crate) enum ScheduledEvent {
     /// An operation reaches the store. A ghost is a late copy without a waiting sender, with the number of the
     /// store's losses when it was sent.
-    Store { boot: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis> },
+    Store { node_id: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis> },
     /// A step around an operation in flight, with registration in the indexes.
     Index(Box<index::Step>),
     /// An answer reaches its node.
-    Answer { boot: NodeId, op: Op, result: Result<Reply, StoreError> },
+    Answer { node_id: NodeId, op: Op, result: Result<Reply, StoreError> },
     /// A peer message reaches a node.
     Mail { to: NodeId, from: NodeId, words: PeerMessage },
     /// The bus reports that a message had no receiver.
-    Unheard { boot: NodeId, node: NodeId },
+    Unheard { node_id: NodeId, node: NodeId },
     /// A node is told that it may have missed messages.
-    Gap { boot: NodeId },
+    Gap { node_id: NodeId },
     /// An event between nodes and their tool runner.
     Tool(Box<Step>),
     /// An agent's stream sends its next event.
@@ -54,11 +54,11 @@ pub(crate) enum ScheduledEvent {
     /// An agent answers a steering message.
     Steered { answer: Box<Answer> },
     /// A node crashes.
-    Crash { boot: NodeId },
+    Crash { node_id: NodeId },
     /// A node is drained.
-    Leave { boot: NodeId },
+    Leave { node_id: NodeId },
     /// A draining node learns of possible successors.
-    Heirs { boot: NodeId },
+    Successors { node_id: NodeId },
     /// A node notices that a link is gone.
     HangUp { line: LineId },
     /// A slow link reads more.
@@ -71,7 +71,7 @@ pub(crate) enum ScheduledEvent {
 
 /// One process and its surroundings.
 pub(crate) struct Node {
-    pub(crate) boot: NodeId,
+    pub(crate) node_id: NodeId,
     board: Switchboard,
     pub(crate) tools: RunnerPool,
     born: Mono,
@@ -144,9 +144,9 @@ pub struct World {
     /// True if the sweep uses separate indexes.
     pub(crate) indexed: bool,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) shelf: ModelStore,
+    pub(crate) model: ModelStore,
     pub(crate) index: index::Index,
-    pub(crate) books: BTreeMap<NodeId, index::RegistrationCache>,
+    pub(crate) registrations: BTreeMap<NodeId, index::RegistrationCache>,
     /// Pairs of nodes that lose each other's messages, and until when.
     pub(crate) splits: BTreeMap<(NodeId, NodeId), Mono>,
     /// Time of the store's last restart.
@@ -165,7 +165,7 @@ pub struct World {
     directory: Arc<AgentDirectory>,
     agenda: BTreeMap<(Mono, u64), ScheduledEvent>,
     order: u64,
-    boots: u64,
+    node_count: u64,
     trace: bool,
     /// Digest of all events, if requested.
     pub digest: Option<u64>,
@@ -201,9 +201,9 @@ impl World {
             actions: faults.actions,
             indexed: faults.indexed,
             nodes: Vec::new(),
-            shelf: ModelStore::new(rewinds),
+            model: ModelStore::new(rewinds),
             index: index::Index::default(),
-            books: BTreeMap::new(),
+            registrations: BTreeMap::new(),
             splits: BTreeMap::new(),
             restarted_at: None,
             outage_until: Mono::default(),
@@ -219,26 +219,26 @@ impl World {
             directory,
             agenda: BTreeMap::new(),
             order: 0,
-            boots: 0,
+            node_count: 0,
             trace: std::env::var_os("SIM_TRACE").is_some(),
             digest: None,
             tally: Counters::default(),
         };
         for _ in 0..nodes {
-            let node = this.boot();
-            this.connect_runner(node.boot);
+            let node = this.start_node();
+            this.connect_runner(node.node_id);
             this.nodes.push(node);
         }
         this
     }
 
-    fn boot(&mut self) -> Node {
-        self.boots += 1;
-        let boot = NodeId(u128::from(self.boots));
+    fn start_node(&mut self) -> Node {
+        self.node_count += 1;
+        let node_id = NodeId(u128::from(self.node_count));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
         let board = Switchboard::new(Config {
-            node: boot,
+            node: node_id,
             directory: Arc::clone(&self.directory),
             seed,
             single_node: false,
@@ -253,7 +253,7 @@ impl World {
         let mut wall = WallClock::provisional(reading(Millis(self.store_clock().0 + 10_000_000 - wrong_by * 5000)));
         wall.observe(reading(Millis(self.store_clock().0 + 2000 - wrong_by)));
         Node {
-            boot,
+            node_id,
             board,
             tools: RunnerPool::default(),
             born: self.now,
@@ -285,8 +285,8 @@ impl World {
     }
 
     /// Returns the index of a process, if it still runs.
-    pub(crate) fn at(&self, boot: NodeId) -> Option<usize> {
-        self.nodes.iter().position(|node| node.boot == boot)
+    pub(crate) fn at(&self, node_id: NodeId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.node_id == node_id)
     }
 
     /// Picks a random node.
@@ -310,8 +310,8 @@ impl World {
     pub(crate) fn give(&mut self, at: usize, input: Input) {
         self.tally.steps += 1;
         if self.trace || self.digest.is_some() {
-            let boot = self.nodes[at].boot.0;
-            self.say(format_args!("n{boot} <- {input:?}"));
+            let node_id = self.nodes[at].node_id.0;
+            self.say(format_args!("n{node_id} <- {input:?}"));
         }
         // Inputs from a pause come first, also for a node that resumes at this very moment.
         if self.nodes[at].paused_until > self.now || !self.nodes[at].frozen.is_empty() {
@@ -328,7 +328,7 @@ impl World {
             node.wall.observe(ClockReading { time: *clock, after: *sent, before: mono });
         }
         if let Input::Command { link, command } = &input
-            && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.boot, *link)), command.request_id())
+            && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.node_id, *link)), command.request_id())
         {
             line.noticed.insert(id.clone());
             if let LinkCommand::Unsubscribe { session, .. } = command {
@@ -345,7 +345,7 @@ impl World {
     }
 
     fn drain(&mut self, at: usize) {
-        let boot = self.nodes[at].boot;
+        let node_id = self.nodes[at].node_id;
         let mut outputs = Vec::new();
         while let Some(output) = self.nodes[at].board.poll_output() {
             outputs.push(output);
@@ -353,44 +353,44 @@ impl World {
         }
         for output in outputs {
             if self.trace {
-                self.say(format_args!("n{} -> {output:?}", boot.0));
+                self.say(format_args!("n{} -> {output:?}", node_id.0));
             }
             match output {
-                Output::Store(op) => self.ask_store(boot, op),
+                Output::Store(op) => self.ask_store(node_id, op),
                 Output::Publish { to, message: words } => self.publish(at, to, words),
                 Output::Order(order) => self.order(at, order),
                 Output::Tool(order) => self.tool_order(at, order),
-                Output::Notify { link, notification: note } => self.show((boot, link), note),
-                Output::Exit => self.later(0, 0, ScheduledEvent::Crash { boot }),
+                Output::Notify { link, notification: note } => self.show((node_id, link), note),
+                Output::Exit => self.later(0, 0, ScheduledEvent::Crash { node_id }),
             }
         }
     }
 
     fn happen(&mut self, happening: ScheduledEvent) {
         match happening {
-            ScheduledEvent::Store { boot, op, ghost, stamp } => self.reach_store(boot, op, ghost, stamp),
+            ScheduledEvent::Store { node_id, op, ghost, stamp } => self.reach_store(node_id, op, ghost, stamp),
             ScheduledEvent::Index(step) => self.index_step(*step),
-            ScheduledEvent::Answer { boot, op, result } => {
+            ScheduledEvent::Answer { node_id, op, result } => {
                 if self.indexed {
-                    self.book_answer(boot, &op, &result);
+                    self.book_answer(node_id, &op, &result);
                 }
-                self.give_to(boot, Input::Stored { op, result });
+                self.give_to(node_id, Input::Stored { op, result });
             }
             ScheduledEvent::Mail { to, from, words } => self.give_to(to, Input::Peer { from, message: words }),
-            ScheduledEvent::Unheard { boot, node } => self.give_to(boot, Input::PublishFailed { to: node }),
-            ScheduledEvent::Gap { boot } => self.give_to(boot, Input::MessagesMissed),
+            ScheduledEvent::Unheard { node_id, node } => self.give_to(node_id, Input::PublishFailed { to: node }),
+            ScheduledEvent::Gap { node_id } => self.give_to(node_id, Input::MessagesMissed),
             ScheduledEvent::Tool(step) => self.step(*step),
             ScheduledEvent::Agent { stream } => self.send_next_event(stream),
             ScheduledEvent::Steered { answer } => self.steered(*answer),
-            ScheduledEvent::Crash { boot } => {
-                if let Some(at) = self.at(boot) {
+            ScheduledEvent::Crash { node_id } => {
+                if let Some(at) = self.at(node_id) {
                     self.crash(at);
                 }
             }
-            ScheduledEvent::Leave { boot } => self.leave(boot),
-            ScheduledEvent::Heirs { boot } => {
-                let others = self.nodes.iter().map(|node| node.boot).filter(|node| *node != boot);
-                self.give_to(boot, Input::Successors(others.collect()));
+            ScheduledEvent::Leave { node_id } => self.leave(node_id),
+            ScheduledEvent::Successors { node_id } => {
+                let others = self.nodes.iter().map(|node| node.node_id).filter(|node| *node != node_id);
+                self.give_to(node_id, Input::Successors(others.collect()));
             }
             ScheduledEvent::HangUp { line } => self.hang_up(line),
             ScheduledEvent::Flush { line } => self.flush(line),
@@ -400,28 +400,28 @@ impl World {
     }
 
     /// Returns the time of a node's own clock, which is faster or slower than the world's.
-    pub(crate) fn mono_of(&self, boot: NodeId) -> Mono {
-        self.at(boot).map_or(self.now, |at| self.nodes[at].mono(self.now))
+    pub(crate) fn mono_of(&self, node_id: NodeId) -> Mono {
+        self.at(node_id).map_or(self.now, |at| self.nodes[at].mono(self.now))
     }
 
-    pub(crate) fn give_to(&mut self, boot: NodeId, input: Input) {
-        if let Some(at) = self.at(boot) {
+    pub(crate) fn give_to(&mut self, node_id: NodeId, input: Input) {
+        if let Some(at) = self.at(node_id) {
             self.give(at, input);
         }
     }
 
     /// Crashes a process; another starts in its place, under another id.
     pub(crate) fn crash(&mut self, at: usize) {
-        let boot = self.nodes[at].boot;
-        self.say(format_args!("n{} dies", boot.0));
+        let node_id = self.nodes[at].node_id;
+        self.say(format_args!("n{} dies", node_id.0));
         self.tally.faults += 1;
         self.orphan(at, 100, 2000);
-        self.lines.retain(|line, _| line.0 != boot);
-        self.streams.cut_off(boot);
-        self.hands.cut_off(boot);
-        self.books.remove(&boot);
-        self.nodes[at] = self.boot();
-        self.connect_runner(self.nodes[at].boot);
+        self.lines.retain(|line, _| line.0 != node_id);
+        self.streams.cut_off(node_id);
+        self.hands.cut_off(node_id);
+        self.registrations.remove(&node_id);
+        self.nodes[at] = self.start_node();
+        self.connect_runner(self.nodes[at].node_id);
     }
 
     /// Returns a node's clocks.

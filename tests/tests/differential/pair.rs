@@ -46,7 +46,7 @@ pub(crate) fn quotas(seed: u64) -> Quotas {
 /// A store under test and its model.
 pub(crate) struct Pair {
     script: Script,
-    shelf: ModelStore,
+    model: ModelStore,
     store: Option<Box<dyn Store>>,
     open: Box<dyn Fn() -> Opened>,
     answers: Receiver<Answer>,
@@ -77,7 +77,7 @@ impl Pair {
         let store = Some(store);
         let now = START_TIME;
         let given = BTreeMap::new();
-        Self { script, shelf: model, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
+        Self { script, model, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
     }
 
     fn pass(&mut self, wait: Duration, back: u64) {
@@ -98,7 +98,7 @@ impl Pair {
     fn ask_at_once(&mut self, group: Vec<Op>) {
         let mut expected = Vec::new();
         for op in &group {
-            let reply = self.shelf.apply(self.now, op);
+            let reply = self.model.apply(self.now, op);
             self.script.learn(op, &reply);
             *self.given.entry(kind(&reply)).or_default() += 1;
             expected.push((op.clone(), Ok(reply)));
@@ -193,7 +193,7 @@ impl Pair {
         let mut from = None;
         loop {
             let idle = Op::ScanIdle { from: from.take(), before, limit };
-            let Reply::Idle { sessions, next } = self.shelf.apply(self.now, &idle) else { panic!("no walk") };
+            let Reply::Idle { sessions, next } = self.model.apply(self.now, &idle) else { panic!("no walk") };
             expected.extend(sessions);
             from = next;
             if from.is_none() {
@@ -204,7 +204,7 @@ impl Pair {
         for key in self.script.keys().to_vec() {
             for _ in 0..2 {
                 let op = Op::DeleteIdle { key: key.clone(), before };
-                self.forgotten += u64::from(self.shelf.clone().apply(self.now, &op) == Reply::Done);
+                self.forgotten += u64::from(self.model.clone().apply(self.now, &op) == Reply::Done);
                 self.ask(vec![op]);
             }
         }

@@ -19,9 +19,9 @@ const OPS: usize = 120;
 
 /// A store that suffers faults, and a model of it that suffers none.
 struct Pair {
-    desk: StoreClient,
+    client: StoreClient,
     script: Script,
-    shelf: ModelStore,
+    model: ModelStore,
     clock: Arc<Mutex<Now>>,
     now: Now,
     repeated: u32,
@@ -36,7 +36,7 @@ impl Pair {
         let store = StoreClient::try_open(url, options).await.expect("a store");
         let script = Script::new(seed, true);
         let model = ModelStore::new(false);
-        Self { desk: store, script, shelf: model, clock, now: START_TIME, repeated: 0 }
+        Self { client: store, script, model, clock, now: START_TIME, repeated: 0 }
     }
 
     fn pass(&mut self, wait: Duration) {
@@ -47,14 +47,14 @@ impl Pair {
     /// Submits a request. A request that was sent once must have the model's answer, and a repeated one either this
     /// answer or the answer to a repeat.
     async fn ask(&mut self, op: Op, harm: impl FnOnce()) {
-        let first = self.shelf.apply(self.now, &op);
-        let again = self.shelf.apply(self.now, &op);
-        self.desk.store.submit(op.clone());
+        let first = self.model.apply(self.now, &op);
+        let again = self.model.apply(self.now, &op);
+        self.client.store.submit(op.clone());
         harm();
-        let (reply, tries) = match self.desk.answer().await {
+        let (reply, tries) = match self.client.answer().await {
             Ok(reply) => (reply, 1),
             Err(_) => {
-                let (reply, tries) = self.desk.ask_until(&op).await;
+                let (reply, tries) = self.client.ask_until(&op).await;
                 (reply, tries + 1)
             }
         };

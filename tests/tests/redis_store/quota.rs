@@ -35,7 +35,7 @@ fn stored(server: &Redis) -> u64 {
 
 /// An owned session `s` of user `ann` with the waiting input `m1`, and its own server.
 struct Owned {
-    desk: StoreClient,
+    client: StoreClient,
     server: Redis,
     taken: Acceptance,
     token: FenceToken,
@@ -51,7 +51,7 @@ impl Owned {
         store.era(me, true).await;
         let taken = store.accept("s", "m1").await.expect("accepted");
         let token = store.claim("s", me, taken.owner).await.token;
-        Self { desk: store, server, taken, token, _dir: dir }
+        Self { client: store, server, taken, token, _dir: dir }
     }
 }
 
@@ -84,7 +84,7 @@ fn run(session: &str, message: &str) -> RunId {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stored_bytes_are_counted_until_the_record_is_deleted() {
-    let Owned { desk: mut store, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
+    let Owned { client: mut store, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
     assert!(waits > 100 && sums(&server)["t"] == waits, "{waits}");
     store.accept("s", "m1").await.expect("accepted");
@@ -121,7 +121,7 @@ async fn stored_bytes_are_counted_until_the_record_is_deleted() {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
-    let Owned { desk: mut store, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
+    let Owned { client: mut store, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     // The session had no owner when the input came.
     let mut written = 0;
     let mut last = sums(&server)["uann"];
@@ -151,7 +151,7 @@ async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_quota_refuses_new_inputs_only() {
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(4_000) };
-    let Owned { desk: mut store, token, server: _server, _dir, .. } = Owned::start(quotas).await;
+    let Owned { client: mut store, token, server: _server, _dir, .. } = Owned::start(quotas).await;
     for n in 0..40 {
         write(&mut store, token, n).await;
     }
@@ -192,7 +192,7 @@ async fn fractional_quota_is_relative_to_maxmemory() {
 /// leaves fewer facts than it removes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimated_bytes_of_trimmed_facts_are_corrected_later() {
-    let Owned { desk: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
+    let Owned { client: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
     for n in 0..10_000 {
         write(&mut store, token, n).await;
@@ -219,7 +219,7 @@ async fn estimated_bytes_of_trimmed_facts_are_corrected_later() {
 /// Facts written by version 6 of the functions have no byte count; their sum is estimated once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_of_an_older_release_are_estimated_and_freed() {
-    let Owned { desk: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
+    let Owned { client: mut store, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     for n in 0..50 {
         let id = format!("{}-0", n + 1);
         write(&mut store, token, n).await;

@@ -89,12 +89,12 @@ pub fn figure_units(row: Row) -> &'static [&'static str] {
 /// Measures one row once.
 pub async fn measure(
     peer: &dyn ComparedSystem,
-    ground: &Workspace,
+    workspace: &Workspace,
     row: Row,
     sizes: &Sizes,
 ) -> Result<Vec<f64>, BenchError> {
     let is_pair = matches!(row, Row::Across | Row::AcrossMax | Row::Kill);
-    let fleet = peer.start(ground, FleetSetup { is_pair, recovers: matches!(row, Row::Drop) }).await?;
+    let fleet = peer.start(workspace, FleetSetup { is_pair, recovers: matches!(row, Row::Drop) }).await?;
     match row {
         Row::Idle => measure_idle(peer, &fleet, sizes).await,
         Row::Latency | Row::Across => measure_latency(peer, &fleet, sizes).await,

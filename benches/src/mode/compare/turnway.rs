@@ -67,32 +67,36 @@ impl ComparedSystem for Turnway {
         "Turnway"
     }
 
-    fn version(&self, ground: &Workspace) -> Result<String, String> {
-        version_of(Command::new(&ground.turnway).arg("version"))
+    fn version(&self, workspace: &Workspace) -> Result<String, String> {
+        version_of(Command::new(&workspace.turnway).arg("version"))
     }
 
-    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
+    fn start<'a>(
+        &'a self,
+        workspace: &'a Workspace,
+        plan: FleetSetup,
+    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let agent = format!("lean=http://{},on_owner_loss=retry", self.agent.address_or_start().await?);
             let settings = ["--appendonly", "yes", "--appendfsync", "everysec"];
-            let redis = if plan.is_pair { Some(ground.redis(&settings).await?) } else { None };
+            let redis = if plan.is_pair { Some(workspace.redis(&settings).await?) } else { None };
             let mut nodes = Vec::new();
             for n in 0..1 + u8::from(plan.is_pair) {
                 let port = free_port()?;
                 let admin = free_port()?;
-                let home = ground.new_dir("turnway")?;
+                let home = workspace.new_dir("turnway")?;
                 let store = match &redis {
                     Some(redis) => format!("redis://{}", redis.address),
                     None => format!("embedded:{}", home.join("data").display()),
                 };
-                let mut command = Command::new(&ground.turnway);
+                let mut command = Command::new(&workspace.turnway);
                 command.args(["serve", "--demo", "--agent", &agent, "--store", &store]);
                 command.args(["--listen", &format!("127.0.0.1:{port}"), "--node-name", &format!("n{n}")]);
                 command.args(["--quic", "off", "--admin", &format!("127.0.0.1:{admin}")]).current_dir(&home);
                 if plan.is_pair {
                     command.args(["--durability", "os"]);
                 }
-                nodes.push(ground.start("turnway", &mut command, port).await?);
+                nodes.push(workspace.start("turnway", &mut command, port).await?);
             }
             Ok(Fleet { nodes, redis })
         }

@@ -155,11 +155,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_ends_at_once_is_told_of_with_its_words() {
-        let ground = Workspace::new(Path::new("nowhere")).expect("a place");
+        let workspace = Workspace::new(Path::new("nowhere")).expect("a place");
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such thing; exit 3"]);
         let port = free_port().expect("a port");
-        let error = ground.start("it", &mut command, port).await.expect_err("it has ended");
+        let error = workspace.start("it", &mut command, port).await.expect_err("it has ended");
         assert!(error.to_string().contains("no such thing"), "{error}");
     }
 }

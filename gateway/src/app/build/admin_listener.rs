@@ -79,7 +79,7 @@ where
         rules,
         proxies: Networks::default(),
         address_limiter: AddressLimiter::default(),
-        reception: None,
+        link_context: None,
         tls: None,
         // Serves to the end: a caller that waits for the end sees it by the listener's being gone.
         stop_phase: NodePhase::Stopped,

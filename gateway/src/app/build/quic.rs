@@ -26,10 +26,10 @@ impl NodeParts {
         listener: QuicListener,
         public: &ListenerContext,
     ) -> Result<Option<QuicService>, BuildError> {
-        let Some(reception) = public.reception.clone() else { return Ok(None) };
+        let Some(link_context) = public.link_context.clone() else { return Ok(None) };
         let shown = public.tls.clone().map_or_else(|| self.self_signed(config), Ok)?;
         let context = QuicListenerContext {
-            link_context: reception,
+            link_context,
             rules: public.rules.clone(),
             webtransport: config.webtransport,
             proxies: public.proxies.clone(),

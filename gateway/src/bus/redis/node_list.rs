@@ -179,10 +179,10 @@ impl NodeListing {
     /// Tells the driver of this draining node which nodes can take over.
     async fn report_successors(&self) -> Result<(), RedisCommandError> {
         let others = read_statuses(&self.connection).await?.into_iter().filter(|(node, _)| *node != self.node);
-        let heirs = others.filter(|(_, seen)| {
+        let successors = others.filter(|(_, seen)| {
             (seen.leased || planted(Planted::HeirsMayBeDead)) && seen.record.state == NodeState::Serving
         });
-        self.events.send(BusEvent::Successors(heirs.map(|(node, _)| node).collect())).await;
+        self.events.send(BusEvent::Successors(successors.map(|(node, _)| node).collect())).await;
         Ok(())
     }
 

@@ -58,7 +58,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
         let authenticator = &self.context.auth;
         let now = self.now.store;
         let admitted = authenticator.admit(hello, now)?;
-        self.pass = authenticator.rate_limiter(&admitted, self.now.mono);
+        self.rates = authenticator.rate_limiter(&admitted, self.now.mono);
         if let AuthProof::Key(key) = &admitted.proof {
             self.mailbox.set_credential(key.as_str());
         }
@@ -75,7 +75,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
     pub(super) async fn refresh_credential(&mut self, Credential(shown): Credential) -> RefreshOutcome {
         match self.admitted.take() {
             None => RefreshOutcome::NotRequired,
-            Some(admitted) if !self.pass.may_renew(self.now.mono) => {
+            Some(admitted) if !self.rates.may_renew(self.now.mono) => {
                 self.admitted = Some(admitted);
                 RefreshOutcome::RateLimited
             }

@@ -284,79 +284,79 @@ mod tests {
     /// Covers: S-18.
     #[test]
     fn unvalidated_address_gets_three_times_its_bytes() {
-        let books = AmplificationLedger::default();
-        assert!(books.may_send(at(1), &short(b"client", 1200)), "nobody is counted yet");
-        books.record_received(at(1), &long(0, b"anything", b"client", 1200));
-        assert!(books.may_send(at(1), &long(0, b"client", &OURS, 1200)));
-        assert!(books.may_send(at(1), &short(b"client", 257)));
-        assert!(books.may_send(at(1), &long(2, b"client", &OURS, 1200)));
-        assert!(!books.may_send(at(1), &long(2, b"client", &OURS, 1200)));
-        assert!(books.may_send(at(1), &long(2, b"client", &OURS, 943)), "to the byte");
-        assert!(!books.may_send(at(1), &short(b"client", 7)));
-        assert!(books.may_send(at(2), &short(b"client", 1200)), "another address");
-        assert!(books.may_send(at(1), &short(b"other", 1200)), "another connection");
+        let ledger = AmplificationLedger::default();
+        assert!(ledger.may_send(at(1), &short(b"client", 1200)), "nobody is counted yet");
+        ledger.record_received(at(1), &long(0, b"anything", b"client", 1200));
+        assert!(ledger.may_send(at(1), &long(0, b"client", &OURS, 1200)));
+        assert!(ledger.may_send(at(1), &short(b"client", 257)));
+        assert!(ledger.may_send(at(1), &long(2, b"client", &OURS, 1200)));
+        assert!(!ledger.may_send(at(1), &long(2, b"client", &OURS, 1200)));
+        assert!(ledger.may_send(at(1), &long(2, b"client", &OURS, 943)), "to the byte");
+        assert!(!ledger.may_send(at(1), &short(b"client", 7)));
+        assert!(ledger.may_send(at(2), &short(b"client", 1200)), "another address");
+        assert!(ledger.may_send(at(1), &short(b"other", 1200)), "another connection");
         // More bytes from the same address, which prove nothing.
-        books.record_received(at(1), &long(0, b"anything", b"client", 100));
-        assert!(books.may_send(at(1), &short(b"client", 300)) && !books.may_send(at(1), &short(b"client", 7)));
+        ledger.record_received(at(1), &long(0, b"anything", b"client", 100));
+        assert!(ledger.may_send(at(1), &short(b"client", 300)) && !ledger.may_send(at(1), &short(b"client", 7)));
     }
 
     /// Covers: S-18.
     #[test]
     fn validated_address_is_no_longer_limited() {
         for proof in [long(2, &OURS, b"client", 60), long(0, &OURS, b"client", 1200), short(&OURS, 60)] {
-            let books = AmplificationLedger::default();
-            books.record_received(at(1), &long(0, b"anything", b"client", 1200));
-            books.record_received(at(1), &short(&OURS, 60));
-            assert!(books.may_send(at(1), &long(0, b"client", &OURS, 3600)));
-            books.record_received(at(2), &proof);
-            books.record_received(at(1), &short(&[7; 13], 60));
-            assert!(!books.may_send(at(1), &short(b"client", 1200)), "not from there, and not by any name");
-            books.record_received(at(1), &proof);
-            assert!(books.may_send(at(1), &short(b"client", 60_000)));
-            assert!(books.accounts().open.keys().all(|whose| whose.0 == at(2)));
+            let ledger = AmplificationLedger::default();
+            ledger.record_received(at(1), &long(0, b"anything", b"client", 1200));
+            ledger.record_received(at(1), &short(&OURS, 60));
+            assert!(ledger.may_send(at(1), &long(0, b"client", &OURS, 3600)));
+            ledger.record_received(at(2), &proof);
+            ledger.record_received(at(1), &short(&[7; 13], 60));
+            assert!(!ledger.may_send(at(1), &short(b"client", 1200)), "not from there, and not by any name");
+            ledger.record_received(at(1), &proof);
+            assert!(ledger.may_send(at(1), &short(b"client", 60_000)));
+            assert!(ledger.accounts().open.keys().all(|whose| whose.0 == at(2)));
         }
     }
 
     /// Covers: S-18.
     #[test]
     fn address_token_validates_its_connection() {
-        let books = AmplificationLedger::default();
-        books.record_received(at(1), &long(0, b"anything", b"client", 1200));
-        books.mark_validated(at(1), ConnectionId::new(b"another"));
-        assert!(!books.may_send(at(1), &long(0, b"client", &OURS, 4000)));
-        books.mark_validated(at(1), ConnectionId::new(b"anything"));
-        assert!(books.may_send(at(1), &long(0, b"client", &OURS, 4000)));
+        let ledger = AmplificationLedger::default();
+        ledger.record_received(at(1), &long(0, b"anything", b"client", 1200));
+        ledger.mark_validated(at(1), ConnectionId::new(b"another"));
+        assert!(!ledger.may_send(at(1), &long(0, b"client", &OURS, 4000)));
+        ledger.mark_validated(at(1), ConnectionId::new(b"anything"));
+        assert!(ledger.may_send(at(1), &long(0, b"client", &OURS, 4000)));
     }
 
     /// Covers: S-18.
     #[test]
     fn closed_accounts_do_not_displace_open_ones() {
-        let books = AmplificationLedger::default();
-        books.record_received(at(1), &long(0, b"anything", b"client", 1200));
+        let ledger = AmplificationLedger::default();
+        ledger.record_received(at(1), &long(0, b"anything", b"client", 1200));
         for n in 0..2 * ACCOUNTS_MAX {
             // The same client again and again, and different ones.
             let port = u16::try_from(2 + n % ACCOUNTS_MAX).expect("a port");
-            books.record_received(at(port), &long(0, b"anything", b"client", 1200));
-            books.mark_validated(at(port), ConnectionId::new(b"anything"));
+            ledger.record_received(at(port), &long(0, b"anything", b"client", 1200));
+            ledger.mark_validated(at(port), ConnectionId::new(b"anything"));
         }
-        assert!(!books.may_send(at(1), &long(0, b"client", &OURS, 4000)), "still limited");
-        assert_eq!(books.accounts().open.len(), 1);
-        assert_eq!(books.accounts().by_number.len(), 1);
-        books.mark_validated(at(1), ConnectionId::new(b"anything"));
-        assert!(!books.has_accounts.load(Ordering::Relaxed), "a datagram costs nothing again");
+        assert!(!ledger.may_send(at(1), &long(0, b"client", &OURS, 4000)), "still limited");
+        assert_eq!(ledger.accounts().open.len(), 1);
+        assert_eq!(ledger.accounts().by_number.len(), 1);
+        ledger.mark_validated(at(1), ConnectionId::new(b"anything"));
+        assert!(!ledger.has_accounts.load(Ordering::Relaxed), "a datagram costs nothing again");
     }
 
     /// Covers: S-18.
     #[test]
     fn oldest_account_is_forgotten_first() {
-        let books = AmplificationLedger::default();
-        let receive = |port| books.record_received(at(port), &long(0, b"anything", b"client", 1200));
-        let is_limited = |port| !books.may_send(at(port), &long(0, b"client", &OURS, 4000));
+        let ledger = AmplificationLedger::default();
+        let receive = |port| ledger.record_received(at(port), &long(0, b"anything", b"client", 1200));
+        let is_limited = |port| !ledger.may_send(at(port), &long(0, b"client", &OURS, 4000));
         let last = u16::try_from(ACCOUNTS_MAX).expect("a port");
         // The first client comes again after its account was closed, and is then younger than the second.
         receive(1);
         receive(2);
-        books.mark_validated(at(1), ConnectionId::new(b"anything"));
+        ledger.mark_validated(at(1), ConnectionId::new(b"anything"));
         receive(1);
         (3..=last).for_each(receive);
         assert!(is_limited(1) && is_limited(2));
@@ -367,16 +367,16 @@ mod tests {
     /// Covers: S-18.
     #[test]
     fn accounts_are_bounded_and_malformed_packets_ignored() {
-        let books = AmplificationLedger::default();
+        let ledger = AmplificationLedger::default();
         for n in 0..2 * ACCOUNTS_MAX {
             let port = u16::try_from(1 + n).expect("a port");
-            books.record_received(at(port), &long(0, b"anything", &n.to_be_bytes(), 1200));
+            ledger.record_received(at(port), &long(0, b"anything", &n.to_be_bytes(), 1200));
         }
-        assert_eq!(books.accounts().open.len(), ACCOUNTS_MAX);
-        assert_eq!(books.accounts().by_number.len(), ACCOUNTS_MAX);
+        assert_eq!(ledger.accounts().open.len(), ACCOUNTS_MAX);
+        assert_eq!(ledger.accounts().by_number.len(), ACCOUNTS_MAX);
         for bytes in [&[][..], &[0xc0], &[0xc0, 0, 0, 0, 1, 255, 1], &[0xc0, 0, 0, 0, 1, 0, 21], &[0x40]] {
-            books.record_received(at(9), bytes);
-            assert!(books.may_send(at(9), bytes));
+            ledger.record_received(at(9), bytes);
+            assert!(ledger.may_send(at(9), bytes));
         }
     }
 }

@@ -96,8 +96,8 @@ impl QuicListenerContext {
                 let arrival = IncomingRequest { permit: Arc::new(permit), is_page };
                 let wire = Box::new(QuicLinkTransport::new(WebTransportSession::new(http, session)));
                 // A new task, so that the memory of the handshake is released.
-                let reception = Arc::clone(&self.link_context);
-                self.tasks.spawn(async move { connection_task::serve(wire, &reception, arrival).await });
+                let context = Arc::clone(&self.link_context);
+                self.tasks.spawn(async move { connection_task::serve(wire, &context, arrival).await });
             }
             Ok(Err(SessionRejection::Status(status, to))) => {
                 if !matches!(status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {

@@ -233,8 +233,8 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         let spot = RecordLocation { table: "values", key: name.as_bytes() };
         let read = {
             let Some(value) = self.tables.values.get(spot.key)? else { return Ok(None) };
-            let mut eye = RecordReader(spot.unseal(value.value()).unwrap_or_default());
-            eye.u64().map(|version| (version, eye.0.to_vec()))
+            let mut reader = RecordReader(spot.unseal(value.value()).unwrap_or_default());
+            reader.u64().map(|version| (version, reader.0.to_vec()))
         };
         if read.is_none() {
             tracing::error!(fault = %spot.damaged("checksum mismatch"), "a damaged value was removed");

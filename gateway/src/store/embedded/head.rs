@@ -114,90 +114,90 @@ impl SessionHead {
             | u8::from(self.user.is_some()) << 2
             | u8::from(self.snapshot.is_some()) << 3
             | u8::from(self.deleted) << 4;
-        let mut pen = RecordWriter::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
+        let mut writer = RecordWriter::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
         let version = if self.annotations.is_empty() { HEAD_VERSION } else { ANNOTATED_HEAD_VERSION };
-        pen = pen.byte(version).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
+        writer = writer.byte(version).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
         if let Some(holder) = self.holder {
-            pen = pen.u128(holder.node.0).u128(holder.life.0);
+            writer = writer.u128(holder.node.0).u128(holder.life.0);
         }
         if let Some(user) = &self.user {
-            pen = pen.text(user.as_str());
+            writer = writer.text(user.as_str());
         }
         if let Some(at) = self.snapshot {
-            pen = pen.cursor(at);
+            writer = writer.cursor(at);
         }
-        pen = pen.cursor(self.log_end).u64(self.trimmed_to.0).u64(self.tail.0).u64(self.control_tail.0);
-        pen = pen.u64(self.version.0).u32(self.inbox.len() as u32);
-        pen = self.inbox.iter().fold(pen, |pen, (position, waiting)| waiting.write(pen.u64(position.0)));
-        pen = pen.u32(self.control.len() as u32);
-        pen = self.control.iter().fold(pen, |pen, position| pen.u64(position.0));
-        pen = pen.u32(self.listeners.len() as u32);
-        pen = self.listeners.iter().fold(pen, |pen, (node, stamp)| pen.u128(node.0).u64(stamp.0));
+        writer = writer.cursor(self.log_end).u64(self.trimmed_to.0).u64(self.tail.0).u64(self.control_tail.0);
+        writer = writer.u64(self.version.0).u32(self.inbox.len() as u32);
+        writer = self.inbox.iter().fold(writer, |writer, (position, waiting)| waiting.write(writer.u64(position.0)));
+        writer = writer.u32(self.control.len() as u32);
+        writer = self.control.iter().fold(writer, |writer, position| writer.u64(position.0));
+        writer = writer.u32(self.listeners.len() as u32);
+        writer = self.listeners.iter().fold(writer, |writer, (node, stamp)| writer.u128(node.0).u64(stamp.0));
         if !self.annotations.is_empty() {
-            pen = pen.u32(self.annotations.len() as u32);
-            pen = self.annotations.iter().fold(pen, |pen, (name, text)| pen.text(name).text(text.reveal()));
+            writer = writer.u32(self.annotations.len() as u32);
+            writer = self.annotations.iter().fold(writer, |writer, (name, text)| writer.text(name).text(text.reveal()));
         }
-        pen.seal(key)
+        writer.seal(key)
     }
 
     pub(super) fn unseal(spot: RecordLocation<'_>, value: &[u8]) -> Result<Self, StoreFault> {
-        let mut eye = RecordReader(spot.unseal(value)?);
-        Self::read(&mut eye).ok_or_else(|| spot.damaged("invalid encoding"))
+        let mut reader = RecordReader(spot.unseal(value)?);
+        Self::read(&mut reader).ok_or_else(|| spot.damaged("invalid encoding"))
     }
 
-    fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let form = eye.byte()?;
-        let flags = eye.byte()?;
+    fn read(reader: &mut RecordReader<'_>) -> Option<Self> {
+        let form = reader.byte()?;
+        let flags = reader.byte()?;
         if !matches!(form, HEAD_VERSION | ANNOTATED_HEAD_VERSION) {
             return None;
         }
         let flag = |bit: u8| flags & 1 << bit != 0;
         let mut head = Self { closed: flag(0), deleted: flag(4), ..Self::default() };
-        head.token = FenceToken { epoch: Epoch(eye.u64()?), nonce: Nonce(eye.u128()?) };
+        head.token = FenceToken { epoch: Epoch(reader.u64()?), nonce: Nonce(reader.u128()?) };
         if flag(1) {
-            head.holder = Some(Holder { node: NodeId(eye.u128()?), life: LeaseId(eye.u128()?) });
+            head.holder = Some(Holder { node: NodeId(reader.u128()?), life: LeaseId(reader.u128()?) });
         }
         if flag(2) {
-            head.user = Some(UserId::parse(eye.text()?).ok()?);
+            head.user = Some(UserId::parse(reader.text()?).ok()?);
         }
         if flag(3) {
-            head.snapshot = Some(eye.cursor()?);
+            head.snapshot = Some(reader.cursor()?);
         }
-        (head.log_end, head.trimmed_to) = (eye.cursor()?, Seq(eye.u64()?));
-        (head.tail, head.control_tail) = (InboxPosition(eye.u64()?), InboxPosition(eye.u64()?));
-        head.version = ListenersVersion(eye.u64()?);
-        for _ in 0..eye.u32()? {
-            head.inbox.insert(InboxPosition(eye.u64()?), PendingInput::read(eye)?);
+        (head.log_end, head.trimmed_to) = (reader.cursor()?, Seq(reader.u64()?));
+        (head.tail, head.control_tail) = (InboxPosition(reader.u64()?), InboxPosition(reader.u64()?));
+        head.version = ListenersVersion(reader.u64()?);
+        for _ in 0..reader.u32()? {
+            head.inbox.insert(InboxPosition(reader.u64()?), PendingInput::read(reader)?);
         }
-        for _ in 0..eye.u32()? {
-            head.control.insert(InboxPosition(eye.u64()?));
+        for _ in 0..reader.u32()? {
+            head.control.insert(InboxPosition(reader.u64()?));
         }
-        for _ in 0..eye.u32()? {
-            head.listeners.insert(NodeId(eye.u128()?), ListenStamp(eye.u64()?));
+        for _ in 0..reader.u32()? {
+            head.listeners.insert(NodeId(reader.u128()?), ListenStamp(reader.u64()?));
         }
         if form == ANNOTATED_HEAD_VERSION {
-            for _ in 0..eye.u32()? {
-                head.annotations.insert(eye.text()?.to_owned(), eye.text()?.to_owned().into());
+            for _ in 0..reader.u32()? {
+                head.annotations.insert(reader.text()?.to_owned(), reader.text()?.to_owned().into());
             }
         }
-        eye.finish(head)
+        reader.finish(head)
     }
 }
 
 impl PendingInput {
-    fn write(&self, pen: RecordWriter) -> RecordWriter {
-        let pen = pen.u64(self.weight).text(self.run_id.as_str());
+    fn write(&self, writer: RecordWriter) -> RecordWriter {
+        let writer = writer.u64(self.weight).text(self.run_id.as_str());
         match &self.record {
-            None => pen.byte(0),
-            Some(record) => record.write(pen.byte(1)),
+            None => writer.byte(0),
+            Some(record) => record.write(writer.byte(1)),
         }
     }
-    fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let weight = eye.u64()?;
-        let run_id = RunId::parse(eye.text()?).ok()?;
-        let record = match eye.byte()? {
+    fn read(reader: &mut RecordReader<'_>) -> Option<Self> {
+        let weight = reader.u64()?;
+        let run_id = RunId::parse(reader.text()?).ok()?;
+        let record = match reader.byte()? {
             0 => None,
-            _ => Some(InputRecord::read(eye)?),
+            _ => Some(InputRecord::read(reader)?),
         };
         Some(Self { weight, run_id, record })
     }

@@ -142,10 +142,10 @@ fn encode(name: &[u8], bytes: u64) -> Vec<u8> {
 }
 
 fn decode(value: &[u8]) -> Option<u64> {
-    let mut eye = RecordReader(value);
-    let _version = eye.u64()?;
-    let bytes = eye.u64()?;
-    eye.finish(bytes)
+    let mut reader = RecordReader(value);
+    let _version = reader.u64()?;
+    let bytes = reader.u64()?;
+    reader.finish(bytes)
 }
 
 #[cfg(test)]

@@ -116,23 +116,23 @@ pub(super) struct InputRecord {
 }
 
 impl InputRecord {
-    pub(super) fn write(&self, pen: RecordWriter) -> RecordWriter {
-        let pen = pen.u64(self.position.0).u64(self.prev_position.0).raw(&self.hash);
-        let pen = pen.cursor(self.log_tail).u64(self.accepted.0);
+    pub(super) fn write(&self, writer: RecordWriter) -> RecordWriter {
+        let writer = writer.u64(self.position.0).u64(self.prev_position.0).raw(&self.hash);
+        let writer = writer.cursor(self.log_tail).u64(self.accepted.0);
         match self.ended {
-            None => pen.byte(0),
-            Some(ended) => pen.byte(1).u64(ended.0),
+            None => writer.byte(0),
+            Some(ended) => writer.byte(1).u64(ended.0),
         }
     }
-    pub(super) fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let position = InboxPosition(eye.u64()?);
-        let prev = InboxPosition(eye.u64()?);
-        let hash = eye.chunk()?;
-        let at = eye.cursor()?;
-        let accepted = Millis(eye.u64()?);
-        let ended = match eye.byte()? {
+    pub(super) fn read(reader: &mut RecordReader<'_>) -> Option<Self> {
+        let position = InboxPosition(reader.u64()?);
+        let prev = InboxPosition(reader.u64()?);
+        let hash = reader.chunk()?;
+        let at = reader.cursor()?;
+        let accepted = Millis(reader.u64()?);
+        let ended = match reader.byte()? {
             0 => None,
-            _ => Some(Seq(eye.u64()?)),
+            _ => Some(Seq(reader.u64()?)),
         };
         Some(Self { position, prev_position: prev, hash, log_tail: at, accepted, ended })
     }
@@ -140,8 +140,8 @@ impl InputRecord {
         self.write(RecordWriter::new(Self::BYTES)).seal(key)
     }
     pub(super) fn unseal(spot: RecordLocation<'_>, value: &[u8]) -> Result<Self, StoreFault> {
-        let mut eye = RecordReader(spot.unseal(value)?);
-        let record = Self::read(&mut eye).and_then(|record| eye.finish(record));
+        let mut reader = RecordReader(spot.unseal(value)?);
+        let record = Self::read(&mut reader).and_then(|record| reader.finish(record));
         record.ok_or_else(|| spot.damaged("invalid encoding"))
     }
     /// Maximum encoded size in bytes.

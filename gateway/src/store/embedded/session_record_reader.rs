@@ -21,9 +21,9 @@ pub(super) struct LogRecord<'a> {
 
 impl<'a> LogRecord<'a> {
     pub(super) fn unseal(spot: RecordLocation<'_>, value: &'a [u8]) -> Result<Self, StoreFault> {
-        let mut eye = RecordReader(spot.unseal(value)?);
-        let nonce = eye.u128().ok_or_else(|| spot.damaged("invalid encoding"))?;
-        let json = std::str::from_utf8(eye.0).map_err(|_| spot.damaged("not UTF-8"))?;
+        let mut reader = RecordReader(spot.unseal(value)?);
+        let nonce = reader.u128().ok_or_else(|| spot.damaged("invalid encoding"))?;
+        let json = std::str::from_utf8(reader.0).map_err(|_| spot.damaged("not UTF-8"))?;
         Ok(Self { nonce: Nonce(nonce), json })
     }
 
@@ -103,11 +103,11 @@ impl SessionRecordReader<'_, '_> {
         let Some(at) = self.head.snapshot else { return Ok(None) };
         let spot = RecordLocation { table: "snapshots", key: self.prefix };
         let value = self.tables.snapshots.get(self.prefix)?.ok_or_else(|| spot.damaged("missing"))?;
-        let mut eye = RecordReader(spot.unseal(value.value())?);
-        if eye.cursor() != Some(at) {
+        let mut reader = RecordReader(spot.unseal(value.value())?);
+        if reader.cursor() != Some(at) {
             return Err(spot.damaged("its position differs from the session head"));
         }
-        Ok(Some(Snapshot { at, state: eye.0.into() }))
+        Ok(Some(Snapshot { at, state: reader.0.into() }))
     }
 
     pub(super) fn read_log(&self, after: Seq, limit: u32) -> Result<Reply, StoreFault> {

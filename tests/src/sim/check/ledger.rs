@@ -135,7 +135,7 @@ impl StoreRecord {
     }
 
     /// Checks an answer of the store.
-    pub(crate) fn check_reply(&mut self, boot: NodeId, op: &Op, reply: &Reply, model: &ModelStore, ghost: bool) {
+    pub(crate) fn check_reply(&mut self, node_id: NodeId, op: &Op, reply: &Reply, model: &ModelStore, ghost: bool) {
         let rewinds = self.rewinds;
         match (op, reply) {
             (Op::Append(append), reply) => {
@@ -146,7 +146,7 @@ impl StoreRecord {
                 let gone = matches!(reply, Reply::InputMissing { .. });
                 assert!(rewinds || ghost || !gone, "G3: a turn that ends was open: {append:?}");
                 if let (Reply::Appended { .. }, Some(slot)) = (reply, model.session(&append.key)) {
-                    self.appended(boot, append, slot);
+                    self.appended(node_id, append, slot);
                 }
             }
             (Op::Claim { key, .. }, Reply::Claimed(claimed)) => self.owned_under(key, claimed.token),
@@ -180,9 +180,9 @@ impl StoreRecord {
         assert_eq!(claim, token.nonce, "G1: an epoch is given once, whatever the store forgets");
     }
 
-    fn appended(&mut self, boot: NodeId, append: &Append, slot: &StoredSession) {
-        let author = *self.authors.entry(append.token.nonce).or_insert(boot);
-        assert_eq!(author, boot, "G1: one token, one writer");
+    fn appended(&mut self, node_id: NodeId, append: &Append, slot: &StoredSession) {
+        let author = *self.authors.entry(append.token.nonce).or_insert(node_id);
+        assert_eq!(author, node_id, "G1: one token, one writer");
         assert_eq!(slot.token, append.token, "G1: nobody writes who does not own");
         let chronicle = self.chronicles.entry(append.key.clone()).or_default();
         let was_active = chronicle.active.clone();

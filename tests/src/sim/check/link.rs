@@ -20,7 +20,7 @@ pub(crate) struct View<'a> {
     /// Those of `asks` that the node has received.
     pub(crate) noticed: &'a BTreeSet<RequestId>,
     pub(crate) ledger: &'a StoreRecord,
-    pub(crate) shelf: &'a ModelStore,
+    pub(crate) model: &'a ModelStore,
     pub(crate) sayings: &'a BTreeMap<u64, PlannedMessage>,
     pub(crate) rewinds: bool,
 }
@@ -79,7 +79,7 @@ impl LinkHistory {
                 TextKind::Reasoning => {}
             },
             Notification::Reply(CommandReply::TurnAccepted(accepted)) => {
-                let slot = view.shelf.session(view.key);
+                let slot = view.model.session(view.key);
                 let durable = slot.is_some_and(|slot| slot.accepted_messages.contains_key(&accepted.run_id));
                 assert!(durable || view.rewinds, "G3: what is accepted is durable: {}", accepted.run_id);
                 self.accepted.insert(accepted.run_id.clone());
@@ -301,7 +301,7 @@ impl LinkHistory {
 /// Returns whether the requested position, or the turn that the link was told of, is trimmed.
 fn is_trimmed(reset: ResetReason, ask: Option<&SubscribeCommand>, view: &View<'_>) -> bool {
     let ResetReason::Trimmed { floor } = reset else { return false };
-    let kept = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
+    let kept = view.model.session(view.key).map_or(Seq(0), |slot| slot.floor);
     floor > Seq(0) && floor <= kept && ask.and_then(|ask| ask.after_seq).is_none_or(|after| after < floor)
 }
 
@@ -318,7 +318,7 @@ fn superseded(ask: &SubscribeCommand, view: &View<'_>) -> bool {
 
 /// Returns whether the kept log does not contain the fact that this cursor names.
 fn is_unknown_cursor(ask: &SubscribeCommand, view: &View<'_>) -> bool {
-    let floor = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
+    let floor = view.model.session(view.key).map_or(Seq(0), |slot| slot.floor);
     ask.after_seq.is_some_and(|after| after > floor) && is_false_cursor(ask, view)
 }
 

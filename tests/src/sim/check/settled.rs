@@ -20,9 +20,9 @@ impl World {
     pub(crate) fn unsettled_reason(&self) -> Option<String> {
         let sleeps = |node: &Node| node.paused_until + AWAKE > self.now;
         if let Some(node) = self.nodes.iter().find(|node| sleeps(node)) {
-            return Some(format!("nobody sleeps: n{}", node.boot.0));
+            return Some(format!("nobody sleeps: n{}", node.node_id.0));
         }
-        for (key, slot) in self.shelf.sessions().filter(|(key, _)| !self.bereft(key)) {
+        for (key, slot) in self.model.sessions().filter(|(key, _)| !self.bereft(key)) {
             if let Some(input) = slot.inbox.values().next() {
                 return Some(format!("G9: what was accepted ends: {key} {}", input.run_id));
             }
@@ -55,7 +55,7 @@ impl World {
     /// Returns whether the store has lost an accept whose turn had begun: only a resend by the client can help
     /// then.
     fn bereft(&self, key: &SessionKey) -> bool {
-        let (Some(slot), Some(chronicle)) = (self.shelf.session(key), self.ledger.chronicles.get(key)) else {
+        let (Some(slot), Some(chronicle)) = (self.model.session(key), self.ledger.chronicles.get(key)) else {
             return false;
         };
         let lies = |run_id: &RunId| slot.inbox.values().any(|input| input.run_id == *run_id);
@@ -79,7 +79,7 @@ impl World {
             return Some(format!("G9: every request is answered: c{id} {ask:?}"));
         }
         let Some(upto) = line.follows.get(&client.key.session).and_then(|follow| follow.upto()) else {
-            let watcher = client.watches() && self.shelf.session(&client.key).is_some_and(|s| s.user.is_some());
+            let watcher = client.watches() && self.model.session(&client.key).is_some_and(|s| s.user.is_some());
             return watcher.then(|| format!("G9: who subscribes is subscribed: c{id}"));
         };
         let log = self.ledger.chronicles.get(&client.key).map_or(&[][..], |chronicle| &chronicle.log);
@@ -96,7 +96,7 @@ impl World {
         if let Some(why) = self.unsettled_reason() {
             panic!("{why}");
         }
-        for (key, slot) in self.shelf.sessions() {
+        for (key, slot) in self.model.sessions() {
             self.check_log(key, slot);
         }
         for (id, client) in self.clients.iter().enumerate().filter(|(_, c)| !self.rewinds && !c.leaves()) {

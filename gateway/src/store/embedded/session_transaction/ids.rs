@@ -37,8 +37,8 @@ impl SessionTransaction<'_, '_> {
         let key = tables::control_id_key(self.prefix, id);
         let Some(value) = self.tables.ids.get(&*key)? else { return Ok(None) };
         let spot = RecordLocation { table: "ids", key: &key };
-        let mut eye = RecordReader(spot.unseal(value.value())?);
-        let places = (|| Some((InboxPosition(eye.u64()?), InboxPosition(eye.u64()?))))();
-        places.map(Some).ok_or_else(|| spot.damaged("invalid encoding"))
+        let mut reader = RecordReader(spot.unseal(value.value())?);
+        let positions = (|| Some((InboxPosition(reader.u64()?), InboxPosition(reader.u64()?))))();
+        positions.map(Some).ok_or_else(|| spot.damaged("invalid encoding"))
     }
 }
