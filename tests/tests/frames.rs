@@ -190,7 +190,7 @@ fn frame_bytes_match_the_golden_values() {
     assert_eq!(hash, "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1", "{} bytes", whole.len());
 }
 
-/// Compares the fuzzer's corpus with one frame of each kind; with `BLESS=1` the files are written.
+/// Compares the fuzzer's corpus with one frame of each kind; `./test bless` writes the files.
 ///
 /// Covers: G-18.
 #[test]
@@ -203,7 +203,7 @@ fn fuzz_corpus_has_a_frame_of_each_message() {
             std::fs::write(&path, &frame).expect("written");
         }
         let kept = std::fs::read(&path).unwrap_or_default();
-        assert!(kept == frame, "{} is of another version: BLESS=1 writes it", path.display());
+        assert!(kept == frame, "{} is of another version: `./test bless` writes it", path.display());
     }
 }
 

@@ -155,18 +155,16 @@ impl App {
         // Until the driver has its first lease.
         shared.life.report(UnreadyReason::LeaseMissing, true);
         // Before the store, whose opening may have to wait, so that `/readyz` can say so.
-        let office = AdminListener::open(admin, &shared, registry.clone(), &plan, &public)?;
+        let admin_listener = AdminListener::open(admin, &shared, registry.clone(), &plan, &public)?;
         let fatal = Arc::new(Notify::new());
         let answers = AnswerQueue::default();
         let counter = RegisterReplies::default();
         let sink = counter.intercept(answers.sink());
         let OpenedStore { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
         // After the store, which gives the time that certificates are checked against.
-        let certificate_reloader =
-            |files| CertificateReloader::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let certificate_reloader = plan.config.tls.clone().map(certificate_reloader).transpose()?;
-        let shown = certificate_reloader.as_ref().map(CertificateReloader::watch);
-        let Authentication { door: auth, keys, call_names, upkeep } =
+        let certificate_reloader = shared.open_reloader(&plan)?;
+        let certificates = certificate_reloader.as_ref().map(CertificateReloader::watch);
+        let Authentication { auth, keys, call_names, refresh } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
         let remote_calls = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
@@ -186,20 +184,20 @@ impl App {
         };
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
         let copier = embedded.as_ref().map(|store| store.copier());
-        office.set_pages(shared.pages(
+        admin_listener.set_pages(shared.pages(
             registry,
             copier,
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let context = shared.listener_context((&plan, promise), commands, (&agents, &tools), (auth, call_names), shown);
+        let context =
+            shared.listener_context((&plan, promise), commands, (&agents, &tools), (auth, call_names), certificates);
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &context)).transpose()?.flatten();
-        let timekeeper = shared.skew_monitor(&plan);
         Ok(Self {
-            skew_monitor: timekeeper,
+            skew_monitor: shared.skew_monitor(&plan),
             public: (public, Arc::new(context)),
             quic,
-            admin: office.address,
+            admin: admin_listener.address,
             plan,
             node: shared.node,
             durability: promise.level,
@@ -210,7 +208,7 @@ impl App {
             driver,
             remote_calls,
             certificate_reloader,
-            refresh: upkeep,
+            refresh,
             tasks: shared.tasks,
             store_failed: fatal,
             embedded,
@@ -248,6 +246,12 @@ impl NodeParts {
             metrics: Arc::new(Metrics::register(registry)?),
             tasks: TaskTracker::new(),
         })
+    }
+
+    /// Reads the certificate; `None` if none is configured.
+    fn open_reloader(&self, plan: &NodePlan) -> Result<Option<CertificateReloader>, TlsSetupError> {
+        let open = |files| CertificateReloader::open(files, self.clock.clone(), Arc::clone(&self.metrics));
+        plan.config.tls.clone().map(open).transpose()
     }
 
     /// Opens the bus to the other nodes on the same store; `None` if the store is not shared.

@@ -41,23 +41,23 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 
 #[test]
 fn without_authentication_a_client_without_user_is_operator() {
-    let door = Authenticator::without_credentials(RateSettings::default(), None, metrics());
-    let local = door.admit(&hello(None, Some("key")), NOW).expect("let in").principal;
+    let auth = Authenticator::without_credentials(RateSettings::default(), None, metrics());
+    let local = auth.admit(&hello(None, Some("key")), NOW).expect("let in").principal;
     assert!(local.operator && local.writes && local.user == UserId::local());
-    let ann = door.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
+    let ann = auth.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
     let adapter = HelloRequest { role: ConnectionRole::Adapter, ..hello(None, None) };
-    assert_eq!(door.admit(&adapter, NOW), Err(AuthError::Role));
-    assert!(door.still_admits(&AuthProof::Anonymous, NOW));
+    assert_eq!(auth.admit(&adapter, NOW), Err(AuthError::Role));
+    assert!(auth.still_admits(&AuthProof::Anonymous, NOW));
 }
 
 /// Covers: S-07.
 #[test]
 fn request_names_its_user_at_most_once() {
-    let door = Authenticator::without_credentials(RateSettings::default(), None, metrics());
+    let auth = Authenticator::without_credentials(RateSettings::default(), None, metrics());
     let admit = |names: &[&str]| {
         let pairs: Vec<_> = names.iter().map(|name| ("x-user-id", *name)).collect();
-        door.admit_request(&headers(&[&pairs[..], &[("authorization", "Basic x")]].concat()), NOW)
+        auth.admit_request(&headers(&[&pairs[..], &[("authorization", "Basic x")]].concat()), NOW)
     };
     assert!(admit(&[]).expect("let in").principal.operator);
     let ann = admit(&["ann"]).expect("let in").principal;
@@ -103,45 +103,45 @@ fn keyed_with(user: Option<&str>, scopes: &[&str], serves: &[&str]) -> (Authenti
 /// Covers: S-07.
 #[test]
 fn key_determines_its_user() {
-    let (door, _, key) = keyed(Some("ann"), &["write"]);
-    let let_in = door.admit(&hello(None, Some(&key)), NOW).expect("let in");
-    let ann = &let_in.principal;
-    assert!(matches!(&let_in.proof, AuthProof::Key(id) if key.contains(id.as_str())));
+    let (auth, _, key) = keyed(Some("ann"), &["write"]);
+    let admitted = auth.admit(&hello(None, Some(&key)), NOW).expect("let in");
+    let ann = &admitted.principal;
+    assert!(matches!(&admitted.proof, AuthProof::Key(id) if key.contains(id.as_str())));
     assert_eq!((ann.tenant.as_str(), ann.user.as_str()), ("acme", "ann"));
     assert!(ann.writes && !ann.operator);
-    assert_eq!(door.admit(&hello(Some("ann"), Some(&key)), NOW), Ok(let_in.clone()));
-    assert_eq!(door.admit(&hello(Some("bob"), Some(&key)), NOW), Err(AuthError::OtherUser));
+    assert_eq!(auth.admit(&hello(Some("ann"), Some(&key)), NOW), Ok(admitted.clone()));
+    assert_eq!(auth.admit(&hello(Some("bob"), Some(&key)), NOW), Err(AuthError::OtherUser));
     let bearer = format!("Bearer {key}");
-    assert_eq!(door.admit_request(&headers(&[("authorization", &bearer)]), NOW), Ok(let_in.clone()));
+    assert_eq!(auth.admit_request(&headers(&[("authorization", &bearer)]), NOW), Ok(admitted.clone()));
     let lower = format!("bearer  {key} ");
-    assert_eq!(door.admit_request(&headers(&[("authorization", &lower)]), NOW), Ok(let_in));
+    assert_eq!(auth.admit_request(&headers(&[("authorization", &lower)]), NOW), Ok(admitted));
     let named = headers(&[("authorization", &bearer), ("x-user-id", "bob")]);
-    assert_eq!(door.admit_request(&named, NOW), Err(AuthError::OtherUser));
+    assert_eq!(auth.admit_request(&named, NOW), Err(AuthError::OtherUser));
 }
 
 #[test]
 fn delegated_user_gets_no_operator_rights() {
-    let (door, _, key) = keyed(None, &["read", "act_as", "operator"]);
-    let own = door.admit(&hello(None, Some(&key)), NOW).expect("let in").principal;
+    let (auth, _, key) = keyed(None, &["read", "act_as", "operator"]);
+    let own = auth.admit(&hello(None, Some(&key)), NOW).expect("let in").principal;
     assert!(own.operator && !own.writes && own.user.as_str().starts_with("key:"));
-    let ann = door.admit(&hello(Some("ann"), Some(&key)), NOW).expect("let in").principal;
+    let ann = auth.admit(&hello(Some("ann"), Some(&key)), NOW).expect("let in").principal;
     assert!(!ann.operator && !ann.writes && ann.user.as_str() == "ann");
 }
 
 /// Covers: S-01.
 #[test]
 fn invalid_key_is_refused() {
-    let (door, ring, key) = keyed(Some("ann"), &["write"]);
+    let (auth, ring, key) = keyed(Some("ann"), &["write"]);
     let (_, _, other) = keyed(Some("ann"), &["write"]);
     let mut guessed = key.clone();
     let last = guessed.pop().expect("a letter");
     guessed.push(if last == 'a' { 'b' } else { 'a' });
-    assert_eq!(door.admit(&hello(Some("ann"), None), NOW), Err(AuthError::NoCredential));
+    assert_eq!(auth.admit(&hello(Some("ann"), None), NOW), Err(AuthError::NoCredential));
     for bad in ["", "key", &other, &guessed, "twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa"] {
-        assert_eq!(door.admit(&hello(Some("ann"), Some(bad)), NOW), Err(AuthError::UnknownCredential), "{bad}");
+        assert_eq!(auth.admit(&hello(Some("ann"), Some(bad)), NOW), Err(AuthError::UnknownCredential), "{bad}");
         let bearer = format!("Bearer {bad}");
         let headers = headers(&[("authorization", &bearer)]);
-        assert_eq!(door.admit_request(&headers, NOW), Err(AuthError::UnknownCredential), "{bad}");
+        assert_eq!(auth.admit_request(&headers, NOW), Err(AuthError::UnknownCredential), "{bad}");
     }
     let good = format!("Bearer {key}");
     for pairs in [
@@ -149,28 +149,28 @@ fn invalid_key_is_refused() {
         &[("authorization", &key)],
         &[("authorization", "Basic Zm9v")],
     ] {
-        assert_eq!(door.admit_request(&headers(pairs), NOW), Err(AuthError::MalformedCredential));
+        assert_eq!(auth.admit_request(&headers(pairs), NOW), Err(AuthError::MalformedCredential));
     }
-    assert_eq!(door.admit_request(&headers(&[]), NOW), Err(AuthError::NoCredential));
-    let proof = door.admit(&hello(None, Some(&key)), NOW).expect("let in").proof;
-    assert!(door.still_admits(&proof, NOW) && !door.still_admits(&AuthProof::Anonymous, NOW));
+    assert_eq!(auth.admit_request(&headers(&[]), NOW), Err(AuthError::NoCredential));
+    let proof = auth.admit(&hello(None, Some(&key)), NOW).expect("let in").proof;
+    assert!(auth.still_admits(&proof, NOW) && !auth.still_admits(&AuthProof::Anonymous, NOW));
     // Good until its expiry; then the key is revoked.
-    assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(AuthError::ExpiredCredential));
-    assert_eq!(door.admit(&hello(None, Some(&guessed)), Millis(2_000_000)), Err(AuthError::UnknownCredential));
+    assert_eq!(auth.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(AuthError::ExpiredCredential));
+    assert_eq!(auth.admit(&hello(None, Some(&guessed)), Millis(2_000_000)), Err(AuthError::UnknownCredential));
     let keys = ring.keys();
     let revoked =
         keys.values().cloned().map(|record| ApiKeyRecord { revoked: Some(NOW), ..record }.sealed(ring.pepper()));
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
-    assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(AuthError::ExpiredCredential));
-    assert!(!door.still_admits(&proof, NOW));
+    assert_eq!(auth.admit(&hello(None, Some(&key)), NOW), Err(AuthError::ExpiredCredential));
+    assert!(!auth.still_admits(&proof, NOW));
 }
 
 /// Returns for which tenants a key serves the agent `helper`, as itself or as another user.
 fn reach(keyed: &(Authenticator, Keyring, String), user: Option<&str>, served_by: &str) -> Option<TenantScope> {
-    let (door, _, key) = keyed;
+    let (auth, _, key) = keyed;
     let helper = AgentId::parse("helper").expect("a name");
     let served_by = ServedBy::parse(served_by).unwrap_or_default();
-    let admitted = door.admit(&hello(user, Some(key)), NOW).expect("let in");
+    let admitted = auth.admit(&hello(user, Some(key)), NOW).expect("let in");
     admitted.service_identity(ServiceRole::Agent(&helper), &served_by).map(|identity| identity.tenants)
 }
 
@@ -201,8 +201,8 @@ fn delegated_user_cannot_serve() {
 /// Covers: S-07.
 #[test]
 fn without_authentication_any_client_may_serve() {
-    let door = Authenticator::without_credentials(RateSettings::default(), None, metrics());
-    let admitted = door.admit(&hello(Some("ann"), None), NOW).expect("let in");
+    let auth = Authenticator::without_credentials(RateSettings::default(), None, metrics());
+    let admitted = auth.admit(&hello(Some("ann"), None), NOW).expect("let in");
     let helper = AgentId::parse("helper").expect("a name");
     let identity = admitted.service_identity(ServiceRole::Agent(&helper), &ServedBy::default()).expect("it serves");
     assert_eq!((identity.tenants, identity.credential), (TenantScope::AllTenants, None));
@@ -211,11 +211,11 @@ fn without_authentication_any_client_may_serve() {
 /// Covers: S-01.
 #[test]
 fn key_record_altered_in_the_store_is_refused() {
-    let (door, ring, key) = keyed(Some("ann"), &["write"]);
+    let (auth, ring, key) = keyed(Some("ann"), &["write"]);
     let good = ring.keys().values().next().expect("one").clone();
     let put = |record: ApiKeyRecord| {
         ring.replace([(record.id.clone(), record)].into());
-        door.admit(&hello(None, Some(&key)), NOW).map(|_| ())
+        auth.admit(&hello(None, Some(&key)), NOW).map(|_| ())
     };
     let evil = TenantId::parse("evil").expect("a name");
     for changed in [

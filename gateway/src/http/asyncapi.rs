@@ -27,6 +27,6 @@ mod tests {
     fn served_asyncapi_document_equals_the_checked_in_one() {
         let kept: serde_json::Value = serde_json::from_str(include_str!("../../../docs/asyncapi.json")).expect("JSON");
         let served: serde_json::Value = serde_json::from_slice(&DOCUMENT).expect("JSON");
-        assert!(kept == served, "docs/asyncapi.json is stale: BLESS=1 cargo nextest run -p turnway-wire schema");
+        assert!(kept == served, "docs/asyncapi.json is stale: `./test bless` writes it");
     }
 }

@@ -92,7 +92,7 @@ pub(super) async fn show() -> Response<Body> {
 mod tests {
     use super::*;
 
-    /// Compares `docs/openapi.json` with the served document. `BLESS=1` writes the file.
+    /// Compares `docs/openapi.json` with the served document. `./test bless` writes the file.
     #[test]
     fn checked_in_openapi_document_equals_the_served_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
@@ -101,7 +101,7 @@ mod tests {
             return std::fs::write(path, served).expect("written");
         }
         let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == served, "docs/openapi.json is stale: BLESS=1 cargo nextest run -p turnway openapi");
+        assert!(kept == served, "docs/openapi.json is stale: `./test bless` writes it");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The text before the tables.
 const INTRODUCTION: &str = "# Metrics
 
-<!-- Made from the registry by a test: BLESS=1 cargo nextest run -p turnway-tests --test metrics -->
+<!-- Made from the registry: `./test bless` writes it. -->
 
 `GET /metrics` on the operators' listener, in Prometheus' text format. Names are
 `turnway_<area>_<what>_<unit or total>`. Labels have small fixed sets of values, all of them below; none is

@@ -116,5 +116,5 @@ async fn configuration_page_matches_the_binary() {
         std::fs::write(&path, &page.out).expect("the page can be written");
     }
     let written = std::fs::read_to_string(&path).expect("docs/configuration.md");
-    assert!(written == page.out, "docs/configuration.md is not what `turnway config-doc` prints; BLESS=1 writes it");
+    assert!(written == page.out, "docs/configuration.md is stale: `./test bless` writes it");
 }

@@ -21,7 +21,7 @@ fn metrics_document_matches_the_registry() {
         std::fs::write(path(), &anew).expect("docs/metrics.md can be written");
     }
     let document = std::fs::read_to_string(path()).unwrap_or_default();
-    assert!(anew == document, "docs/metrics.md is stale: BLESS=1 cargo nextest run -p turnway-tests --test metrics");
+    assert!(anew == document, "docs/metrics.md is stale: `./test bless` writes it");
 }
 
 /// A row of the document.

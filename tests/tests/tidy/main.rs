@@ -267,8 +267,8 @@ fn conformance_table_matches_the_covers_comments() {
     } else {
         assert!(
             renewed == document,
-            "{path} is stale, so it names tests that are not there; write it again with: \
-             BLESS=1 cargo nextest run -p turnway-tests --test tidy"
+            "{path} is stale, so it names tests that are not there; `./test bless` \
+             writes it again"
         );
     }
 }

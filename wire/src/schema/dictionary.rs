@@ -20,7 +20,7 @@ pub fn text() -> String {
     add_fields(&fact::envelope(), &mut words);
     definition::all().iter().for_each(|definition| add_shape(&definition.shape, &mut words));
     let lines = words.iter().map(|word| format!("\"\\\"{word}\\\"\"\n"));
-    let head = "# Made from wire/src/schema by a test: BLESS=1 cargo nextest run -p turnway-wire schema\n";
+    let head = "# Made from wire/src/schema: `./test bless` writes it.\n";
     std::iter::once(head.to_owned()).chain(lines).collect()
 }
 

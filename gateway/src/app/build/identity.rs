@@ -18,10 +18,10 @@ use tokio::runtime::Handle;
 
 /// The authenticator of a node, with its API keys if it can have any.
 pub(super) struct Authentication {
-    pub(super) door: Authenticator,
+    pub(super) auth: Authenticator,
     pub(super) keys: Option<Arc<ApiKeys>>,
     pub(super) call_names: CallNames,
-    pub(super) upkeep: CredentialRefresh,
+    pub(super) refresh: CredentialRefresh,
 }
 
 /// The credentials that must be refreshed while the node runs.
@@ -45,19 +45,19 @@ impl NodeParts {
         registers: Registers,
         runtime: &Handle,
     ) -> Result<Authentication, BuildError> {
-        let auth = &plan.config.auth;
+        let settings = &plan.config.auth;
         let rates = plan.config.rates;
         let metrics = || Arc::clone(&self.metrics);
-        let pepper = auth.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
+        let pepper = settings.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
         let call_names = CallNames::new(pepper.as_ref(), registers.clone());
         let ring = pepper.map(Keyring::new);
-        let tokens = auth.issuer.clone().map(TokenVerifier::new);
-        let teller = self.usage_sender(plan, runtime);
-        let door = match auth.mode {
-            AuthMode::None => Authenticator::without_credentials(rates, teller, metrics()),
+        let tokens = settings.issuer.clone().map(TokenVerifier::new);
+        let usage_sender = self.usage_sender(plan, runtime);
+        let auth = match settings.mode {
+            AuthMode::None => Authenticator::without_credentials(rates, usage_sender, metrics()),
             AuthMode::Keys | AuthMode::Jwt | AuthMode::KeysAndJwt => {
-                let keys = ring.clone().filter(|_| auth.mode.takes_keys());
-                Authenticator::with_credentials(keys, tokens.clone(), rates, teller, metrics())
+                let keys = ring.clone().filter(|_| settings.mode.takes_keys());
+                Authenticator::with_credentials(keys, tokens.clone(), rates, usage_sender, metrics())
             }
         };
         let provider =
@@ -65,9 +65,10 @@ impl NodeParts {
         let links = Arc::clone(&self.links);
         let clock = self.clock.clone();
         let keys = ring.map(|ring| Arc::new(ApiKeys::new(KeyStore::new(registers), ring, links, clock, metrics())));
-        let logs_in = matches!(&plan.config.store, StoreConfig::Redis { url, .. } if url.login.password_file.is_some());
-        let upkeep = CredentialRefresh { keys: keys.clone(), provider, has_password_file: logs_in };
-        Ok(Authentication { door, keys, call_names, upkeep })
+        let has_password_file =
+            matches!(&plan.config.store, StoreConfig::Redis { url, .. } if url.login.password_file.is_some());
+        let refresh = CredentialRefresh { keys: keys.clone(), provider, has_password_file };
+        Ok(Authentication { auth, keys, call_names, refresh })
     }
 
     /// Returns the sender of rates that all nodes share; `None` if no rate or no store is shared.

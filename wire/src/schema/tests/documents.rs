@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use turnway_core::protocol::entry::Fact;
 
 /// The lines around the generated part of docs/messages.md.
-const BEGIN: &str = "<!-- Made from wire/src/schema by a test: BLESS=1 cargo nextest run -p turnway-wire schema -->\n";
+const BEGIN: &str = "<!-- Made from wire/src/schema: `./test bless` writes it. -->\n";
 const END: &str = "\n<!-- The end of the generated part. -->\n";
 
-/// Compares a file with its text; `BLESS=1` writes the file.
+/// Compares a file with its text; `./test bless` writes the file.
 fn compare(path: &str, text: &str) {
     let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("BLESS").is_some() {
         return std::fs::write(&path, text).expect("written");
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "{path} is stale: BLESS=1 cargo nextest run -p turnway-wire schema");
+    assert!(kept == text, "{path} is stale: `./test bless` writes it");
 }
 
 /// The test compares `docs/turnway.v1.schema.json`, which unit tests of parsers and renderers use.
