@@ -1,5 +1,6 @@
 //! Members: switch, invite, remove, and interrupted changes.
-use crate::script::check;
+use crate::script::{Script, check};
+use turnway_core::protocol::agent::OnOwnerLoss;
 
 const OPEN: &str = "session.opened answered";
 const TOLD: &str = "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
@@ -190,4 +191,26 @@ fn close_waits_for_a_pending_member_change() {
          session.opened answered user.message switched(b,mention) admitted(b,Run) run.started INVOKE(b,1)"
         ),
     );
+}
+
+/// A node releases idle sessions, and nobody would end what is pending in a session without an owner.
+///
+/// Covers: SR-K3.
+#[test]
+fn session_is_idle_only_if_nothing_is_pending() {
+    for (script, is_idle) in [
+        ("open a", true),
+        ("open a; invite b", false),
+        ("open a; invite b; errand-done", true),
+        ("open a b; remove b", false),
+        ("open a b; remove b; errand-done", true),
+        ("open a; say m1", false),
+        ("open a; say m1; ack; done", true),
+    ] {
+        let mut world = Script::new(OnOwnerLoss::Fail);
+        for step in script.split("; ") {
+            world.step(step);
+        }
+        assert_eq!(world.runtime.is_idle(), is_idle, "{script}");
+    }
 }

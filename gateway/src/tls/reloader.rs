@@ -220,7 +220,7 @@ mod tests {
     /// Covers: S-25.
     #[test]
     fn changed_certificate_is_reloaded_once_after_it_settles() {
-        let dir = std::env::temp_dir().join(format!("turnway-keeper-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("turnway-reloader-{}", std::process::id()));
         let clock = Clock::start();
         let one = development::write(&dir.join("one"), clock.now().store, development::VALID_DAYS).expect("a pair");
         let two = development::write(&dir.join("two"), clock.now().store, development::VALID_DAYS).expect("a pair");
@@ -254,9 +254,28 @@ mod tests {
         assert!(Arc::ptr_eq(&second, &shown.tcp_config()) && metrics.tls.reload_failures() == 3);
         std::fs::remove_dir_all(dir).expect("ours");
     }
+
+    #[test]
+    fn reload_reports_whether_the_certificate_is_another() {
+        let dir = std::env::temp_dir().join(format!("turnway-reloader-new-{}", std::process::id()));
+        let clock = Clock::start();
+        let one = development::write(&dir.join("one"), clock.now().store, development::VALID_DAYS).expect("a pair");
+        let two = development::write(&dir.join("two"), clock.now().store, development::VALID_DAYS).expect("a pair");
+        let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
+        let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
+        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
+        let mut reloader = CertificateReloader::open(files, clock, metrics).expect("good");
+        assert!(!reloader.replace().expect("read"), "the same files");
+        std::fs::copy(&two.cert, &one.cert).expect("copied");
+        std::fs::copy(&two.key, &one.key).expect("copied");
+        assert!(reloader.replace().expect("read"), "another certificate");
+        assert!(!reloader.replace().expect("read"), "the same again");
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+
     #[test]
     fn certificate_refused_by_a_wrong_clock_is_reloaded_later() {
-        let dir = std::env::temp_dir().join(format!("turnway-keeper-time-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("turnway-reloader-time-{}", std::process::id()));
         let clock = Clock::following_store();
         let own = clock.now();
         clock.observe_store_time(own.store, own.mono, own.mono);

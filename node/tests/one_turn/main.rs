@@ -1,5 +1,6 @@
 //! One node, its store and an agent in one call stack, without faults.
 mod fixture;
+mod rebuild;
 mod stats;
 
 use fixture::{Fixture, connected, say, session, subscribe, user};

@@ -320,6 +320,9 @@ async fn index_line_without_a_session_is_not_listed() {
         limit: 10,
         link: LinkId(1),
     });
+    let first = Op::ListSessions { tenant: tenant.clone(), user: None, before: None, limit: 1, link: LinkId(1) };
+    let Ok(Reply::Sessions { sessions, more }) = store.ask(first).await else { panic!("not a list") };
+    assert_eq!((sessions.len(), more), (1, true), "a line without a session does not hide the sessions behind it");
     for (wait, lines) in [(0, 3), (121, 2)] {
         scene.pass(wait);
         for list in &lists {

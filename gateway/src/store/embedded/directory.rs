@@ -279,6 +279,17 @@ mod tests {
         fs::remove_dir_all(&dir).expect("removed");
     }
 
+    /// A lock file that cannot be opened for writing may only be read if no process can write it.
+    #[test]
+    fn existing_directory_with_an_unusable_lock_file_is_refused() {
+        let path = std::env::temp_dir().join(format!("turnway-lock-{}", std::process::id()));
+        fs::create_dir_all(path.join(LOCK)).expect("a directory in place of the lock file");
+        fs::write(path.join(DATABASE), "a database").expect("written");
+        let opened = DataDirectory::open_existing(&path);
+        assert!(matches!(opened, Err(EmbeddedOpenError::Directory { .. })), "{opened:?}");
+        fs::remove_dir_all(&path).expect("removed");
+    }
+
     /// Replaces the file several times while the clock goes back or stands still.
     #[test]
     fn newest_damaged_files_are_kept_whatever_the_clock_says() {

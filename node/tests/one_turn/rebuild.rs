@@ -1,0 +1,80 @@
+//! A snapshot that this release cannot read: the state is rebuilt from the log, if the log still has all facts.
+use crate::fixture::{Fixture, connected, say, session, subscribe};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{LinkId, Seq, SessionKey, TenantId};
+use turnway_core::protocol::agent::Order;
+use turnway_core::store::{Op, Reply, SnapshotWrite};
+use turnway_node::switchboard::Input;
+
+/// A snapshot of version 200.
+const LATER_SNAPSHOT: &[u8] = b"TWS\xc8 of a later release";
+
+fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: session() }
+}
+
+/// Returns another node on the store of a session that has one ended turn and an unreadable snapshot at its end.
+fn node_beside_unreadable_snapshot(is_trimmed: bool) -> Fixture {
+    let mut first = Fixture::new();
+    connected(&mut first, 1, "ann");
+    first.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
+    first.answer(&["he", "llo"]);
+    first.run(Duration::from_millis(100));
+    let slot = first.model.session(&key()).expect("the session");
+    let token = slot.token;
+    let at = slot.log_tail();
+    let write = SnapshotWrite { key: key(), token, at, state: Arc::from(LATER_SNAPSHOT) };
+    let mut ops = vec![Op::WriteSnapshot(Box::new(write))];
+    if is_trimmed {
+        ops.push(Op::Trim { key: key(), token, upto: at.seq });
+    }
+    for op in ops {
+        assert_eq!(first.model.apply(first.now, &op), Reply::Done);
+    }
+    // The first node dies, and its lease ends.
+    first.now.mono = first.now.mono + Duration::from_secs(10);
+    first.now.store = first.now.store.after(Duration::from_secs(10));
+    let mut second = Fixture::with(8, first.model, first.now);
+    second.run(Duration::from_millis(1));
+    connected(&mut second, 2, "ann");
+    second
+}
+
+fn invoked(node: &Fixture) -> usize {
+    node.orders.iter().filter(|order| matches!(order, Order::Invoke(_))).count()
+}
+
+/// Covers: RX-3.
+#[test]
+fn session_with_an_unreadable_snapshot_is_rebuilt_from_its_log() {
+    let mut node = node_beside_unreadable_snapshot(false);
+    node.give(Input::Command { link: LinkId(2), command: subscribe(Some(0)) });
+    let shown = node.take_shown(2);
+    assert_eq!(shown.first().map(String::as_str), Some("subscribed 9 None"));
+    assert!(shown.contains(&"9 run.done".to_owned()), "{shown:?}");
+    // For a subscription, and for an owner.
+    node.give(Input::Command { link: LinkId(2), command: say("m2", "again") });
+    node.run(Duration::from_secs(10));
+    assert_eq!(invoked(&node), 1, "{:?}", node.orders);
+    node.answer(&["yes"]);
+    node.run(Duration::from_millis(100));
+    let shown = node.take_shown(2);
+    assert!(shown.contains(&"10 user.message".to_owned()), "the turn follows the first one: {shown:?}");
+    let stats = node.board.stats(node.now);
+    assert!(stats.snapshots_unreadable >= 2 && stats.abandoned == 0, "{stats:?}");
+}
+
+/// The facts before the snapshot are gone, so only a release that reads it can own the session.
+///
+/// Covers: RX-3.
+#[test]
+fn session_with_an_unreadable_snapshot_and_a_trimmed_log_is_left_alone() {
+    let mut node = node_beside_unreadable_snapshot(true);
+    node.give(Input::Command { link: LinkId(2), command: say("m2", "again") });
+    node.run(Duration::from_secs(10));
+    assert_eq!(invoked(&node), 0, "{:?}", node.orders);
+    let stats = node.board.stats(node.now);
+    assert!(stats.snapshots_unreadable > 0 && stats.abandoned > 0, "{stats:?}");
+    assert_eq!(node.model.session(&key()).expect("the session").log_tail().seq, Seq(9), "nothing was written");
+}
