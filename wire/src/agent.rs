@@ -16,7 +16,8 @@ pub enum AttemptEvent {
     Acked,
     /// The agent has stopped after a cancel.
     CancelAcked,
-    /// A message that every agent may send, however it is connected.
+    /// A message that every agent may send, however it is connected. `Said` in frames of version 1.
+    #[serde(rename = "Said")]
     Message(AgentMessage),
 }
 

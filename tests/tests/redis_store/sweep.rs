@@ -140,8 +140,8 @@ async fn refused_transfer_to_the_registering_node_keeps_the_registration() {
     for n in 0..24 {
         store.accept(&format!("newer{n:02}"), "m").await.expect("accepted");
     }
-    let (token, tail) = (FenceToken::default(), Seq(0));
-    let transfer = Op::Transfer { key: key("first"), token, tail, to: holder(1, 1), nonce: Nonce(9) };
+    let token = FenceToken::default();
+    let transfer = Op::Transfer { key: key("first"), token, tail: Seq(0), to: holder(1, 1), nonce: Nonce(9) };
     assert_eq!(store.ask(transfer).await, Ok(Reply::Fenced));
     let found = found(&mut store).await;
     assert_eq!((found.len(), found[0].0.as_str()), (25, "first"));

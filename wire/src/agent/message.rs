@@ -44,12 +44,16 @@ pub enum AgentMessage {
     Steered { message_id: MessageId, outcome: SteerOutcome },
     /// A request that another agent takes over.
     Handover {
+        /// `wish` in frames of version 1.
+        #[serde(rename = "wish")]
         request: Box<HandoverRequest>,
         /// The agent's id of the event.
         id: Option<AgentEventId>,
     },
     /// A request to perform an action.
     Action {
+        /// `wish` in frames of version 1.
+        #[serde(rename = "wish")]
         request: Box<ActionRequest>,
         /// The agent's id of the event, not of the action.
         id: Option<AgentEventId>,
