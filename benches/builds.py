@@ -15,6 +15,7 @@ MEASURED = {
     "turns/s, Redis": ("", True),
     "server CPU a turn, Redis": ("µs", False),
     "CPU of Redis a turn": ("µs", False),
+    "CPU of two nodes a delta, relayed between them": ("µs", False),
     "bytes of an idle connection": ("", False),
 }
 
@@ -42,7 +43,8 @@ def builds(bench):
         f"{verdict} {pairs} interleaved pairs of this build with {bench.before_name}.",
         "Both builds with the profile `dist`, driven by the same generator: 64 connections, inputs of 64 bytes, closed"
         " loop, agent `echo`, unless it says otherwise; Redis on the core of the node, with `appendfsync always`, the"
-        " node at `--durability mem`. The order within a pair changes from pair to pair.",
+        " node at `--durability mem`; deltas: 32 connections at one node, answers of 400 words, one every 2 ms, of"
+        " sessions that the other node owns. The order within a pair changes from pair to pair.",
         table(head, rows),
     ]
 
@@ -67,6 +69,7 @@ def measure(bench, build):
         before = redis.cpu()
         fleet = bench.load("turns", *turns, server=node, url=node.url)
         redis_cpu = redis.cpu() - before
+    relayed_cpu = measure_relay(bench, program)
     with bench.node(program=program) as node:
         if not bench.quick:
             node.settle()
@@ -80,6 +83,18 @@ def measure(bench, build):
         fleet["throughput"]["per_second"],
         fleet["server"]["cpu_us_each"],
         1e6 * redis_cpu / fleet["latency_us"]["done"]["count"],
+        relayed_cpu,
         idle["idle"]["bytes_per_connection"],
     ]
     return dict(zip(MEASURED, values))
+
+
+def measure_relay(bench, program):
+    """Microseconds of both nodes for each delta of a session that the other node owns."""
+    node = lambda redis: bench.node("--durability", "mem", store=redis.url, program=program)
+    with Redis(bench) as redis, node(redis) as owner, node(redis) as edge:
+        before = owner.cpu() + edge.cpu()
+        load = bench.load("stream", "--connections", 32, "--tokens", 400, "--pace", "2ms", "--duration",
+                          bench.pick("6s", "1s"), "--begin-at", owner.url, server=edge, url=edge.url)
+        spent = owner.cpu() + edge.cpu() - before
+    return 1e6 * spent / load["counts"]["deltas"]

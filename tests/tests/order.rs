@@ -1,6 +1,9 @@
 //! Tests pipelined requests: a client sends requests without waiting, and requests behind `session_open` find the
 //! opened session.
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::Notify;
+use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::WebSocketClient;
@@ -97,10 +100,22 @@ async fn pipelined_requests_in_a_fleet_are_answered_in_order() {
 #[tokio::test]
 async fn cancel_and_other_sessions_overtake_a_waiting_close() {
     let dir = tempfile::tempdir().expect("a directory");
-    let node = Node::start(dir.path(), &["--demo", "--default-agent", "counter"]).await;
+    let release = Arc::new(Notify::new());
+    let released = Arc::clone(&release);
+    // Its run does not end when the close cancels it, but when the test lets it.
+    let agents = Agents::start(move |_| {
+        let released = Arc::clone(&released);
+        Reply::speak(move |stream| async move {
+            stream.delta("words").await?;
+            released.notified().await;
+            stream.done().await
+        })
+    })
+    .await;
+    let slow = format!("{},cancel=true", agents.flag("slow"));
+    let node = Node::start(dir.path(), &["--agent", &slow]).await;
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
-    wire.say(json!({"type": "agent_invoke", "session_id": "s", "agent_id": "counter", "request_id": "long",
-        "message": {"content": "1000"}}))
+    wire.say(json!({"type": "agent_invoke", "session_id": "s", "agent_id": "slow", "message": {"content": "hi"}}))
         .await
         .expect("it takes it");
     wire.until(|message| message["type"] == "delta").await.expect("it speaks");
@@ -111,12 +126,17 @@ async fn cancel_and_other_sessions_overtake_a_waiting_close() {
         [
             json!({"type": "session_close", "session_id": "s", "request_id": "close"}),
             json!({"type": "session_open", "session_id": "s", "request_id": "open"}),
+            json!({"type": "session_open", "session_id": "t", "request_id": "other"}),
             json!({"type": "ping", "request_id": "ping"}),
             json!({"type": "cancel_run", "session_id": "s", "request_id": "cancel"}),
         ],
     )
     .await;
-    wire.until(|message| message["type"] == "pong").await.expect("it does not wait");
+    let mut overtaking = answers(&mut wire, &["other", "ping"]).await;
+    overtaking.sort();
+    let expected = [("other", "session_opened"), ("ping", "pong")].map(|(id, kind)| (id.to_owned(), kind.to_owned()));
+    assert_eq!(overtaking, expected);
+    release.notify_one();
     wire.until(|message| message["type"] == "done").await.expect("it ends");
     assert_eq!(answers(&mut wire, &["open"]).await, [("open".to_owned(), "session_opened".to_owned())]);
 }
