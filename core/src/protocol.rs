@@ -16,3 +16,4 @@ pub mod qualified;
 pub mod refusal;
 pub mod steer;
 pub mod trace;
+pub mod versioned;

@@ -1,30 +1,17 @@
 //! Snapshots: a session's state as bytes. Each version has structs of its own, apart from the types of the session
 //! machine: a change of those does not compile until somebody decides whether the bytes change. Nodes call this module.
-mod collection;
 mod version_6;
 mod version_7;
 mod version_8;
 
 use crate::mutant::{Mutant, planted};
 use crate::protocol::codec::{self, BlobKind, CodecError};
+use crate::protocol::versioned::VersionedForm;
 use crate::session::state::State;
 use std::borrow::Cow;
 use version_6::StateVersion6;
 use version_7::StateVersion7;
 use version_8::StateVersion8;
-
-/// The form of a type of the session machine in a snapshot. Both directions destructure without `..`, so that the
-/// compiler names this form when the type gets a field.
-trait StoredForm<'a> {
-    /// The type of the session machine.
-    type Domain: 'a;
-
-    /// Borrows the form of a value, to write it.
-    fn borrow(value: &'a Self::Domain) -> Self;
-
-    /// Converts a form that was read.
-    fn into_domain(self) -> Self::Domain;
-}
 
 impl State {
     /// Decodes a snapshot of this version or of the two versions before.

@@ -9,7 +9,8 @@ use std::fmt;
 use turnway_core::id::{Cursor, Epoch, InboxPosition, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits::FRAME_MESSAGES_MAX;
 use turnway_core::protocol::codec::{self, BatchEncoder, BlobKind, CodecError};
-use version_1::{FrameForm, KeyVersion1, MessageVersion1};
+use turnway_core::protocol::versioned::VersionedForm;
+use version_1::{KeyVersion1, MessageVersion1};
 
 /// Exclusive upper bound of every number that a node counts or reads from a clock, so that no sum of two overflows.
 const NUMBER_MAX: u64 = 1 << 53;

@@ -5,10 +5,9 @@ mod handover;
 mod member;
 mod run;
 
-use super::StoredForm;
-use super::collection::{StoredList, StoredMap};
 use crate::id::{AgentId, Cursor, Epoch, EventId, RunId, Seq, UserId};
 use crate::protocol::member::Member;
+use crate::protocol::versioned::{FormList, FormMap, VersionedForm};
 use crate::session::action_state::{Action, FinishedAction};
 use crate::session::member_state::PendingMemberChange;
 use crate::session::state::{Run, SessionPhase, State};
@@ -25,15 +24,15 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// The open turns of a session.
-pub(super) type RunsVersion8<'a> = StoredMap<'a, RunId, Box<Run>, RunVersion8<'a>>;
+pub(super) type RunsVersion8<'a> = FormMap<'a, RunId, Box<Run>, RunVersion8<'a>>;
 /// The records of a session's members.
-pub(super) type MembersVersion8<'a> = StoredList<'a, Member, MemberVersion8>;
+pub(super) type MembersVersion8<'a> = FormList<'a, Member, MemberVersion8>;
 /// The open changes of members.
-pub(super) type ChangesVersion8<'a> = StoredMap<'a, AgentId, PendingMemberChange, PendingMemberChangeVersion8<'a>>;
+pub(super) type ChangesVersion8<'a> = FormMap<'a, AgentId, PendingMemberChange, PendingMemberChangeVersion8<'a>>;
 /// The open actions of a session.
-type OpenActionsVersion8<'a> = StoredMap<'a, EventId, Action, ActionVersion8<'a>>;
+type OpenActionsVersion8<'a> = FormMap<'a, EventId, Action, ActionVersion8<'a>>;
 /// The ended actions of a session.
-type EndedActionsVersion8<'a> = StoredList<'a, FinishedAction, FinishedActionVersion8<'a>>;
+type EndedActionsVersion8<'a> = FormList<'a, FinishedAction, FinishedActionVersion8<'a>>;
 
 /// The form of a [`State`].
 #[derive(Serialize, Deserialize)]
@@ -69,7 +68,7 @@ pub(super) enum SessionPhaseVersion8 {
     Closed,
 }
 
-impl<'a> StoredForm<'a> for StateVersion8<'a> {
+impl<'a> VersionedForm<'a> for StateVersion8<'a> {
     type Domain = State;
 
     fn borrow(state: &'a State) -> Self {
@@ -97,9 +96,9 @@ impl<'a> StoredForm<'a> for StateVersion8<'a> {
             active: active.as_ref().map(Cow::Borrowed),
             running: running.as_ref().map(Cow::Borrowed),
             waiting: Cow::Borrowed(waiting),
-            runs: StoredMap::Borrowed(runs),
-            members: StoredList::Borrowed(members),
-            changes: StoredMap::Borrowed(changes),
+            runs: FormMap::Borrowed(runs),
+            members: FormList::Borrowed(members),
+            changes: FormMap::Borrowed(changes),
             handovers: HandoversVersion8::borrow(handovers),
             actions: ActionsVersion8::borrow(actions),
             time: *time,
@@ -141,7 +140,7 @@ impl<'a> StoredForm<'a> for StateVersion8<'a> {
     }
 }
 
-impl StoredForm<'_> for CursorVersion8 {
+impl VersionedForm<'_> for CursorVersion8 {
     type Domain = Cursor;
 
     fn borrow(cursor: &Cursor) -> Self {
@@ -155,7 +154,7 @@ impl StoredForm<'_> for CursorVersion8 {
     }
 }
 
-impl StoredForm<'_> for SessionPhaseVersion8 {
+impl VersionedForm<'_> for SessionPhaseVersion8 {
     type Domain = SessionPhase;
 
     fn borrow(phase: &SessionPhase) -> Self {

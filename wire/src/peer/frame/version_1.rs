@@ -1,11 +1,9 @@
 //! Messages in frames of version 1. The order of fields and variants is their order in the bytes; facts, inputs, control
 //! entries and orders are JSON texts. Apart from a further last variant, a change here is a new version.
 mod json;
-mod list;
 mod remote;
 
 use crate::peer::{OfferedEntry, PeerMessage};
-use list::FrameList;
 use remote::RemoteMessageVersion1;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -20,19 +18,7 @@ use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
-
-/// The form of a type in a frame. Both directions destructure without `..`, so that the compiler names this form when
-/// the type gets a field.
-pub(super) trait FrameForm<'a> {
-    /// The type that nodes use.
-    type Domain: 'a;
-
-    /// Borrows the form of a value, to write it. Inlined everywhere, the form of a message is not copied: 10 ns of 50.
-    fn borrow(value: &'a Self::Domain) -> Self;
-
-    /// Converts a form that was read.
-    fn into_domain(self) -> Self::Domain;
-}
+use turnway_core::protocol::versioned::{FormList, VersionedForm};
 
 /// The form of a [`PeerMessage`].
 #[derive(Serialize, Deserialize)]
@@ -108,7 +94,7 @@ pub(super) enum MessageVersion1<'a> {
 }
 
 /// The positions of logs, by session.
-type LogsVersion1<'a> = FrameList<'a, (SessionKey, Cursor), (KeyVersion1<'a>, CursorVersion1)>;
+type LogsVersion1<'a> = FormList<'a, (SessionKey, Cursor), (KeyVersion1<'a>, CursorVersion1)>;
 
 /// The form of an [`OfferedEntry`].
 #[derive(Serialize, Deserialize)]
@@ -197,34 +183,7 @@ enum OutputEncodingVersion1 {
     Base64,
 }
 
-/// A value whose own form in frames is stable, such as a name.
-impl<'a, T: Clone + 'a> FrameForm<'a> for Cow<'a, T> {
-    type Domain = T;
-
-    fn borrow(value: &'a T) -> Self {
-        Cow::Borrowed(value)
-    }
-
-    fn into_domain(self) -> T {
-        self.into_owned()
-    }
-}
-
-impl<'a, A: FrameForm<'a>, B: FrameForm<'a>> FrameForm<'a> for (A, B) {
-    type Domain = (A::Domain, B::Domain);
-
-    #[inline(always)]
-    fn borrow((first, second): &'a Self::Domain) -> Self {
-        (A::borrow(first), B::borrow(second))
-    }
-
-    fn into_domain(self) -> Self::Domain {
-        let (first, second) = self;
-        (first.into_domain(), second.into_domain())
-    }
-}
-
-impl<'a> FrameForm<'a> for MessageVersion1<'a> {
+impl<'a> VersionedForm<'a> for MessageVersion1<'a> {
     type Domain = PeerMessage;
 
     #[inline(always)]
@@ -260,8 +219,8 @@ impl<'a> FrameForm<'a> for MessageVersion1<'a> {
                 attempt: *attempt,
                 offset: *offset,
             },
-            PeerMessage::TailDigest { logs } => Self::TailDigest { logs: FrameList::Borrowed(logs) },
-            PeerMessage::Ack { logs } => Self::Ack { logs: FrameList::Borrowed(logs) },
+            PeerMessage::TailDigest { logs } => Self::TailDigest { logs: FormList::Borrowed(logs) },
+            PeerMessage::Ack { logs } => Self::Ack { logs: FormList::Borrowed(logs) },
             PeerMessage::HandOff { key, released } => {
                 Self::HandOff { key: KeyVersion1::borrow(key), released: OwnershipVersion1::borrow(released) }
             }
@@ -331,7 +290,7 @@ impl<'a> FrameForm<'a> for MessageVersion1<'a> {
     }
 }
 
-impl<'a> FrameForm<'a> for OfferedEntryVersion1<'a> {
+impl<'a> VersionedForm<'a> for OfferedEntryVersion1<'a> {
     type Domain = OfferedEntry;
 
     #[inline(always)]
@@ -356,7 +315,7 @@ impl<'a> FrameForm<'a> for OfferedEntryVersion1<'a> {
     }
 }
 
-impl<'a> FrameForm<'a> for KeyVersion1<'a> {
+impl<'a> VersionedForm<'a> for KeyVersion1<'a> {
     type Domain = SessionKey;
 
     #[inline(always)]
@@ -371,7 +330,7 @@ impl<'a> FrameForm<'a> for KeyVersion1<'a> {
     }
 }
 
-impl FrameForm<'_> for OwnershipVersion1 {
+impl VersionedForm<'_> for OwnershipVersion1 {
     type Domain = OwnershipSnapshot;
 
     #[inline(always)]
@@ -386,7 +345,7 @@ impl FrameForm<'_> for OwnershipVersion1 {
     }
 }
 
-impl FrameForm<'_> for HolderVersion1 {
+impl VersionedForm<'_> for HolderVersion1 {
     type Domain = Holder;
 
     #[inline(always)]
@@ -401,7 +360,7 @@ impl FrameForm<'_> for HolderVersion1 {
     }
 }
 
-impl FrameForm<'_> for CursorVersion1 {
+impl VersionedForm<'_> for CursorVersion1 {
     type Domain = Cursor;
 
     #[inline(always)]
@@ -416,7 +375,7 @@ impl FrameForm<'_> for CursorVersion1 {
     }
 }
 
-impl<'a> FrameForm<'a> for TextChunkVersion1<'a> {
+impl<'a> VersionedForm<'a> for TextChunkVersion1<'a> {
     type Domain = TextChunk;
 
     #[inline(always)]
@@ -438,7 +397,7 @@ impl<'a> FrameForm<'a> for TextChunkVersion1<'a> {
     }
 }
 
-impl FrameForm<'_> for TextKindVersion1 {
+impl VersionedForm<'_> for TextKindVersion1 {
     type Domain = TextKind;
 
     #[inline(always)]
@@ -457,7 +416,7 @@ impl FrameForm<'_> for TextKindVersion1 {
     }
 }
 
-impl<'a> FrameForm<'a> for ProcessOutputVersion1<'a> {
+impl<'a> VersionedForm<'a> for ProcessOutputVersion1<'a> {
     type Domain = ProcessOutput;
 
     #[inline(always)]
@@ -481,7 +440,7 @@ impl<'a> FrameForm<'a> for ProcessOutputVersion1<'a> {
     }
 }
 
-impl FrameForm<'_> for OutputStreamVersion1 {
+impl VersionedForm<'_> for OutputStreamVersion1 {
     type Domain = OutputStream;
 
     #[inline(always)]
@@ -500,7 +459,7 @@ impl FrameForm<'_> for OutputStreamVersion1 {
     }
 }
 
-impl FrameForm<'_> for OutputEncodingVersion1 {
+impl VersionedForm<'_> for OutputEncodingVersion1 {
     type Domain = OutputEncoding;
 
     #[inline(always)]

@@ -2,9 +2,8 @@
 use super::{EndedActionsVersion8, OpenActionsVersion8};
 use crate::id::{AgentEventId, AgentId, EventId, RunId, RunnerId, ToolName};
 use crate::private::Private;
+use crate::protocol::versioned::{FormList, FormMap, VersionedForm};
 use crate::session::action_state::{Action, Actions, FinishedAction};
-use crate::session::snapshot::StoredForm;
-use crate::session::snapshot::collection::{StoredList, StoredMap};
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -47,14 +46,14 @@ pub(in crate::session::snapshot) struct FinishedActionVersion8<'a> {
     with: Option<Cow<'a, RunId>>,
 }
 
-impl<'a> StoredForm<'a> for ActionsVersion8<'a> {
+impl<'a> VersionedForm<'a> for ActionsVersion8<'a> {
     type Domain = Actions;
 
     fn borrow(actions: &'a Actions) -> Self {
         let Actions { open, ended, last_request } = actions;
         Self {
-            open: StoredMap::Borrowed(open),
-            ended: StoredList::Borrowed(ended),
+            open: FormMap::Borrowed(open),
+            ended: FormList::Borrowed(ended),
             last_request: last_request.as_ref().map(|(run_id, times)| (Cow::Borrowed(run_id), *times)),
         }
     }
@@ -69,7 +68,7 @@ impl<'a> StoredForm<'a> for ActionsVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for ActionVersion8<'a> {
+impl<'a> VersionedForm<'a> for ActionVersion8<'a> {
     type Domain = Action;
 
     fn borrow(action: &'a Action) -> Self {
@@ -135,7 +134,7 @@ impl<'a> StoredForm<'a> for ActionVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for FinishedActionVersion8<'a> {
+impl<'a> VersionedForm<'a> for FinishedActionVersion8<'a> {
     type Domain = FinishedAction;
 
     fn borrow(action: &'a FinishedAction) -> Self {

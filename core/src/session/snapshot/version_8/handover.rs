@@ -2,15 +2,14 @@
 use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::private::Private;
 use crate::protocol::handover::HandoverRejection;
+use crate::protocol::versioned::{FormList, VersionedForm};
 use crate::session::handover_state::{AnswerTail, ConfirmedHandover, Handover, HandoverEnded, Handovers, PendingJoin};
-use crate::session::snapshot::StoredForm;
-use crate::session::snapshot::collection::StoredList;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// The outcomes of the latest handovers.
-pub(in crate::session::snapshot) type EndedHandoversVersion8<'a> = StoredList<'a, HandoverEnded, HandoverEndedVersion8>;
+pub(in crate::session::snapshot) type EndedHandoversVersion8<'a> = FormList<'a, HandoverEnded, HandoverEndedVersion8>;
 
 /// The form of [`Handovers`].
 #[derive(Serialize, Deserialize)]
@@ -81,7 +80,7 @@ enum HandoverRejectionVersion8 {
     SessionClosed,
 }
 
-impl<'a> StoredForm<'a> for HandoversVersion8<'a> {
+impl<'a> VersionedForm<'a> for HandoversVersion8<'a> {
     type Domain = Handovers;
 
     fn borrow(handovers: &'a Handovers) -> Self {
@@ -89,7 +88,7 @@ impl<'a> StoredForm<'a> for HandoversVersion8<'a> {
         Self {
             open: open.as_deref().map(HandoverVersion8::borrow),
             given: given.as_deref().map(ConfirmedHandoverVersion8::borrow),
-            ended: StoredList::Borrowed(ended),
+            ended: FormList::Borrowed(ended),
             last_request: last_request.as_ref().map(|(run_id, times)| (Cow::Borrowed(run_id), *times)),
             running_answer: running_answer
                 .as_deref()
@@ -109,7 +108,7 @@ impl<'a> StoredForm<'a> for HandoversVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for AnswerTailVersion8<'a> {
+impl<'a> VersionedForm<'a> for AnswerTailVersion8<'a> {
     type Domain = AnswerTail;
 
     fn borrow(tail: &'a AnswerTail) -> Self {
@@ -123,7 +122,7 @@ impl<'a> StoredForm<'a> for AnswerTailVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for HandoverVersion8<'a> {
+impl<'a> VersionedForm<'a> for HandoverVersion8<'a> {
     type Domain = Handover;
 
     fn borrow(handover: &'a Handover) -> Self {
@@ -157,7 +156,7 @@ impl<'a> StoredForm<'a> for HandoverVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for PendingJoinVersion8<'a> {
+impl<'a> VersionedForm<'a> for PendingJoinVersion8<'a> {
     type Domain = PendingJoin;
 
     fn borrow(joining: &'a PendingJoin) -> Self {
@@ -171,7 +170,7 @@ impl<'a> StoredForm<'a> for PendingJoinVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for ConfirmedHandoverVersion8<'a> {
+impl<'a> VersionedForm<'a> for ConfirmedHandoverVersion8<'a> {
     type Domain = ConfirmedHandover;
 
     fn borrow(handover: &'a ConfirmedHandover) -> Self {
@@ -205,7 +204,7 @@ impl<'a> StoredForm<'a> for ConfirmedHandoverVersion8<'a> {
     }
 }
 
-impl StoredForm<'_> for HandoverEndedVersion8 {
+impl VersionedForm<'_> for HandoverEndedVersion8 {
     type Domain = HandoverEnded;
 
     fn borrow(ended: &HandoverEnded) -> Self {
@@ -219,7 +218,7 @@ impl StoredForm<'_> for HandoverEndedVersion8 {
     }
 }
 
-impl StoredForm<'_> for HandoverRejectionVersion8 {
+impl VersionedForm<'_> for HandoverRejectionVersion8 {
     type Domain = HandoverRejection;
 
     fn borrow(why: &HandoverRejection) -> Self {

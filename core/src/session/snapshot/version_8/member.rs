@@ -1,8 +1,8 @@
 //! Members and their changes in snapshots of version 8.
 use crate::id::{EventId, RequestId, Seq};
 use crate::protocol::member::Member;
+use crate::protocol::versioned::VersionedForm;
 use crate::session::member_state::{MemberStep, PendingMemberChange};
-use crate::session::snapshot::StoredForm;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ pub(in crate::session::snapshot) struct PendingMemberChangeVersion8<'a> {
     deadline: Millis,
 }
 
-impl StoredForm<'_> for MemberVersion8 {
+impl VersionedForm<'_> for MemberVersion8 {
     type Domain = Member;
 
     fn borrow(member: &Member) -> Self {
@@ -46,7 +46,7 @@ impl StoredForm<'_> for MemberVersion8 {
     }
 }
 
-impl StoredForm<'_> for MemberStepVersion8 {
+impl VersionedForm<'_> for MemberStepVersion8 {
     type Domain = MemberStep;
 
     fn borrow(step: &MemberStep) -> Self {
@@ -68,7 +68,7 @@ impl StoredForm<'_> for MemberStepVersion8 {
     }
 }
 
-impl<'a> StoredForm<'a> for PendingMemberChangeVersion8<'a> {
+impl<'a> VersionedForm<'a> for PendingMemberChangeVersion8<'a> {
     type Domain = PendingMemberChange;
 
     fn borrow(change: &'a PendingMemberChange) -> Self {

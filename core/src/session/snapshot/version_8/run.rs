@@ -2,8 +2,8 @@
 use crate::id::{AgentEventId, AgentId, EventId, MessageId, RequestId, RunId, Seq, UserId};
 use crate::protocol::agent::EventMark;
 use crate::protocol::steer::SteerOutcome;
+use crate::protocol::versioned::VersionedForm;
 use crate::session::input_state::{Rank, SteeredInput};
-use crate::session::snapshot::StoredForm;
 use crate::session::state::{ResumeState, Run, RunPhase};
 use crate::session::text_hash::{HASH_BLOCK_BYTES, TextHash};
 use crate::time::Millis;
@@ -89,7 +89,7 @@ enum RankVersion8 {
     Queued,
 }
 
-impl<'a> StoredForm<'a> for RunVersion8<'a> {
+impl<'a> VersionedForm<'a> for RunVersion8<'a> {
     type Domain = Run;
 
     // Not inlined, the form is copied: 10 % of the time that a snapshot of many turns takes.
@@ -177,7 +177,7 @@ impl<'a> StoredForm<'a> for RunVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for RunPhaseVersion8<'a> {
+impl<'a> VersionedForm<'a> for RunPhaseVersion8<'a> {
     type Domain = RunPhase;
 
     #[inline(always)]
@@ -202,7 +202,7 @@ impl<'a> StoredForm<'a> for RunPhaseVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for ResumeStateVersion8<'a> {
+impl<'a> VersionedForm<'a> for ResumeStateVersion8<'a> {
     type Domain = ResumeState;
 
     fn borrow(resume: &'a ResumeState) -> Self {
@@ -220,7 +220,7 @@ impl<'a> StoredForm<'a> for ResumeStateVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for EventMarkVersion8<'a> {
+impl<'a> VersionedForm<'a> for EventMarkVersion8<'a> {
     type Domain = EventMark;
 
     fn borrow(mark: &'a EventMark) -> Self {
@@ -234,7 +234,7 @@ impl<'a> StoredForm<'a> for EventMarkVersion8<'a> {
     }
 }
 
-impl<'a> StoredForm<'a> for TextHashVersion8<'a> {
+impl<'a> VersionedForm<'a> for TextHashVersion8<'a> {
     type Domain = TextHash;
 
     fn borrow(hash: &'a TextHash) -> Self {
@@ -258,7 +258,7 @@ fn less_than_a_block<'de, D: Deserializer<'de>>(from: D) -> Result<Cow<'static, 
     }
 }
 
-impl<'a> StoredForm<'a> for SteeredInputVersion8<'a> {
+impl<'a> VersionedForm<'a> for SteeredInputVersion8<'a> {
     type Domain = SteeredInput;
 
     fn borrow(steered: &'a SteeredInput) -> Self {
@@ -272,7 +272,7 @@ impl<'a> StoredForm<'a> for SteeredInputVersion8<'a> {
     }
 }
 
-impl StoredForm<'_> for SteerOutcomeVersion8 {
+impl VersionedForm<'_> for SteerOutcomeVersion8 {
     type Domain = SteerOutcome;
 
     fn borrow(outcome: &SteerOutcome) -> Self {
@@ -292,7 +292,7 @@ impl StoredForm<'_> for SteerOutcomeVersion8 {
     }
 }
 
-impl StoredForm<'_> for RankVersion8 {
+impl VersionedForm<'_> for RankVersion8 {
     type Domain = Rank;
 
     fn borrow(rank: &Rank) -> Self {

@@ -1,6 +1,5 @@
 //! Messages about remote attempts in frames of version 1.
-use super::list::FrameList;
-use super::{FrameForm, TextKindVersion1, json};
+use super::{TextKindVersion1, json};
 use crate::agent::AttemptEvent;
 use crate::channel::hello::DialInCapabilities;
 use crate::peer::remote::{AgentCapacity, CallProgress, RemoteEvent, RemoteMessage};
@@ -10,13 +9,14 @@ use std::sync::Arc;
 use turnway_core::id::{AgentEventId, AgentId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::Order;
+use turnway_core::protocol::versioned::{FormList, VersionedForm};
 
 /// The form of a [`RemoteMessage`].
 #[derive(Serialize, Deserialize)]
 pub(in crate::peer::frame) enum RemoteMessageVersion1<'a> {
     ListAgents,
     Serving {
-        agents: FrameList<'a, (AgentId, AgentCapacity), (Cow<'a, AgentId>, AgentCapacityVersion1)>,
+        agents: FormList<'a, (AgentId, AgentCapacity), (Cow<'a, AgentId>, AgentCapacityVersion1)>,
     },
     Order {
         call: u64,
@@ -30,8 +30,8 @@ pub(in crate::peer::frame) enum RemoteMessageVersion1<'a> {
         event: RemoteEventVersion1<'a>,
     },
     Progress {
-        outgoing: FrameList<'a, CallProgress, CallProgressVersion1>,
-        incoming: FrameList<'a, CallProgress, CallProgressVersion1>,
+        outgoing: FormList<'a, CallProgress, CallProgressVersion1>,
+        incoming: FormList<'a, CallProgress, CallProgressVersion1>,
     },
     Abandoned {
         call: u64,
@@ -79,20 +79,20 @@ pub(in crate::peer::frame) struct DialInCapabilitiesVersion1 {
     cancel: bool,
 }
 
-impl<'a> FrameForm<'a> for RemoteMessageVersion1<'a> {
+impl<'a> VersionedForm<'a> for RemoteMessageVersion1<'a> {
     type Domain = RemoteMessage;
 
     #[inline(always)]
     fn borrow(message: &'a RemoteMessage) -> Self {
         match message {
             RemoteMessage::ListAgents => Self::ListAgents,
-            RemoteMessage::Serving { agents } => Self::Serving { agents: FrameList::Borrowed(agents) },
+            RemoteMessage::Serving { agents } => Self::Serving { agents: FormList::Borrowed(agents) },
             RemoteMessage::Order { call, n, order } => Self::Order { call: *call, n: *n, order: Cow::Borrowed(order) },
             RemoteMessage::Event { call, n, event } => {
                 Self::Event { call: *call, n: *n, event: RemoteEventVersion1::borrow(event) }
             }
             RemoteMessage::Progress { outgoing, incoming } => {
-                Self::Progress { outgoing: FrameList::Borrowed(outgoing), incoming: FrameList::Borrowed(incoming) }
+                Self::Progress { outgoing: FormList::Borrowed(outgoing), incoming: FormList::Borrowed(incoming) }
             }
             RemoteMessage::Abandoned { call } => Self::Abandoned { call: *call },
             RemoteMessage::GivenUp { call } => Self::GivenUp { call: *call },
@@ -116,7 +116,7 @@ impl<'a> FrameForm<'a> for RemoteMessageVersion1<'a> {
     }
 }
 
-impl FrameForm<'_> for AgentCapacityVersion1 {
+impl VersionedForm<'_> for AgentCapacityVersion1 {
     type Domain = AgentCapacity;
 
     #[inline(always)]
@@ -131,7 +131,7 @@ impl FrameForm<'_> for AgentCapacityVersion1 {
     }
 }
 
-impl FrameForm<'_> for CallProgressVersion1 {
+impl VersionedForm<'_> for CallProgressVersion1 {
     type Domain = CallProgress;
 
     #[inline(always)]
@@ -146,7 +146,7 @@ impl FrameForm<'_> for CallProgressVersion1 {
     }
 }
 
-impl<'a> FrameForm<'a> for RemoteEventVersion1<'a> {
+impl<'a> VersionedForm<'a> for RemoteEventVersion1<'a> {
     type Domain = RemoteEvent;
 
     #[inline(always)]
@@ -179,7 +179,7 @@ impl<'a> FrameForm<'a> for RemoteEventVersion1<'a> {
     }
 }
 
-impl FrameForm<'_> for DialInCapabilitiesVersion1 {
+impl VersionedForm<'_> for DialInCapabilitiesVersion1 {
     type Domain = DialInCapabilities;
 
     #[inline(always)]
