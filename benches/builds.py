@@ -91,7 +91,9 @@ def measure(bench, build):
 
 def measure_relay(bench, program):
     """Microseconds of both nodes for each delta of a session that the other node owns."""
-    node = lambda redis: bench.node("--durability", "mem", store=redis.url, program=program)
+    def node(redis):
+        return bench.node("--durability", "mem", store=redis.url, program=program)
+
     with Redis(bench) as redis, node(redis) as owner, node(redis) as edge:
         before = owner.cpu() + edge.cpu()
         load = bench.load("stream", "--connections", 32, "--tokens", 400, "--pace", "2ms", "--duration",

@@ -47,7 +47,7 @@ fn invoked(node: &Fixture) -> usize {
 
 /// Covers: RX-3.
 #[test]
-fn session_with_an_unreadable_snapshot_is_rebuilt_from_its_log() {
+fn unreadable_snapshot_is_rebuilt_from_the_log() {
     let mut node = node_beside_unreadable_snapshot(false);
     node.give(Input::Command { link: LinkId(2), command: subscribe(Some(0)) });
     let shown = node.take_shown(2);
@@ -69,7 +69,7 @@ fn session_with_an_unreadable_snapshot_is_rebuilt_from_its_log() {
 ///
 /// Covers: RX-3.
 #[test]
-fn session_with_an_unreadable_snapshot_and_a_trimmed_log_is_left_alone() {
+fn unreadable_snapshot_of_a_trimmed_log_blocks_ownership() {
     let mut node = node_beside_unreadable_snapshot(true);
     node.give(Input::Command { link: LinkId(2), command: say("m2", "again") });
     node.run(Duration::from_secs(10));

@@ -131,7 +131,7 @@ async fn sweep_finds_sessions_released_by_a_draining_node() {
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_transfer_to_the_registering_node_keeps_the_registration() {
+async fn refused_transfer_to_oneself_keeps_the_registration() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let mut store = scene.node(1).await;
