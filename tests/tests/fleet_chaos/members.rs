@@ -143,21 +143,35 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
         redis: amount("FLEET_MEMBERS_REDIS_KILLS", 1),
         patience: 4 * PATIENCE,
     };
-    change_members_under_faults(ONE_BUILD, &blows).await;
+    change_members_under_faults(ONE_BUILD, &blows, |_| true).await;
 }
 
-/// Changes members of many sessions on nodes of these builds under faults, and checks the logs. Returns the takeovers.
-pub(crate) async fn change_members_under_faults(builds: [Build; NODES], blows: &Faults) -> Takeovers {
+/// Rounds of faults, if the takeovers of fewer are not enough: which node takes over is chance.
+const ROUNDS_MAX: usize = 5;
+
+/// Changes members of many sessions on nodes of these builds under rounds of faults, until the takeovers are enough, and
+/// checks the logs. Returns the takeovers.
+pub(crate) async fn change_members_under_faults(
+    builds: [Build; NODES],
+    round: &Faults,
+    are_enough: impl Fn(&Takeovers) -> bool,
+) -> Takeovers {
     let dir = tempfile::tempdir().expect("a directory");
     let agents = Agents::start_steered(|asked| Reply::speak(|stream| speak(stream, asked)), Arc::default()).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
     let mut fleet = Fleet::start(dir.path(), &flags, builds, None).await;
-    let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
+    let stage = Arc::new(Shared::new(fleet.addresses(), round.patience));
     let mut guests = JoinSet::new();
     for n in 0..amount("FLEET_MEMBERS_SESSIONS", 40) {
-        guests.spawn(MemberClient::new(Arc::clone(&stage), n, blows.seed).run());
+        guests.spawn(MemberClient::new(Arc::clone(&stage), n, round.seed).run());
     }
-    let gaps = fleet.inject_faults(&stage, &mut Rng::from_number(blows.seed), blows).await;
+    let mut rng = Rng::from_number(round.seed);
+    let mut gaps = fleet.inject_faults(&stage, &mut rng, round).await;
+    let mut rounds = 1;
+    while !are_enough(&fleet.takeovers) && rounds < ROUNDS_MAX && !stage.is_over() {
+        gaps.append(fleet.inject_faults(&stage, &mut rng, round).await);
+        rounds += 1;
+    }
     stage.end();
     let mut ended = Vec::new();
     while let Some(guest) = guests.join_next().await {
@@ -192,7 +206,9 @@ pub(crate) async fn change_members_under_faults(builds: [Build; NODES], blows: &
     for kind in ["agent.added", "agent.removed", "agent.switched", "handover.confirmed", "handover.rejected"] {
         assert!(counts.get(kind).is_some_and(|count| *count > 10), "{kind}: {counts:?}");
     }
-    blows.must_have_happened(&gaps, accepted);
+    let Faults { seed, kills, stops, redis, patience } = *round;
+    let total = Faults { seed, kills: kills * rounds, stops: stops * rounds, redis: redis * rounds, patience };
+    total.must_have_happened(&gaps, accepted);
     fleet.leave().await;
     fleet.takeovers
 }
