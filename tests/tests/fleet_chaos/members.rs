@@ -146,31 +146,31 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     change_members_under_faults(ONE_BUILD, &blows, |_| true).await;
 }
 
-/// Rounds of faults, if the takeovers of fewer are not enough: which node takes over is chance.
-const ROUNDS_MAX: usize = 5;
+/// Further kills, if the takeovers of fewer are not enough: which node takes over is chance.
+const FURTHER_KILLS_MAX: usize = 12;
 
-/// Changes members of many sessions on nodes of these builds under rounds of faults, until the takeovers are enough, and
-/// checks the logs. Returns the takeovers.
+/// Changes members of many sessions on nodes of these builds under faults, and under further kills until the takeovers are
+/// enough, and checks the logs. Returns the takeovers.
 pub(crate) async fn change_members_under_faults(
     builds: [Build; NODES],
-    round: &Faults,
+    blows: &Faults,
     are_enough: impl Fn(&Takeovers) -> bool,
 ) -> Takeovers {
     let dir = tempfile::tempdir().expect("a directory");
     let agents = Agents::start_steered(|asked| Reply::speak(|stream| speak(stream, asked)), Arc::default()).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
     let mut fleet = Fleet::start(dir.path(), &flags, builds, None).await;
-    let stage = Arc::new(Shared::new(fleet.addresses(), round.patience));
+    let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let mut guests = JoinSet::new();
     for n in 0..amount("FLEET_MEMBERS_SESSIONS", 40) {
-        guests.spawn(MemberClient::new(Arc::clone(&stage), n, round.seed).run());
+        guests.spawn(MemberClient::new(Arc::clone(&stage), n, blows.seed).run());
     }
-    let mut rng = Rng::from_number(round.seed);
-    let mut gaps = fleet.inject_faults(&stage, &mut rng, round).await;
-    let mut rounds = 1;
-    while !are_enough(&fleet.takeovers) && rounds < ROUNDS_MAX && !stage.is_over() {
-        gaps.append(fleet.inject_faults(&stage, &mut rng, round).await);
-        rounds += 1;
+    let mut rng = Rng::from_number(blows.seed);
+    let mut gaps = fleet.inject_faults(&stage, &mut rng, blows).await;
+    let mut total = Faults { ..*blows };
+    while !are_enough(&fleet.takeovers) && total.kills < blows.kills + FURTHER_KILLS_MAX && !stage.is_over() {
+        gaps.append(fleet.inject_faults(&stage, &mut rng, &Faults { kills: 1, stops: 0, redis: 0, ..*blows }).await);
+        total.kills += 1;
     }
     stage.end();
     let mut ended = Vec::new();
@@ -206,8 +206,6 @@ pub(crate) async fn change_members_under_faults(
     for kind in ["agent.added", "agent.removed", "agent.switched", "handover.confirmed", "handover.rejected"] {
         assert!(counts.get(kind).is_some_and(|count| *count > 10), "{kind}: {counts:?}");
     }
-    let Faults { seed, kills, stops, redis, patience } = *round;
-    let total = Faults { seed, kills: kills * rounds, stops: stops * rounds, redis: redis * rounds, patience };
     total.must_have_happened(&gaps, accepted);
     fleet.leave().await;
     fleet.takeovers
