@@ -216,18 +216,41 @@ mod tests {
     use super::*;
     use crate::config::SettingLocation;
     use prometheus::Registry;
+    use turnway_core::time::Millis;
+
+    /// Two certificates, of which the first lies where the node looks.
+    struct Pairs {
+        dir: std::path::PathBuf,
+        one: development::DevCertFiles,
+        two: development::DevCertFiles,
+        files: TlsFiles,
+        metrics: Arc<Metrics>,
+    }
+
+    impl Pairs {
+        fn new(name: &str, now: Millis) -> Self {
+            let dir = std::env::temp_dir().join(format!("turnway-reloader-{name}-{}", std::process::id()));
+            let write = |name| development::write(&dir.join(name), now, development::VALID_DAYS).expect("a pair");
+            let one = write("one");
+            let two = write("two");
+            let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
+            let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
+            let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
+            Self { dir, one, two, files, metrics }
+        }
+
+        fn open(&self, clock: Clock) -> CertificateReloader {
+            CertificateReloader::open(self.files.clone(), clock, Arc::clone(&self.metrics)).expect("good")
+        }
+    }
 
     /// Covers: S-25.
     #[test]
     fn changed_certificate_is_reloaded_once_after_it_settles() {
-        let dir = std::env::temp_dir().join(format!("turnway-reloader-{}", std::process::id()));
         let clock = Clock::start();
-        let one = development::write(&dir.join("one"), clock.now().store, development::VALID_DAYS).expect("a pair");
-        let two = development::write(&dir.join("two"), clock.now().store, development::VALID_DAYS).expect("a pair");
-        let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
-        let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
-        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let mut reloader = CertificateReloader::open(files, clock, Arc::clone(&metrics)).expect("good");
+        let pairs = Pairs::new("settled", clock.now().store);
+        let mut reloader = pairs.open(clock);
+        let Pairs { dir, one, two, metrics, .. } = pairs;
         let shown = reloader.watch();
         let first = shown.tcp_config();
         let same = |reloader: &mut CertificateReloader, before: &Arc<ServerConfig>| {
@@ -257,14 +280,10 @@ mod tests {
 
     #[test]
     fn reload_reports_whether_the_certificate_is_another() {
-        let dir = std::env::temp_dir().join(format!("turnway-reloader-new-{}", std::process::id()));
         let clock = Clock::start();
-        let one = development::write(&dir.join("one"), clock.now().store, development::VALID_DAYS).expect("a pair");
-        let two = development::write(&dir.join("two"), clock.now().store, development::VALID_DAYS).expect("a pair");
-        let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
-        let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
-        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let mut reloader = CertificateReloader::open(files, clock, metrics).expect("good");
+        let pairs = Pairs::new("new", clock.now().store);
+        let mut reloader = pairs.open(clock);
+        let Pairs { dir, one, two, .. } = pairs;
         assert!(!reloader.replace().expect("read"), "the same files");
         std::fs::copy(&two.cert, &one.cert).expect("copied");
         std::fs::copy(&two.key, &one.key).expect("copied");
@@ -275,16 +294,12 @@ mod tests {
 
     #[test]
     fn certificate_refused_by_a_wrong_clock_is_reloaded_later() {
-        let dir = std::env::temp_dir().join(format!("turnway-reloader-time-{}", std::process::id()));
         let clock = Clock::following_store();
         let own = clock.now();
         clock.observe_store_time(own.store, own.mono, own.mono);
-        let one = development::write(&dir.join("one"), own.store, development::VALID_DAYS).expect("a pair");
-        let two = development::write(&dir.join("two"), own.store, development::VALID_DAYS).expect("a pair");
-        let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
-        let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
-        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let mut reloader = CertificateReloader::open(files, clock.clone(), Arc::clone(&metrics)).expect("good");
+        let pairs = Pairs::new("time", own.store);
+        let mut reloader = pairs.open(clock.clone());
+        let Pairs { dir, one, two, metrics, .. } = pairs;
         let shown = reloader.watch();
         let first = shown.tcp_config();
         let years = Duration::from_secs(100 * 366 * 86_400);
