@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
+use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Order, StopReason, TextKind};
@@ -36,6 +36,10 @@ pub(crate) fn user(name: &str) -> Principal {
 
 pub(crate) fn session() -> SessionId {
     SessionId::parse("s1").expect("a name")
+}
+
+pub(crate) fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: session() }
 }
 
 pub(crate) fn say(message: &str, text: &str) -> LinkCommand {

@@ -3,13 +3,14 @@ mod fixture;
 mod rebuild;
 mod stats;
 
-use fixture::{Fixture, connected, say, session, subscribe, user};
+use fixture::{Fixture, connected, key, say, session, subscribe, user};
 use std::time::Duration;
 use turnway_core::id::{LinkId, Principal, SessionId, TenantId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
+use turnway_core::protocol::entry::{FACT_LEVEL, LOWEST_FACT_LEVEL};
 use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::json::Json;
 use turnway_core::store::StoreError;
@@ -226,6 +227,32 @@ fn open_without_agents_is_refused() {
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     let seen = bench.take_shown(1);
     assert!(seen.last().is_some_and(|line| line.ends_with("run.failed")), "{seen:?}");
+}
+
+/// A request that leads to a fact of a later level is refused while a node of an earlier release lives.
+#[test]
+fn label_is_refused_until_every_node_knows_its_fact() {
+    let mut node = Fixture::new();
+    connected(&mut node, 1, "ann");
+    node.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
+    node.answer(&["hello"]);
+    node.run(Duration::from_millis(100));
+    node.take_shown(1);
+    let label = || LinkCommand::Control {
+        request_id: None,
+        session: session(),
+        request: ControlRequest::Label { label: Private("blue".to_owned()) },
+    };
+    let facts = |node: &Fixture| node.model.session(&key()).map(|slot| slot.log_tail().seq.0);
+    let before = facts(&node);
+    node.give(Input::FactLevel(LOWEST_FACT_LEVEL));
+    node.give(Input::Command { link: LinkId(1), command: label() });
+    assert_eq!(node.take_shown(1), ["refused fleet_upgrading"]);
+    assert_eq!(facts(&node), before);
+    node.give(Input::FactLevel(FACT_LEVEL));
+    node.give(Input::Command { link: LinkId(1), command: label() });
+    node.run(Duration::from_millis(100));
+    assert_eq!(facts(&node), before.map(|seq| seq + 1));
 }
 
 #[test]

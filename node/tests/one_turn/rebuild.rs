@@ -1,18 +1,14 @@
 //! A snapshot that this release cannot read: the state is rebuilt from the log, if the log still has all facts.
-use crate::fixture::{Fixture, connected, say, session, subscribe};
+use crate::fixture::{Fixture, connected, key, say, subscribe};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LinkId, Seq, SessionKey, TenantId};
+use turnway_core::id::{LinkId, Seq};
 use turnway_core::protocol::agent::Order;
 use turnway_core::store::{Op, Reply, SnapshotWrite};
 use turnway_node::switchboard::Input;
 
 /// A snapshot of version 200.
 const LATER_SNAPSHOT: &[u8] = b"TWS\xc8 of a later release";
-
-fn key() -> SessionKey {
-    SessionKey { tenant: TenantId::default_tenant(), session: session() }
-}
 
 /// Returns another node on the store of a session that has one ended turn and an unreadable snapshot at its end.
 fn node_beside_unreadable_snapshot(is_trimmed: bool) -> Fixture {
