@@ -1,1 +1,3 @@
-//! Bindings of conversations to sessions, their routes and delivery. Empty: conversations are not built yet.
+//! Conversations: routes of messages by their bindings to sessions. Does no IO; the store keeps the bindings, and the
+//! node asks the router.
+pub mod router;

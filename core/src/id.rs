@@ -78,6 +78,16 @@ fn is_dotted_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.')
 }
 
+/// Returns whether the text matches `[a-z0-9_.-]{1,64}`.
+fn is_lower_case_name(text: &str) -> bool {
+    is_dotted_name(text) && !text.bytes().any(|b| b.is_ascii_uppercase())
+}
+
+/// Returns whether the text is a label of at most 256 bytes without space at its ends.
+fn is_trimmed_label(text: &str) -> bool {
+    is_printable_label(text) && text.trim() == text
+}
+
 fn is_run_id(text: &str) -> bool {
     text.split_once('.').is_some_and(|(session, rest)| {
         is_key_safe(session)
@@ -150,6 +160,13 @@ define_name!(/// A tool, such as `process.spawn`: `[A-Za-z0-9_.-]{1,64}`.
     ToolName, is_dotted_name, "tool name");
 define_name!(/// A property of a tool runner's machine, named by the runner, e.g. `battery.low`: `[A-Za-z0-9_.-]{1,64}`.
     SystemName, is_dotted_name, "name");
+define_name!(/// A platform on which people talk, such as `discord`: `[a-z0-9_.-]{1,64}`.
+    ChannelName, is_lower_case_name, "channel");
+define_name!(/// An account of the gateway on a channel, as an operator names it: `[A-Za-z0-9_.-]{1,64}`.
+    AccountId, is_dotted_name, "account_id");
+define_name!(/// A place on a platform where people talk, as the platform names it: up to 256 bytes of printable text. Made by
+    /// [`ConversationRef`](crate::protocol::conversation::ConversationRef) from what others write.
+    ConversationId, is_trimmed_label, "conversation_id");
 define_name!(/// A turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
     RunId, is_run_id, "run_id");
 

@@ -449,6 +449,21 @@ pub const UPGRADE_RETRY_AFTER: Duration = Duration::from_secs(10);
 pub const ANNOTATION_NAMES_MAX: usize = 8;
 /// Characters of one annotation, 256 bytes at most: part of one line in a list, for people.
 pub const ANNOTATION_CHARACTERS_MAX: usize = 64;
+/// The longest time between two stored touches of a binding: each is a write, and idle timeouts are hours.
+pub const BINDING_TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+/// Changes of one conversation's binding that wait until the sessions' logs have them. A conversation is bound and
+/// unbound by people; more changes in the second that a report takes are a loop, and wait.
+pub const BINDING_REPORTS_MAX: usize = 8;
+/// The time after which another node reports a change of a binding, because the node that made it may have stopped.
+pub const BINDING_REPORT_DUE: Duration = Duration::from_secs(5);
+/// The time that an ended binding is kept: long enough to explain an answer that was refused.
+pub const BINDING_TOMBSTONE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Bindings of one session: a session is shown in a few places, and every message to it looks through them.
+pub const SESSION_BINDINGS_MAX: usize = 64;
+/// Bytes of the names and texts in a binding's metadata: a row is read for every message.
+pub const BINDING_METADATA_BYTES_MAX: usize = 2 << 10;
+/// Bindings that one step of the expiry examines: a step takes the store some milliseconds.
+pub const DUE_BINDINGS_MAX: u32 = 256;
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to
 /// 10,000 facts, and the node's users share this.
 pub const SCAN_REQUESTS_MAX: usize = 256;

@@ -3,8 +3,10 @@
 pub mod action;
 pub mod agent;
 pub mod annotation;
+pub mod binding;
 pub mod chunk;
 pub mod codec;
+pub mod conversation;
 pub mod entry;
 pub mod handover;
 pub mod history;

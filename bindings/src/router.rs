@@ -1,0 +1,174 @@
+//! The router: a pure function from a session's bindings and a requester to the place of a completion. It chooses a place
+//! and never makes content; whoever sends something asks it first and sends to its answer only.
+use serde::Serialize;
+use turnway_core::id::SessionId;
+use turnway_core::protocol::binding::Binding;
+use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversationRef};
+
+/// A message that the gateway sends by itself. The reply to an input is none: it goes to the conversation of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoutedEvent {
+    /// The end of a task that a session was spawned for.
+    TaskCompletion,
+    /// A message that an agent or an operator sends without being asked.
+    ProactiveSend,
+}
+
+/// The conversation of the request that led to the event, as the fact of the request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// The request came from no conversation.
+    Missing,
+    /// The fact names something that is no conversation.
+    Invalid,
+    Known(ConversationRef),
+}
+
+/// The active bindings of the target session, if the store could tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindingLookup<'a> {
+    Found(&'a [Binding]),
+    /// The store does not answer. The session may be bound.
+    Unavailable,
+}
+
+/// A question to the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteQuery<'a> {
+    pub event: RoutedEvent,
+    pub target: Option<&'a SessionId>,
+    pub bindings: BindingLookup<'a>,
+    pub requester: &'a Requester,
+    /// Refuse everything that is not bound.
+    pub fail_closed: bool,
+}
+
+/// The way in which a place was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteMode {
+    /// To the conversation of a binding, and to no other.
+    Bound,
+    /// To the conversation of the requester, because no binding applies.
+    Fallback,
+    Refused,
+}
+
+/// The reason of the router's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteReason {
+    /// The requester's conversation is bound to the session.
+    RequesterMatch,
+    /// The requester's conversation contains the only one of the account that is bound to the session.
+    OnlyBindingOnAccount,
+    MissingTargetSession,
+    NoActiveBinding,
+    MissingRequester,
+    InvalidRequester,
+    /// Several conversations of the account are bound to the session, and the requester's is none of them.
+    Ambiguous,
+    NoRequesterMatch,
+    LookupUnavailable,
+}
+
+/// The router's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination<'a> {
+    pub mode: RouteMode,
+    pub reason: RouteReason,
+    /// The binding, if the mode is [`RouteMode::Bound`]. Its generation is frozen with the delivery.
+    pub binding: Option<&'a Binding>,
+    /// The only conversation that the message may be sent to; `None`: to none.
+    pub place: Option<&'a ConversationRef>,
+}
+
+impl RouteReason {
+    /// All reasons, for metrics and tests.
+    pub const ALL: [Self; 9] = [
+        Self::RequesterMatch,
+        Self::OnlyBindingOnAccount,
+        Self::MissingTargetSession,
+        Self::NoActiveBinding,
+        Self::MissingRequester,
+        Self::InvalidRequester,
+        Self::Ambiguous,
+        Self::NoRequesterMatch,
+        Self::LookupUnavailable,
+    ];
+
+    /// Returns the reason's name in events, metrics and results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequesterMatch => "requester_match",
+            Self::OnlyBindingOnAccount => "only_binding_on_account",
+            Self::MissingTargetSession => "missing_target_session",
+            Self::NoActiveBinding => "no_active_binding",
+            Self::MissingRequester => "missing_requester",
+            Self::InvalidRequester => "invalid_requester",
+            Self::Ambiguous => "ambiguous",
+            Self::NoRequesterMatch => "no_requester_match",
+            Self::LookupUnavailable => "lookup_unavailable",
+        }
+    }
+}
+
+impl Requester {
+    /// Reads the requester that a fact names. A reference whose texts are all blank names nobody validly.
+    pub fn from_fact(raw: Option<&UncheckedConversationRef>) -> Self {
+        match raw.map(ConversationRef::parse) {
+            None => Self::Missing,
+            Some(Ok(conversation)) => Self::Known(conversation),
+            Some(Err(_)) => Self::Invalid,
+        }
+    }
+}
+
+/// Returns the place of a message: the conversation of one binding, the requester's conversation if `fail_closed` is off,
+/// or none. A binding of another account or channel than the requester's is never chosen.
+pub fn resolve_destination<'a>(query: &RouteQuery<'a>) -> Destination<'a> {
+    match find_binding(query) {
+        Ok((binding, reason)) => {
+            Destination { mode: RouteMode::Bound, reason, binding: Some(binding), place: Some(&binding.conversation) }
+        }
+        // A binding that cannot be seen now may be the place of the message.
+        Err(reason) if query.fail_closed || reason == RouteReason::LookupUnavailable => {
+            Destination { mode: RouteMode::Refused, reason, binding: None, place: None }
+        }
+        Err(reason) => {
+            let place = match query.requester {
+                Requester::Known(conversation) => Some(conversation),
+                Requester::Missing | Requester::Invalid => None,
+            };
+            Destination { mode: RouteMode::Fallback, reason, binding: None, place }
+        }
+    }
+}
+
+fn find_binding<'a>(query: &RouteQuery<'a>) -> Result<(&'a Binding, RouteReason), RouteReason> {
+    let target = query.target.ok_or(RouteReason::MissingTargetSession)?;
+    let BindingLookup::Found(bindings) = query.bindings else { return Err(RouteReason::LookupUnavailable) };
+    let mut bindings = bindings.iter().filter(|binding| binding.session == *target).peekable();
+    bindings.peek().ok_or(RouteReason::NoActiveBinding)?;
+    let requester = match query.requester {
+        Requester::Missing => return Err(RouteReason::MissingRequester),
+        Requester::Invalid => return Err(RouteReason::InvalidRequester),
+        Requester::Known(requester) => requester,
+    };
+    let of_account: Vec<&Binding> =
+        bindings.filter(|binding| binding.conversation.is_same_account(requester)).collect();
+    if let Some(exact) = of_account.iter().find(|binding| binding.conversation.is_same_place(requester)) {
+        return Ok((exact, RouteReason::RequesterMatch));
+    }
+    match of_account[..] {
+        [only] if only.conversation.parent_conversation_id.as_ref() == Some(&requester.conversation_id) => {
+            Ok((only, RouteReason::OnlyBindingOnAccount))
+        }
+        [] | [_] => Err(RouteReason::NoRequesterMatch),
+        [..] => Err(RouteReason::Ambiguous),
+    }
+}
+
+#[cfg(test)]
+mod tests;
