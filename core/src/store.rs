@@ -1,7 +1,9 @@
 //! The operations of a store and their replies, as data; every op is one atomic step and safe to repeat. [`ModelStore`]
 //! is the deterministic model: the embedded store and Redis must answer as the model does, and the simulator uses it as
 //! its store.
+pub mod binding;
 mod meter;
+mod model_bindings;
 mod model_store;
 mod op;
 pub mod quota;
@@ -10,9 +12,9 @@ mod session_index;
 mod stored_session;
 
 pub use model_store::ModelStore;
-pub use op::{Append, Op, SnapshotWrite};
+pub use op::{Append, ConversationOp, Op, SnapshotWrite};
 pub use reply::{
-    Acceptance, Claimed, CreationKey, FactPage, IdleCursor, InboxContents, Reply, RunLocation, SessionSummary,
-    SessionView, Snapshot, StoreError, StoreRefusal,
+    Acceptance, Claimed, ConversationReply, CreationKey, FactPage, IdleCursor, InboxContents, Reply, RunLocation,
+    SessionSummary, SessionView, Snapshot, StoreError, StoreRefusal,
 };
 pub use stored_session::StoredSession;

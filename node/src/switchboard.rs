@@ -395,6 +395,7 @@ impl Switchboard {
                 | Op::Expire { .. }
                 | Op::Get { .. }
                 | Op::Put { .. }
+                | Op::Conversation(_)
                 | Op::Renew { .. }
                 | Op::Retire { .. }
                 | Op::Lease { .. }

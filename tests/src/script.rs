@@ -1,7 +1,10 @@
 //! Random but meaningful store operations: those of a few nodes on a few sessions, with late copies, wrong
 //! positions, unknown users and old tokens among them.
+mod conversations;
 mod known;
 
+use conversations::KnownConversations;
+pub use conversations::binding_reads;
 use known::Known;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +33,8 @@ pub enum Emphasis {
     Heavy,
     /// Many subscriber nodes.
     Public,
+    /// Many changes of few bindings of conversations.
+    Bound,
     /// Inputs of some 100 KiB that end soon, so that the bytes of an inbox reach their limit and return again and
     /// again.
     Bulky,
@@ -42,6 +47,7 @@ pub struct Script {
     mood: Emphasis,
     keys: Vec<SessionKey>,
     known: Vec<Known>,
+    conversations: KnownConversations,
     past: Vec<Op>,
     lives: Vec<Holder>,
     runs: Vec<RunId>,
@@ -63,6 +69,7 @@ impl Script {
             0 => Emphasis::Crowded,
             1 => Emphasis::Heavy,
             2 => Emphasis::Public,
+            3 => Emphasis::Bound,
             _ => Emphasis::Even,
         };
         Self::in_mood(mood, rng, leases)
@@ -71,6 +78,11 @@ impl Script {
     /// Creates a script for a seed, with emphasis [`Emphasis::Bulky`].
     pub fn bulky(seed: u64, leases: bool) -> Self {
         Self::in_mood(Emphasis::Bulky, Rng::from_number(seed), leases)
+    }
+
+    /// Creates a script for a seed, with emphasis [`Emphasis::Bound`].
+    pub fn bound(seed: u64) -> Self {
+        Self::in_mood(Emphasis::Bound, Rng::from_number(seed), false)
     }
 
     fn in_mood(mood: Emphasis, mut rng: Rng, leases: bool) -> Self {
@@ -82,13 +94,15 @@ impl Script {
         };
         let count = match mood {
             Emphasis::Even => 2 + rng.below(3) as usize,
-            Emphasis::Crowded | Emphasis::Heavy => 2,
+            Emphasis::Crowded | Emphasis::Heavy | Emphasis::Bound => 2,
             Emphasis::Public | Emphasis::Bulky => 1,
         };
         let keys: Vec<_> = keys.into_iter().take(count).map(key).collect();
         let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: LeaseId(n) }).collect();
         let known = vec![Known::default(); keys.len()];
-        Self { rng, mood, keys, known, past: Vec::new(), lives, runs: Vec::new(), count: 0, leases }
+        let conversations = KnownConversations::default();
+        let past = Vec::new();
+        Self { rng, mood, keys, known, conversations, past, lives, runs: Vec::new(), count: 0, leases }
     }
 
     /// Returns the emphasis of this sequence.
@@ -123,7 +137,7 @@ impl Script {
     }
 
     /// Returns the relative frequency of each kind of operation.
-    fn shares(&self, n: usize) -> [(u64, char); 19] {
+    fn shares(&self, n: usize) -> [(u64, char); 20] {
         let more = |mood, share| if self.mood == mood { share } else { 0 };
         [
             (16 + more(Emphasis::Crowded, 30) + more(Emphasis::Bulky, 60), 'a'),
@@ -149,6 +163,7 @@ impl Script {
             (if self.leases { 10 } else { 0 }, 'e'),
             (4, 'n'),
             (4, 'w'),
+            (2 + more(Emphasis::Bound, 300), 'b'),
             // With frequent deletions an inbox would never fill.
             (if matches!(self.mood, Emphasis::Crowded | Emphasis::Bulky) { 0 } else { 2 }, 'd'),
         ]
@@ -193,6 +208,11 @@ impl Script {
             'k' => self.keep(n, key),
             'm' => Op::Trim { token: self.token(n), upto: self.tail(n), key },
             'g' => self.value(),
+            'b' => {
+                let user = self.user();
+                let principal = self.principal(&key, user);
+                self.conversations.next(&mut self.rng, now, key, principal)
+            }
             'e' => self.lease(key, now),
             'n' => self.sessions(now, key.tenant),
             'd' => {
@@ -269,8 +289,10 @@ impl Script {
         let text = match self.mood {
             Emphasis::Bulky => "höh ".repeat(18_000 + self.rng.below(5_000) as usize),
             Emphasis::Heavy => self.text(),
-            Emphasis::Even | Emphasis::Crowded | Emphasis::Public if self.rng.chance(50) => self.text(),
-            Emphasis::Even | Emphasis::Crowded | Emphasis::Public => String::new(),
+            Emphasis::Even | Emphasis::Crowded | Emphasis::Public | Emphasis::Bound if self.rng.chance(50) => {
+                self.text()
+            }
+            Emphasis::Even | Emphasis::Crowded | Emphasis::Public | Emphasis::Bound => String::new(),
         };
         let input = Input {
             run_id: RunId::derive(&key, &user, &message_id),
@@ -500,6 +522,7 @@ impl Script {
 
     /// Learns from an answer.
     pub fn learn(&mut self, op: &Op, reply: &Reply) {
+        self.conversations.learn(op, reply);
         let key = op.key().and_then(|key| self.keys.iter().position(|known| known == key));
         if let Some(n) = key {
             self.known[n].learn(op, reply);

@@ -2,6 +2,8 @@
 //! access rights.
 #[path = "redis_store/bounds.rs"]
 mod bounds;
+#[path = "redis_store/conversations.rs"]
+mod conversations;
 #[path = "redis_store/faults.rs"]
 mod faults;
 #[path = "redis_store/latency.rs"]

@@ -1,10 +1,15 @@
 //! The deterministic store in memory: the reference for all other stores, and the simulator's store.
 use crate::id::{Holder, NodeId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
+use crate::protocol::conversation::ConversationKey;
+use crate::store::binding::{BindingAction, BindingRow};
 use crate::store::meter::{ModelUsageMeter, RecordSizes};
+use crate::store::model_bindings::ModelBindings;
 use crate::store::quota::{ByteMeasure, Quotas};
 use crate::store::session_index::SessionIndex;
-use crate::store::{CreationKey, IdleCursor, Op, Reply, StoreRefusal, StoredSession};
+use crate::store::{
+    ConversationOp, ConversationReply, CreationKey, IdleCursor, Op, Reply, StoreRefusal, StoredSession,
+};
 use crate::time::{Millis, Mono, Now};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,10 +23,18 @@ pub struct ModelStore {
     index: SessionIndex,
     values: BTreeMap<String, (u64, Vec<u8>)>,
     leases: BTreeMap<Holder, Mono>,
-    journal: Vec<(SessionKey, StoredSession)>,
+    bindings: ModelBindings,
+    journal: Vec<JournalEntry>,
     era: u64,
     /// `None`: bytes are not counted.
     meter: Option<ModelUsageMeter>,
+}
+
+/// A record as it was before a write.
+#[derive(Clone, Debug)]
+enum JournalEntry {
+    Session(SessionKey, Box<StoredSession>),
+    Conversation(ConversationKey, Option<Box<BindingRow>>),
 }
 
 impl ModelStore {
@@ -41,7 +54,7 @@ impl ModelStore {
             && let Some(key) = op.key()
         {
             let was = self.sessions.get(key).cloned().unwrap_or_default();
-            self.journal.push((key.clone(), was));
+            self.journal.push(JournalEntry::Session(key.clone(), Box::new(was)));
         }
         let Some(key) = op.key() else { return self.execute(now, op) };
         // Only these ops create sessions.
@@ -120,6 +133,7 @@ impl ModelStore {
             Op::Sweep { limit } => self.sweep(now, *limit),
             Op::Get { name } => self.read_value(name),
             Op::Put { name, expect, value } => self.write_value(name, *expect, value.clone()),
+            Op::Conversation(op) => self.conversation(now.store, op),
             Op::Expire { key, before_ms } => {
                 self.session_mut(key).expire(Millis(*before_ms));
                 Reply::Done
@@ -202,6 +216,28 @@ impl ModelStore {
         Reply::Idle { sessions, next: None }
     }
 
+    fn conversation(&mut self, now: Millis, op: &ConversationOp) -> Reply {
+        let reply = match op {
+            ConversationOp::Change { key, action } => {
+                if let BindingAction::Bind(new) = action {
+                    let session = SessionKey { tenant: key.tenant.clone(), session: new.session.clone() };
+                    let refusal = self.session_or_default(&session).bind_refusal(&new.principal);
+                    if let Some(refusal) = refusal.or_else(|| self.bindings.bind_refusal(key, &session)) {
+                        return Reply::Refused(refusal);
+                    }
+                }
+                if self.journaled {
+                    let was = self.bindings.row(key).cloned().map(Box::new);
+                    self.journal.push(JournalEntry::Conversation(key.clone(), was));
+                }
+                self.bindings.change(now, key, action)
+            }
+            ConversationOp::List { session } => ConversationReply::Bindings(self.bindings.list(session)),
+            ConversationOp::FindDue { limit } => ConversationReply::Due(self.bindings.due(now, *limit)),
+        };
+        Reply::Conversation(reply)
+    }
+
     fn read_value(&self, name: &str) -> Reply {
         match self.values.get(name) {
             Some((version, value)) => Reply::Value { version: *version, value: Some(value.clone()) },
@@ -234,6 +270,10 @@ impl ModelStore {
     pub fn sessions(&self) -> impl Iterator<Item = (&SessionKey, &StoredSession)> {
         self.sessions.iter()
     }
+    /// Returns every conversation's row.
+    pub fn conversations(&self) -> impl Iterator<Item = (&ConversationKey, &BindingRow)> {
+        self.bindings.iter()
+    }
     /// Returns the stored bytes of all users; 0 if they are not counted.
     pub fn stored_bytes(&self) -> u64 {
         self.meter.as_ref().map_or(0, ModelUsageMeter::total)
@@ -247,8 +287,11 @@ impl ModelStore {
     pub fn rewind(&mut self, writes: u64) {
         self.era += 1;
         for _ in 0..writes {
-            let Some((key, slot)) = self.journal.pop() else { break };
-            self.sessions.insert(key, slot);
+            match self.journal.pop() {
+                Some(JournalEntry::Session(key, slot)) => drop(self.sessions.insert(key, *slot)),
+                Some(JournalEntry::Conversation(key, row)) => self.bindings.restore(key, row.map(|row| *row)),
+                None => break,
+            }
         }
         self.index = SessionIndex::from_sessions(self.sessions.iter());
     }
@@ -281,6 +324,7 @@ fn changes_bytes(op: &Op) -> bool {
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. }
+        | Op::Conversation(_)
         | Op::Expire { .. } => false,
     }
 }

@@ -4,8 +4,10 @@ use crate::id::{
     OwnershipSnapshot, Principal, RunId, Seq, SessionKey, TenantId, UserId,
 };
 use crate::protocol::annotation::Annotation;
+use crate::protocol::conversation::ConversationKey;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, ControlEntry, Input};
+use crate::store::binding::BindingAction;
 use crate::store::{CreationKey, IdleCursor};
 use crate::time::{Millis, Mono};
 use std::sync::Arc;
@@ -78,9 +80,24 @@ pub enum Op {
     /// Set a named value if its version is as expected (0: it does not exist). Answers `Value` with the value that is
     /// now stored, whether or not it was set.
     Put { name: String, expect: u64, value: Option<Vec<u8>> },
+    /// Read or change the bindings of conversations.
+    Conversation(ConversationOp),
     /// Delete the ids of messages accepted before a time whose terminal facts are deleted: an explicit step, so that
     /// stores can be compared. Answers `Done`.
     Expire { key: SessionKey, before_ms: u64 },
+}
+
+/// An operation on the bindings of conversations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConversationOp {
+    /// Perform an action on one conversation's row. Answers `ConversationReply::Row`. A bind is refused if its session
+    /// is not there or not the caller's (`NotFound`), is closed (`Closed`), or has too many bindings (`TooMany`).
+    Change { key: ConversationKey, action: BindingAction },
+    /// List the active bindings of a session, in the order of their conversations. Answers `ConversationReply::Bindings`.
+    List { session: SessionKey },
+    /// Find at most `limit` rows that want to be tended now, those first that have waited longest. Answers
+    /// `ConversationReply::Due`.
+    FindDue { limit: u32 },
 }
 
 /// Facts to append at an exact position of a log, and the inputs that they end.
@@ -143,6 +160,9 @@ impl Op {
             Self::Sweep { .. } => "sweep",
             Self::Get { .. } => "get",
             Self::Put { .. } => "put",
+            Self::Conversation(ConversationOp::Change { .. }) => "conversation",
+            Self::Conversation(ConversationOp::List { .. }) => "bindings",
+            Self::Conversation(ConversationOp::FindDue { .. }) => "due_bindings",
             Self::Expire { .. } => "expire",
         }
     }
@@ -173,7 +193,8 @@ impl Op {
             | Self::ScanIdle { .. }
             | Self::ListSessions { .. }
             | Self::Get { .. }
-            | Self::Put { .. } => None,
+            | Self::Put { .. }
+            | Self::Conversation(_) => None,
         }
     }
 }

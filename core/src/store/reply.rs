@@ -4,8 +4,11 @@ use crate::id::{
     SessionKey, TenantId, UserId,
 };
 use crate::protocol::annotation::Annotations;
+use crate::protocol::binding::Binding;
+use crate::protocol::conversation::ConversationKey;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{ControlEntry, Input};
+use crate::store::binding::{BindingOutcome, BindingRow};
 use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +19,18 @@ use std::time::Duration;
 pub enum Reply {
     /// The lease is granted. The era is a new one if the store was restored from a copy; `clock` is the store's time
     /// now.
-    Renewed { era: u64, clock: Millis },
+    Renewed {
+        era: u64,
+        clock: Millis,
+    },
     /// The lease ran out.
     LeaseLost,
     /// The op is done.
     Done,
     /// The time that the node's lease still runs, if it does.
-    Leased { left: Option<Duration> },
+    Leased {
+        left: Option<Duration>,
+    },
     /// The entry is durable, now or since an earlier time; its owner is to be sent an offer.
     Accepted(Acceptance),
     /// Nothing was stored.
@@ -30,7 +38,9 @@ pub enum Reply {
     /// The caller owns the session.
     Claimed(Box<Claimed>),
     /// The ownership is not as the claimer saw it.
-    OwnershipConflict { owner: OwnershipSnapshot },
+    OwnershipConflict {
+        owner: OwnershipSnapshot,
+    },
     /// The facts are durable (now or since an earlier time). Includes the ends of log, inbox and control lane, and
     /// the listeners, if the caller does not know the current set.
     Appended {
@@ -45,15 +55,22 @@ pub enum Reply {
     /// The token is valid, but the log does not end where the caller assumed.
     OutOfOrder,
     /// An input to be ended is not in the inbox.
-    InputMissing { position: InboxPosition },
+    InputMissing {
+        position: InboxPosition,
+    },
     /// The ownership is given up.
     Released,
     /// The ownership is not given up: the log or the inbox is not as the caller assumed.
     NotReleased,
     /// The ownership is handed over, under this token.
-    Transferred { token: FenceToken },
+    Transferred {
+        token: FenceToken,
+    },
     /// From now on the log is sent to the caller, whose presence can be announced to the owner at once.
-    Listening { owner: OwnershipSnapshot, tail: Cursor },
+    Listening {
+        owner: OwnershipSnapshot,
+        tail: Cursor,
+    },
     /// A session's present state.
     View(Box<SessionView>),
     /// A page of facts.
@@ -63,13 +80,38 @@ pub enum Reply {
     /// The position of a run's facts.
     Found(RunLocation),
     /// Sessions in the requested order, and whether more follow.
-    Sessions { sessions: Vec<SessionSummary>, more: bool },
+    Sessions {
+        sessions: Vec<SessionSummary>,
+        more: bool,
+    },
     /// Idle sessions, and the position at which the scan continues; `None`: the scan is complete.
-    Idle { sessions: Vec<SessionKey>, next: Option<IdleCursor> },
+    Idle {
+        sessions: Vec<SessionKey>,
+        next: Option<IdleCursor>,
+    },
     /// Sessions, with their ownership as the sweep saw it.
-    Unowned { sessions: Vec<(SessionKey, OwnershipSnapshot)> },
+    Unowned {
+        sessions: Vec<(SessionKey, OwnershipSnapshot)>,
+    },
     /// The value that is now stored under the name; version 0: none.
-    Value { version: u64, value: Option<Vec<u8>> },
+    Value {
+        version: u64,
+        value: Option<Vec<u8>>,
+    },
+    Conversation(ConversationReply),
+}
+
+/// A reply to an operation on the bindings of conversations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConversationReply {
+    /// The row after the action; `None`: the conversation has none.
+    Row {
+        outcome: BindingOutcome,
+        row: Option<Box<BindingRow>>,
+    },
+    Bindings(Vec<Binding>),
+    /// Rows that want to be tended.
+    Due(Vec<ConversationKey>),
 }
 
 /// A durable input or control entry.

@@ -93,6 +93,14 @@ impl StoredSession {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
     }
 
+    /// Returns the reason why a principal may not bind a conversation to the session.
+    pub(super) fn bind_refusal(&self, principal: &Principal) -> Option<StoreRefusal> {
+        if self.user.is_none() || self.deleted || self.belongs_to_other(principal) {
+            return Some(StoreRefusal::NotFound);
+        }
+        self.closed.then_some(StoreRefusal::Closed)
+    }
+
     /// Accepts an input; `refuses` returns the reason if the store has no room for that many bytes of a user.
     pub(super) fn accept(
         &mut self,

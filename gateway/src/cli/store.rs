@@ -197,12 +197,13 @@ fn render_report(dir: &Path, whole: &str, report: &CheckReport) -> String {
         ("ids", report.ids, "remembered ids of messages and cancels"),
         ("snapshots", report.snapshots, "saved session states"),
         ("values", report.values, "named values"),
+        ("conversations", report.conversations, "bound, or bound before"),
     ];
     for (name, count, what) in counts {
-        text += format!("  {name:<10} {count:>12}  {what}").trim_end();
+        text += format!("  {name:<13} {count:>12}  {what}").trim_end();
         text += "\n";
     }
-    text += &format!("  {:<10} {:>12}\n", "file", format_size(report.bytes));
+    text += &format!("  {:<13} {:>12}\n", "file", format_size(report.bytes));
     if report.unclosed {
         text += "  The store was not shut down cleanly; this is the state after recovery.\n";
     }

@@ -5,8 +5,9 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use std::collections::VecDeque;
 use std::time::Duration;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::store::binding::BindingOutcome;
 use turnway_core::store::quota::Quotas;
-use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
 /// The metrics of the store.
@@ -32,10 +33,35 @@ pub struct PendingOps {
     since: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 25] = [
-    "renew", "retire", "lease", "accept", "control", "claim", "append", "release", "transfer", "listen", "unlisten",
-    "open", "read", "inbox", "keep", "trim", "sweep", "get", "put", "expire", "find", "sessions", "delete", "idle",
+const OPS: [&str; 28] = [
+    "renew",
+    "retire",
+    "lease",
+    "accept",
+    "control",
+    "claim",
+    "append",
+    "release",
+    "transfer",
+    "listen",
+    "unlisten",
+    "open",
+    "read",
+    "inbox",
+    "keep",
+    "trim",
+    "sweep",
+    "get",
+    "put",
+    "expire",
+    "find",
+    "sessions",
+    "delete",
+    "idle",
     "forget",
+    "conversation",
+    "bindings",
+    "due_bindings",
 ];
 
 fn op_index(op: &Op) -> usize {
@@ -65,6 +91,9 @@ fn op_index(op: &Op) -> usize {
         Op::Delete { .. } => 22,
         Op::ScanIdle { .. } => 23,
         Op::DeleteIdle { .. } => 24,
+        Op::Conversation(ConversationOp::Change { .. }) => 25,
+        Op::Conversation(ConversationOp::List { .. }) => 26,
+        Op::Conversation(ConversationOp::FindDue { .. }) => 27,
     }
 }
 
@@ -93,7 +122,11 @@ impl OpOutcome {
                 | Reply::Fenced
                 | Reply::OutOfOrder
                 | Reply::InputMissing { .. }
-                | Reply::NotReleased,
+                | Reply::NotReleased
+                | Reply::Conversation(ConversationReply::Row {
+                    outcome: BindingOutcome::NotApplied | BindingOutcome::TooManyReports,
+                    ..
+                }),
             ) => Self::Refused,
             Ok(
                 Reply::Renewed { .. }
@@ -112,7 +145,12 @@ impl OpOutcome {
                 | Reply::Sessions { .. }
                 | Reply::Idle { .. }
                 | Reply::Unowned { .. }
-                | Reply::Value { .. },
+                | Reply::Value { .. }
+                | Reply::Conversation(
+                    ConversationReply::Row { outcome: BindingOutcome::Applied, .. }
+                    | ConversationReply::Bindings(_)
+                    | ConversationReply::Due(_),
+                ),
             ) => Self::Answered,
         }
     }
@@ -231,6 +269,8 @@ mod tests {
             Op::Lease { node: NodeId(1), sent: Mono::default() },
             Op::Sweep { limit: 1 },
             Op::Get { name: String::new() },
+            Op::Conversation(ConversationOp::List { session: key() }),
+            Op::Conversation(ConversationOp::FindDue { limit: 1 }),
             Op::Expire { key: key(), before_ms: 0 },
             Op::Listen { key: key(), node: NodeId(1), stamp: ListenStamp(0) },
         ];

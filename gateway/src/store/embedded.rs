@@ -3,6 +3,7 @@
 //! have dropped the pages whose write failed, so a repeated fsync proves nothing. Opened by `app::build` and the CLI.
 mod batch;
 mod check;
+mod conversations;
 mod copy;
 mod datafile;
 mod directory;

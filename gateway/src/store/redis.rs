@@ -3,6 +3,7 @@
 //! is repeated by its caller. Opened by `app::build`.
 mod answer;
 mod call;
+mod conversations;
 mod executor;
 mod health;
 mod idle_sessions;

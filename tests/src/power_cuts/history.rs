@@ -1,7 +1,7 @@
 //! One history of the embedded store: operations, a power cut, and a check of the remaining data, repeatedly on the
 //! same disk.
 use crate::power_cuts::disk::Disk;
-use crate::script::{START_TIME, Script, lists};
+use crate::script::{START_TIME, Script, binding_reads, lists};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -204,13 +204,17 @@ impl History {
         for op in ops {
             let about = if let Op::Get { name } | Op::Put { name, .. } = op {
                 name.clone()
+            } else if let Op::Conversation(_) = op {
+                "conversations".to_owned()
             } else {
                 op.key().map(ToString::to_string).unwrap_or_default()
             };
             let look = |model: &mut ModelStore| {
                 let value = model.apply(now, &Op::Get { name: about.clone() });
                 let slot = op.key().and_then(|key| model.session(key)).cloned().unwrap_or_default();
-                format!("{value:?} {slot:?}")
+                let rows = about == "conversations";
+                let rows: Vec<_> = model.conversations().filter(|_| rows).collect();
+                format!("{value:?} {slot:?} {rows:?}")
             };
             let before = look(&mut model);
             let reply = model.apply(now, op);
@@ -295,6 +299,7 @@ impl History {
     fn differs(&mut self, model: &ModelStore) -> Result<Option<String>, Violation> {
         let mut ops = vec![Op::Sweep { limit: 100 }];
         ops.extend(lists(self.script.keys()));
+        ops.extend(binding_reads(self.script.keys()));
         ops.extend((0..3).map(|n| Op::Get { name: format!("conv/{n}") }));
         for key in self.script.keys().to_vec() {
             let slot = model.session(&key).cloned().unwrap_or_default();

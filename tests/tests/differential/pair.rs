@@ -6,10 +6,13 @@ use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded;
 use turnway_core::id::{InboxPosition, Seq, SessionKey};
+use turnway_core::store::binding::{BindingOutcome, ConversationState};
 use turnway_core::store::quota::{ByteMeasure, Quota, Quotas};
-use turnway_core::store::{Acceptance, ModelStore, Op, Reply, RunLocation, StoreError, StoreRefusal};
+use turnway_core::store::{
+    Acceptance, ConversationReply, ModelStore, Op, Reply, RunLocation, StoreError, StoreRefusal,
+};
 use turnway_core::time::{Millis, Now};
-use turnway_tests::script::{Emphasis, START_TIME, Script, lists};
+use turnway_tests::script::{Emphasis, START_TIME, Script, binding_reads, lists};
 
 const OPS: usize = 200;
 /// Longer than any lease that a script takes.
@@ -235,6 +238,7 @@ impl Pair {
     fn look(&mut self) {
         let mut group = vec![Op::Sweep { limit: 100 }];
         group.extend(lists(self.script.keys()));
+        group.extend(binding_reads(self.script.keys()));
         for key in self.script.keys().to_vec() {
             group.push(Op::ReadView { key: key.clone() });
             group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
@@ -292,6 +296,19 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Idle { .. } => "idle",
         Reply::Unowned { sessions } if sessions.is_empty() => "work: none",
         Reply::Unowned { .. } => "work",
+        Reply::Conversation(ConversationReply::Row { outcome: BindingOutcome::NotApplied, .. }) => "row: not applied",
+        Reply::Conversation(ConversationReply::Row { outcome: BindingOutcome::TooManyReports, .. }) => "row: reports",
+        Reply::Conversation(ConversationReply::Row { row: None, .. }) => "row: none",
+        Reply::Conversation(ConversationReply::Row { row: Some(row), .. }) => match row.state {
+            ConversationState::Free => "row: free",
+            ConversationState::Bound(_) => "row: bound",
+            ConversationState::Moving { .. } => "row: moving",
+            ConversationState::Moved { .. } => "row: moved",
+        },
+        Reply::Conversation(ConversationReply::Bindings(bindings)) if bindings.is_empty() => "bindings: none",
+        Reply::Conversation(ConversationReply::Bindings(_)) => "bindings",
+        Reply::Conversation(ConversationReply::Due(due)) if due.is_empty() => "due: none",
+        Reply::Conversation(ConversationReply::Due(_)) => "due",
         Reply::Value { version: 0, .. } => "value: none",
         Reply::Value { .. } => "value",
     }

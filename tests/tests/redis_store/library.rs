@@ -24,7 +24,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (7, "1470f3ff66ddcc3ec62d3523131052b3c774918015648d9ac4733ed96f606110"),
     (8, "298aeeff748813579553599f929b3bcb2bdc62c59c4e291ad56d14a01c145081"),
     (9, "5f98146fc68ecf33e625cd16869a4033566c19dec3ab0b3ccffa29549bcca5a8"),
-    (10, "ee7ed5592b5c4f16e945c472cfde9e60cd40fc12c5251a8e1af919dbd2b9a7f7"),
+    (10, "d96f5519c7b9a331914a5632e4e4371ed56175be2e18c304b0c09a8ccccfc4cf"),
 ];
 /// Version of this release.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

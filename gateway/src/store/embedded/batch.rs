@@ -1,5 +1,6 @@
 //! Performs the ops of one batch in one write transaction, each on its session or on the shared tables. Called by the
 //! engine; does not commit.
+use crate::store::embedded::conversations::ConversationTables;
 use crate::store::embedded::fault::StoreFault;
 use crate::store::embedded::head::SessionHead;
 use crate::store::embedded::head_cache::HeadCache;
@@ -11,11 +12,13 @@ use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter}
 use crate::store::embedded::session_transaction::SessionTransaction;
 use crate::store::embedded::sweep_index::SweepIndex;
 use crate::store::embedded::tables::{self, Tables};
-use redb::ReadableTable;
+use redb::{ReadableTable, WriteTransaction};
 use std::collections::BTreeSet;
 use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::protocol::conversation::ConversationKey;
+use turnway_core::store::binding::{BindingAction, NewBinding};
 use turnway_core::store::quota::Usage;
-use turnway_core::store::{CreationKey, IdleCursor, Op, Reply};
+use turnway_core::store::{ConversationOp, ConversationReply, CreationKey, IdleCursor, Op, Reply, StoreRefusal};
 use turnway_core::time::{Millis, Now};
 
 /// The earliest moment at which a reply may be sent.
@@ -33,7 +36,12 @@ pub(super) struct BatchTransaction<'e, 'txn> {
     pub(super) sweep_index: &'e mut SweepIndex,
     pub(super) leases: &'e Leases,
     pub(super) quarantine: &'e mut Quarantine,
+    txn: &'txn WriteTransaction,
     pub(super) tables: Tables<'txn>,
+    /// The tables of conversations, opened by the first op that needs them.
+    conversations: Option<ConversationTables<'txn>>,
+    /// True if the batch changed a conversation's row.
+    has_changed_rows: bool,
     /// Stored bytes of users, quotas, and free disk space above the reserve.
     pub(super) meter: &'e mut UsageMeter,
     /// Names of the values that this batch changed.
@@ -48,10 +56,23 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         sweep_index: &'e mut SweepIndex,
         leases: &'e Leases,
         quarantine: &'e mut Quarantine,
+        txn: &'txn WriteTransaction,
         tables: Tables<'txn>,
         meter: &'e mut UsageMeter,
     ) -> Self {
-        Self { heads, sweep_index, leases, quarantine, tables, meter, changed_values: BTreeSet::new(), dirty: false }
+        Self {
+            heads,
+            sweep_index,
+            leases,
+            quarantine,
+            txn,
+            tables,
+            conversations: None,
+            has_changed_rows: false,
+            meter,
+            changed_values: BTreeSet::new(),
+            dirty: false,
+        }
     }
 
     /// Performs one op.
@@ -78,6 +99,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 let reply = self.idle(from.as_ref(), *before, *limit as usize)?;
                 Ok((reply, self.timing(self.dirty)))
             }
+            Op::Conversation(op) => self.perform_on_conversations(now.store, full, op),
             Op::Sweep { limit } => {
                 let sessions = self.sweep_index.due(self.leases, now.mono, *limit as usize);
                 Ok((Reply::Unowned { sessions }, self.timing(self.dirty)))
@@ -225,6 +247,65 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         }
     }
 
+    // === conversations ===
+
+    fn perform_on_conversations(
+        &mut self,
+        now: Millis,
+        full: bool,
+        op: &ConversationOp,
+    ) -> Result<(Reply, ReplyTiming), StoreFault> {
+        if let ConversationOp::Change { key, action: BindingAction::Bind(new) } = op
+            && let Some(refusal) = self.bind_refusal(full, key, new)?
+        {
+            return Ok((Reply::Refused(refusal), self.timing(self.dirty)));
+        }
+        let tables = self.conversation_tables()?;
+        let reply = match op {
+            ConversationOp::Change { key, action } => {
+                let (reply, is_changed) = tables.change(now, key, action)?;
+                self.dirty |= is_changed;
+                self.has_changed_rows |= is_changed;
+                reply
+            }
+            ConversationOp::List { session } => ConversationReply::Bindings(tables.list(session)?),
+            ConversationOp::FindDue { limit } => ConversationReply::Due(tables.due(now, *limit)?),
+        };
+        Ok((Reply::Conversation(reply), self.timing(self.has_changed_rows)))
+    }
+
+    fn conversation_tables(&mut self) -> Result<&mut ConversationTables<'txn>, StoreFault> {
+        match &mut self.conversations {
+            Some(tables) => Ok(tables),
+            closed => Ok(closed.insert(ConversationTables::open(self.txn)?)),
+        }
+    }
+
+    /// Returns the reason why a conversation may not be bound to a session.
+    fn bind_refusal(
+        &mut self,
+        full: bool,
+        key: &ConversationKey,
+        new: &NewBinding,
+    ) -> Result<Option<StoreRefusal>, StoreFault> {
+        let session = SessionKey { tenant: key.tenant.clone(), session: new.session.clone() };
+        if self.quarantine.is_quarantined(&session) {
+            return Ok(Some(StoreRefusal::Damaged));
+        }
+        let head = self.heads.find(&session, &self.tables)?;
+        if head.user.is_none() || head.deleted || head.is_foreign(&new.principal) {
+            return Ok(Some(StoreRefusal::NotFound));
+        }
+        if head.closed {
+            return Ok(Some(StoreRefusal::Closed));
+        }
+        if full {
+            return Ok(Some(StoreRefusal::Full));
+        }
+        let is_full = self.conversation_tables()?.is_full(key, &new.session)?;
+        Ok(is_full.then_some(StoreRefusal::TooMany))
+    }
+
     // === values ===
 
     /// Returns the version and bytes stored under a name. A damaged value is removed: its owner sets it again, and a
@@ -300,6 +381,7 @@ fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, Sto
         | Op::ScanIdle { .. }
         | Op::Sweep { .. }
         | Op::Get { .. }
-        | Op::Put { .. } => Reply::Done,
+        | Op::Put { .. }
+        | Op::Conversation(_) => Reply::Done,
     })
 }

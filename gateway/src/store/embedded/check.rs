@@ -1,5 +1,6 @@
 //! Checks every record of a database: its checksum, its form, and whether it agrees with the session's other records.
 //! Reads only. Used by `turnway store check`, by copies, and by repair.
+use crate::store::embedded::conversations;
 use crate::store::embedded::fault::StoreFault;
 use crate::store::embedded::head::SessionHead;
 use crate::store::embedded::index::{self, IndexKey};
@@ -153,6 +154,7 @@ impl IntegrityChecker {
         }
         report.values = check_checksums(txn, VALUES, "values", report)?;
         check_checksums(txn, META, "meta", report)?;
+        conversations::check(txn, report)?;
         self.check_index(report)?;
         self.check_orphans(working, owned, report)
     }

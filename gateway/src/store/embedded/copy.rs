@@ -2,6 +2,7 @@
 //! original is never changed. Called by the CLI and the admin endpoint.
 use crate::store::embedded::EmbeddedOptions;
 use crate::store::embedded::check::damaged_sessions;
+use crate::store::embedded::conversations;
 use crate::store::embedded::directory::{self, DataDirectory};
 use crate::store::embedded::engine::{builder, initialise, read_meta, write_meta};
 use crate::store::embedded::fault::{EmbeddedOpenError, StoreFault};
@@ -11,7 +12,7 @@ use crate::store::embedded::offline_check::{check_file, open_overlay};
 use crate::store::embedded::record::RecordLocation;
 use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::salvage::{DamagedPolicy, prefix_of, salvage};
-use crate::store::embedded::tables::{self, ALL};
+use crate::store::embedded::tables::{self, ALL, CONVERSATION_TIMES, SESSION_CONVERSATIONS};
 use redb::{Database, ReadableDatabase, ReadableTable, TableHandle};
 use std::collections::BTreeMap;
 use std::fs;
@@ -217,6 +218,7 @@ fn copy_tables(
     let is_damaged = |prefix: &[u8]| damaged.contains_key(prefix);
     let mut is_partial = false;
     for definition in ALL {
+        let is_derived = [SESSION_CONVERSATIONS, CONVERSATION_TIMES].iter().any(|of| of.name() == definition.name());
         let from = source.open_table(definition)?;
         let mut to = target.open_table(definition)?;
         for item in from.iter()? {
@@ -227,6 +229,9 @@ fn copy_tables(
             let is_left_out = match definition.name() {
                 "values" => RecordLocation { table: "values", key: key.value() }.unseal(value.value()).is_err(),
                 "meta" => false,
+                "conversations" => !conversations::is_intact(key.value(), value.value()),
+                // Built from the rows below.
+                "session_conversations" | "conversation_times" => true,
                 "sessions" => {
                     IndexKey::parse(key.value()).is_none_or(|line| is_damaged(&tables::session_prefix(&line.session())))
                 }
@@ -235,9 +240,10 @@ fn copy_tables(
             if !is_left_out {
                 to.insert(key.value(), value.value())?;
             }
-            is_partial |= is_left_out;
+            is_partial |= is_left_out && !is_derived;
         }
     }
+    conversations::rebuild(&target)?;
     if is_partial {
         // The copied byte counts of users include what was left out, and a damaged count was left out itself.
         meter::build(&target)?;

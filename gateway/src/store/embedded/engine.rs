@@ -3,6 +3,7 @@
 use crate::store::UsageCallback;
 use crate::store::embedded::batch::{BatchTransaction, ReplyTiming};
 use crate::store::embedded::check;
+use crate::store::embedded::conversations;
 use crate::store::embedded::copy::{ActiveCopies, Copier};
 use crate::store::embedded::datafile::DataFileMonitor;
 use crate::store::embedded::directory::{DataDirectory, DiskSpace};
@@ -34,6 +35,8 @@ pub(super) const FORMAT: u64 = 1;
 pub(super) const INDEXED: &str = "indexed";
 /// Meta entry set once stored bytes are counted; earlier releases did not count them.
 pub(super) const METERED: &str = "metered";
+/// Meta entry set once the tables of conversations exist; earlier releases had none.
+pub(super) const CONVERSABLE: &str = "conversations";
 /// Interval between two commits that reach the disk, at [`CommitDurability::Os`].
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two checks that the file is in place: short enough to report a removed file within a second.
@@ -227,7 +230,7 @@ impl Engine {
         let quarantine = &mut self.quarantine;
         let tables = Tables::open(&txn)?;
         let meter = &mut self.meter;
-        let mut batch = BatchTransaction::new(heads, sweep_index, &self.leases, quarantine, tables, meter);
+        let mut batch = BatchTransaction::new(heads, sweep_index, &self.leases, quarantine, &txn, tables, meter);
         while let Some(op) = work.remaining.front() {
             let now = self.clock.now();
             let full = self.disk_space.is_low(now.mono);
@@ -358,6 +361,7 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
         write_meta(&txn, "era", era)?;
         write_meta(&txn, INDEXED, 1)?;
         write_meta(&txn, METERED, 1)?;
+        write_meta(&txn, CONVERSABLE, 1)?;
         txn.commit().map_err(StoreFault::from)?;
     }
     let found = read_meta(database, "format")?.unwrap_or_default();
@@ -375,6 +379,12 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
     if read_meta(database, METERED)?.is_none() {
         tracing::info!("counting the stored bytes of users (once after the upgrade)");
         count_usage(database, two_phase)?;
+    }
+    if read_meta(database, CONVERSABLE)?.is_none() {
+        let txn = begin(database, two_phase, false)?;
+        conversations::rebuild(&txn)?;
+        write_meta(&txn, CONVERSABLE, 1)?;
+        txn.commit().map_err(StoreFault::from)?;
     }
     Ok(read_meta(database, "era")?.unwrap_or_default())
 }

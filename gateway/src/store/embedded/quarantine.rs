@@ -82,6 +82,7 @@ pub(super) fn quarantined_reply(op: &Op) -> Reply {
         | Op::ListSessions { .. }
         | Op::Sweep { .. }
         | Op::Get { .. }
-        | Op::Put { .. } => Reply::Refused(StoreRefusal::Damaged),
+        | Op::Put { .. }
+        | Op::Conversation(_) => Reply::Refused(StoreRefusal::Damaged),
     }
 }

@@ -26,6 +26,9 @@ pub struct CheckReport {
     pub snapshots: u64,
     /// Number of named values.
     pub values: u64,
+    /// Number of conversations with a row.
+    #[serde(default)]
+    pub conversations: u64,
     /// Number of damaged sessions that a copy left out.
     #[serde(default)]
     pub left_out: u64,
@@ -67,7 +70,7 @@ impl CheckReport {
     }
 
     /// Returns the numbers of records, which are equal in a copy, unlike the bytes.
-    pub(super) fn counts(&self) -> [u64; 6] {
-        [self.sessions, self.facts, self.waiting, self.ids, self.snapshots, self.values]
+    pub(super) fn counts(&self) -> [u64; 7] {
+        [self.sessions, self.facts, self.waiting, self.ids, self.snapshots, self.values, self.conversations]
     }
 }

@@ -2,6 +2,7 @@
 //! of its records exist and fit each other. Reads the damaged file only. Called by `opening` and `copy`.
 use crate::store::embedded::EmbeddedOptions;
 use crate::store::embedded::check;
+use crate::store::embedded::conversations;
 use crate::store::embedded::engine::{FORMAT, INDEXED, METERED, builder, write_meta};
 use crate::store::embedded::fault::{EmbeddedOpenError, StoreFault};
 use crate::store::embedded::head::SessionHead;
@@ -11,7 +12,8 @@ use crate::store::embedded::pages::{CommitSlot, PageReader};
 use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
 use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::tables::{
-    self, ALL, CLOSED, HEADS, IDS, LANES, LOG, META, SESSIONS, SNAPSHOTS, VALUES, WORK,
+    self, ALL, CLOSED, CONVERSATION_TIMES, CONVERSATIONS, HEADS, IDS, LANES, LOG, META, SESSION_CONVERSATIONS,
+    SESSIONS, SNAPSHOTS, VALUES, WORK,
 };
 use redb::{Database, ReadableDatabase, ReadableTable, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
@@ -110,7 +112,7 @@ fn copy_intact(
                 let spot = RecordLocation { table: static_name(&name), key };
                 let is_index = name == SESSIONS.name();
                 let whole = if is_index { IndexKey::parse(key).is_some() } else { spot.unseal(value).is_ok() };
-                if name == WORK.name() {
+                if [WORK, SESSION_CONVERSATIONS, CONVERSATION_TIMES].iter().any(|derived| derived.name() == name) {
                     // The table is rebuilt.
                 } else if whole {
                     failed = failed.take().or(table.insert(key, value).err());
@@ -118,7 +120,7 @@ fn copy_intact(
                     let fault = spot.damaged("checksum mismatch");
                     report.add_fault(&fault);
                     // The names of byte counts have the form of a session's keys.
-                    let is_of_session = !is_index && name != VALUES.name();
+                    let is_of_session = !is_index && name != VALUES.name() && name != CONVERSATIONS.name();
                     if is_of_session && let Some(prefix) = prefix_of(key) {
                         damaged.entry(prefix.to_vec()).or_insert_with(|| fault.to_string());
                     }
@@ -177,6 +179,7 @@ fn rebuild_derived(target: &Database, damaged: &DamagedSessions, remains: Damage
         }
     }
     reindex(&txn, births)?;
+    conversations::rebuild(&txn)?;
     meter::build(&txn)?;
     write_meta(&txn, METERED, 1)?;
     Ok(txn.commit()?)
@@ -238,8 +241,21 @@ pub(super) fn prefix_of(key: &[u8]) -> Option<&[u8]> {
 }
 
 fn static_name(name: &str) -> &'static str {
-    let known = ["heads", "log", "lanes", "ids", "snapshots", "work", "sessions", "values", "meta"];
-    known.into_iter().find(|known| *known == name).unwrap_or("closed")
+    const NAMES: [&str; 12] = [
+        "heads",
+        "log",
+        "lanes",
+        "ids",
+        "snapshots",
+        "work",
+        "sessions",
+        "values",
+        "conversations",
+        "session_conversations",
+        "conversation_times",
+        "meta",
+    ];
+    NAMES.into_iter().find(|known| *known == name).unwrap_or("closed")
 }
 
 fn damaged_error(file: &Path, what: &str) -> EmbeddedOpenError {

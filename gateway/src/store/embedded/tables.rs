@@ -6,7 +6,7 @@ use turnway_core::id::{ControlId, InboxPosition, RunId, Seq, SessionId, SessionK
 
 /// A table definition from bytes to bytes.
 pub(super) type TableDef = TableDefinition<'static, &'static [u8], &'static [u8]>;
-type WriteTable<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
+pub(super) type WriteTable<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
 
 /// Session head by session.
 pub(super) const HEADS: TableDef = TableDefinition::new("heads");
@@ -24,12 +24,31 @@ pub(super) const WORK: TableDef = TableDefinition::new("work");
 pub(super) const SESSIONS: TableDef = TableDefinition::new("sessions");
 /// Version and value by name.
 pub(super) const VALUES: TableDef = TableDefinition::new("values");
+/// Row by conversation, whose key is written as text.
+pub(super) const CONVERSATIONS: TableDef = TableDefinition::new("conversations");
+/// Empty value by session and conversation, for active bindings; derived from the rows.
+pub(super) const SESSION_CONVERSATIONS: TableDef = TableDefinition::new("session_conversations");
+/// Empty value by time and conversation, for rows that want to be tended; derived from the rows.
+pub(super) const CONVERSATION_TIMES: TableDef = TableDefinition::new("conversation_times");
 /// Properties of the whole store.
 pub(super) const META: TableDef = TableDefinition::new("meta");
 /// Reason by quarantined session. Only a store in which damage was found has this table.
 pub(super) const CLOSED: TableDef = TableDefinition::new("closed");
 /// The tables that every store has.
-pub(super) const ALL: [TableDef; 9] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, SESSIONS, VALUES, META];
+pub(super) const ALL: [TableDef; 12] = [
+    HEADS,
+    LOG,
+    LANES,
+    IDS,
+    SNAPSHOTS,
+    WORK,
+    SESSIONS,
+    VALUES,
+    CONVERSATIONS,
+    SESSION_CONVERSATIONS,
+    CONVERSATION_TIMES,
+    META,
+];
 
 /// The open tables of one transaction.
 pub(super) struct Tables<'txn> {

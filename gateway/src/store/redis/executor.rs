@@ -5,6 +5,7 @@ use crate::redis::{RedisCommandError, RedisConnection};
 use crate::store::embedded::ClockFn;
 use crate::store::redis::answer::AnswerReader;
 use crate::store::redis::call::{RedisCall, RedisCallError, is_unknown_function};
+use crate::store::redis::conversations::RedisConversations;
 use crate::store::redis::health::StoreHealth;
 use crate::store::redis::library::LibraryLoader;
 use crate::store::redis::monitor::DurabilityMonitor;
@@ -17,7 +18,7 @@ use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
-use turnway_core::store::{Op, Reply, StoreRefusal};
+use turnway_core::store::{ConversationOp, Op, Reply, StoreRefusal};
 use turnway_core::time::Mono;
 
 /// The result of an op or of a part of it.
@@ -216,11 +217,12 @@ impl OpExecutor {
             Op::Sweep { limit } => self.sweep(*limit).boxed().await,
             Op::Get { name } => self.get(name).boxed().await,
             Op::Put { name, expect, value } => self.put(name, *expect, value.as_deref()).boxed().await,
+            Op::Conversation(op) => RedisConversations::new(self).perform(op).boxed().await,
             Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
         };
         match reply {
             // A client waits for these ops, so a refusal with its reason is the reply.
-            Err(error) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => match error {
+            Err(error) if is_awaited_by_a_client(op) => match error {
                 RedisCallError::Full => Ok(Reply::Refused(StoreRefusal::Full)),
                 RedisCallError::ReadOnly => Ok(Reply::Refused(StoreRefusal::ReadOnly)),
                 RedisCallError::Forbidden => Ok(Reply::Refused(StoreRefusal::Forbidden)),
@@ -231,6 +233,11 @@ impl OpExecutor {
     }
 }
 
+/// Returns whether a client waits for the op's reply.
+fn is_awaited_by_a_client(op: &Op) -> bool {
+    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Conversation(ConversationOp::Change { .. }))
+}
+
 /// Returns whether a reply to the op promises durability.
 fn is_durable_write(op: &Op) -> bool {
     matches!(
@@ -239,6 +246,7 @@ fn is_durable_write(op: &Op) -> bool {
             | Op::Control { .. }
             | Op::Append(_)
             | Op::Put { .. }
+            | Op::Conversation(ConversationOp::Change { .. })
             | Op::Delete { .. }
             | Op::DeleteIdle { .. }
     )

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 use turnway_core::id::{Holder, LeaseId, NodeId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::conversation::ConversationKey;
 
 /// The placeholder holder of unowned sessions: every sweep checks the registrations under this holder. No node ever
 /// has a lease under it, because node ids are 128 random bits.
@@ -112,6 +113,37 @@ pub(super) fn index(tenant: &TenantId, user: Option<&UserId>) -> String {
 pub(super) fn value(name: &str) -> String {
     format!("val:{}", encode(name))
 }
+/// Buckets of conversations. All rows of a bucket lie in one slot, with the times at which they are due; a search for due
+/// rows asks each bucket.
+pub(super) const CONVERSATION_BUCKETS: u8 = 16;
+
+/// Returns the bucket of a conversation.
+fn bucket(conversation: &ConversationKey) -> u8 {
+    let hash = crc32c::crc32c(conversation.to_string().as_bytes());
+    (hash % u32::from(CONVERSATION_BUCKETS)) as u8
+}
+
+/// Returns the key of a conversation's row. The keys of conversations begin like those of tenants' indexes, so that the
+/// rights that nodes were given for those suffice; no tenant has a colon in its name.
+pub(super) fn conversation(key: &ConversationKey) -> String {
+    format!("ix:{{c:{}}}:{}", bucket(key), encode(&key.to_string()))
+}
+
+/// Returns the key of the times at which the rows beside a conversation's row are due.
+pub(super) fn conversation_times(key: &ConversationKey) -> String {
+    conversation_times_of(bucket(key))
+}
+
+/// Returns the key of the times at which the rows of a bucket are due.
+pub(super) fn conversation_times_of(bucket: u8) -> String {
+    format!("ix:{{c:{bucket}}}")
+}
+
+/// Returns the key of the conversations that may be bound to a session. No tenant has a slash in its name.
+pub(super) fn session_conversations(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "ix", session }
+}
+
 /// Returns the key that a node writes in order to wait for replicas.
 pub(super) fn mark(node: &str) -> String {
     format!("mark:{node}")
@@ -165,6 +197,15 @@ mod tests {
             let name = index(&tenant, Some(&user));
             assert_eq!(slot(&name), slot(&index(&tenant, None)));
             assert!(name.bytes().skip("ix:{default}:".len()).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
+        }
+        assert_eq!(slot(&session_conversations(&key).to_string()), slot("default/s-1"));
+        for id in ["7", "}{*", "a/b", "日本"] {
+            let raw = format!("default/rooms/a/{id}");
+            let conversation_key = ConversationKey::parse(&raw).expect("a key");
+            let name = conversation(&conversation_key);
+            assert_eq!(slot(&name), slot(&conversation_times(&conversation_key)));
+            let rest = name.split_once("}:").expect("a tag").1;
+            assert!(rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)), "{name}");
         }
         let rates = ["work", "reading"].map(|lane| slot(&rate("key a}{b", lane)));
         assert_eq!(rates[0], rates[1]);

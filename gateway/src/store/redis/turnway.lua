@@ -891,6 +891,63 @@ local function tenants(keys)
   return redis.call('SMEMBERS', keys[1])
 end
 
+-- === conversations ===
+--
+-- `ix:{c:BUCKET}:NAME` has the row of a conversation as JSON, which nodes read and write whole; `ix:{c:BUCKET}` the
+-- times at which its rows want to be tended. `ix:{TENANT/SESSION}` lists the conversations that may be bound to a
+-- session, each with the generation of the bind.
+
+-- keys: row; args: now
+local function row(keys, args)
+  local now = str(clock(args[1]))
+  local found = redis.call('GET', keys[1])
+  if not found then return { now } end
+  return { now, found }
+end
+
+-- Replaces a row, if it is still as whoever read it saw it; '' stands for no row, and for no time.
+-- keys: row times; args: old new member time
+local function bind(keys, args)
+  local found = redis.call('GET', keys[1]) or ''
+  if found == args[2] then return { '1' } end
+  if found ~= args[1] then return { '0' } end
+  if args[4] == '' then
+    redis.call('ZREM', keys[2], args[3])
+  else
+    redis.call('ZADD', keys[2], args[4], args[3])
+  end
+  if args[2] == '' then
+    redis.call('DEL', keys[1])
+  else
+    redis.call('SET', keys[1], args[2])
+  end
+  return { '1' }
+end
+
+-- The rows that are due, those first that have waited longest, each with its time.
+-- keys: times; args: now count
+local function due(keys, args)
+  local now = str(clock(args[1]))
+  return redis.call('ZRANGE', keys[1], '0', now, 'BYSCORE', 'LIMIT', '0', args[2], 'WITHSCORES')
+end
+
+-- keys: list; args: generation member
+local function list(keys, args)
+  redis.call('ZADD', keys[1], 'GT', args[1], args[2])
+  return { 'OK' }
+end
+
+-- keys: list; args: generation member
+local function unlist(keys, args)
+  if num(redis.call('ZSCORE', keys[1], args[2]) or '0') == num(args[1]) then redis.call('ZREM', keys[1], args[2]) end
+  return { 'OK' }
+end
+
+-- keys: list
+local function listed(keys)
+  return redis.call('ZRANGE', keys[1], '0', '-1', 'WITHSCORES')
+end
+
 -- === the rest ===
 
 -- keys: val
@@ -986,6 +1043,11 @@ define('settle', settle, 'allow-oom')
 define('put', guarded(put, false, { 'HSET', 1, 'DEL', 1, 'HMGET', 1 }), 'allow-oom')
 define('realm', guarded(realm, false, { 'SET', 1, 'GET', 1 }), 'allow-oom')
 define('mark', mark, 'allow-oom')
+local binds = { 'GET', 1, 'SET', 1, 'DEL', 1, 'ZADD', 2, 'ZREM', 2 }
+define('bind', guarded(bind, false, binds))
+define('rebind', guarded(bind, false, binds), 'allow-oom')
+define('list', list)
+define('unlist', guarded(unlist, false, { 'ZSCORE', 1, 'ZREM', 1 }), 'allow-oom')
 
 define('find', find, 'no-writes')
 define('look', look, 'no-writes')
@@ -1002,4 +1064,7 @@ define('idle', idle, 'no-writes')
 define('summary', summary, 'no-writes')
 define('tenants', tenants, 'no-writes')
 define('get', get, 'no-writes')
+define('row', row, 'no-writes')
+define('due', due, 'no-writes')
+define('listed', listed, 'no-writes')
 define('version', version, 'no-writes')

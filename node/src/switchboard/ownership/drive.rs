@@ -387,7 +387,8 @@ fn handle_append_failure(key: &SessionKey, token: FenceToken, reply: &Reply, sin
         | Reply::Sessions { .. }
         | Reply::Idle { .. }
         | Reply::Unowned { .. }
-        | Reply::Value { .. }) => {
+        | Reply::Value { .. }
+        | Reply::Conversation(_)) => {
             turnway_core::invariant!(false, "unexpected reply to an append: {other:?}")
         }
     }
