@@ -189,6 +189,11 @@ impl UserId {
     pub fn local() -> Self {
         Self("local".into())
     }
+
+    /// Returns the author of the control entries that nodes make by themselves. An author grants nothing.
+    pub fn gateway() -> Self {
+        Self("turnway".into())
+    }
 }
 
 /// A session with its tenant: the key of every store operation.
@@ -247,6 +252,14 @@ impl SessionId {
     /// made with a secret, so that the session's name cannot be guessed before the call is made.
     pub fn for_call(tag: &[u8]) -> Self {
         Self(format!("call-{}", base32_26(tag)).into())
+    }
+}
+
+impl ControlId {
+    /// Derives the id of an entry that a node makes by itself, from the change that it reports and the object that has
+    /// changed: the same change has the same id at every node.
+    pub fn for_change(change: &str, object: &str) -> Self {
+        Self(format!("{change}:{}", base32_26(&Sha256::digest(object.as_bytes()))).into())
     }
 }
 

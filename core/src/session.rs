@@ -4,6 +4,7 @@ mod action_decide;
 mod action_state;
 mod apply;
 mod attempt;
+mod binding_decide;
 mod command;
 mod context;
 mod control_lane;

@@ -113,6 +113,26 @@ pub struct EndedBinding {
     pub ended_at: Millis,
 }
 
+/// A new binding, as the log of its session records it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingChange {
+    pub binding_id: BindingId,
+    pub conversation: ConversationRef,
+    pub target_kind: TargetKind,
+    /// The time of the bind, by the store's clock.
+    pub bound_at: Millis,
+}
+
+/// The end of a binding, as the log of its session records it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingEnd {
+    pub binding_id: BindingId,
+    pub conversation: ConversationRef,
+    pub reason: UnbindReason,
+    /// The time of the end, by the store's clock.
+    pub ended_at: Millis,
+}
+
 impl Binding {
     /// Returns the binding's id.
     pub fn id(&self) -> BindingId {

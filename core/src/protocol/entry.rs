@@ -1,6 +1,7 @@
 //! Facts: the entries of a session's log. Stored as the JSON envelope of the protocol, because facts outlive
 //! releases. The session machine decides on them; stores, links and agents carry them.
 mod action;
+mod binding;
 mod envelope;
 mod family;
 mod handover;
@@ -13,6 +14,7 @@ mod session;
 
 use crate::protocol::json::Json;
 pub use action::ActionFact;
+pub use binding::BindingFact;
 pub use envelope::{Entry, Envelope};
 pub use family::FactKind;
 pub use handover::HandoverFact;
@@ -60,6 +62,7 @@ pub enum Fact {
     Member(MemberFact),
     Handover(HandoverFact),
     Action(ActionFact),
+    Binding(BindingFact),
     Input(InputFact),
     Run(RunFact),
     /// A fact of a newer release.
@@ -82,6 +85,7 @@ impl Serialize for Fact {
             Self::Member(fact) => fact.serialize(to),
             Self::Handover(fact) => fact.serialize(to),
             Self::Action(fact) => fact.serialize(to),
+            Self::Binding(fact) => fact.serialize(to),
             Self::Input(fact) => fact.serialize(to),
             Self::Run(fact) => fact.serialize(to),
             Self::Unknown(fact) => fact.serialize(to),

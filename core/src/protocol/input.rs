@@ -1,6 +1,7 @@
 //! Inputs and control requests of users, as stored in a session's inbox and control lane.
 use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
+use crate::protocol::binding::{BindingChange, BindingEnd};
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
 use serde::de::{Deserializer, Error};
@@ -235,6 +236,10 @@ pub enum ControlRequest {
     Handover { handover_id: EventId, confirm: bool },
     /// Give the session a label, at most [`crate::limits::ANNOTATION_CHARACTERS_MAX`] characters; empty: none.
     Label { label: Private<String> },
+    /// Record that a conversation was bound to the session. From a node, never from a client.
+    RecordBinding { bound: Box<BindingChange> },
+    /// Record that a binding of the session has ended. From a node, never from a client.
+    RecordBindingEnd { ended: Box<BindingEnd> },
 }
 
 impl ControlRequest {

@@ -23,6 +23,8 @@ impl State {
             Fact::Member(fact) => member_apply::apply(self, fact),
             Fact::Handover(fact) => handover_apply::apply(self, entry, fact),
             Fact::Action(fact) => action_apply::apply(self, entry, fact),
+            // The store has the bindings; no decision of the session depends on them.
+            Fact::Binding(_) => {}
             Fact::Input(fact) => {
                 entry.run_id.iter().for_each(|run_id| input_apply::apply(self, run_id, entry, fact));
             }

@@ -57,6 +57,13 @@ pub(super) enum ActionCommand {
     SettleAction(EventId),
 }
 
+/// A command to the family of bindings.
+#[derive(Debug)]
+pub(super) enum BindingCommand {
+    /// Handle a control entry about a binding.
+    Take(PlacedControl),
+}
+
 /// A command to the family of inputs.
 #[derive(Debug)]
 pub(super) enum InputCommand {

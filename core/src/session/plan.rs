@@ -5,7 +5,7 @@ use crate::protocol::entry::{Fact, MemberFact, SessionFact};
 use crate::protocol::input::ControlEntry;
 use crate::rng::Rng;
 use crate::session::command::{
-    ActionCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
+    ActionCommand, BindingCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
 };
 use crate::session::context::{SessionContext, SessionCounts};
 use crate::session::outbox::{EndedInput, Outbox, Output};
@@ -30,6 +30,7 @@ pub(super) enum Step {
     Member(MemberCommand),
     Handover(HandoverCommand),
     Action(ActionCommand),
+    Binding(BindingCommand),
     Input(InputCommand),
     Run(RunCommand),
 }
@@ -48,6 +49,7 @@ impl Step {
             | Self::Member(_)
             | Self::Handover(_)
             | Self::Action(_)
+            | Self::Binding(_)
             | Self::Input(_)
             | Self::Run(_) => true,
         }
@@ -198,6 +200,10 @@ impl Plan {
 
     pub(super) fn action(&mut self, command: ActionCommand) {
         self.added.push_back(Step::Action(command));
+    }
+
+    pub(super) fn binding(&mut self, command: BindingCommand) {
+        self.added.push_back(Step::Binding(command));
     }
 
     pub(super) fn input(&mut self, command: InputCommand) {

@@ -11,6 +11,7 @@ use crate::protocol::member::SessionTaskResult;
 use crate::rng::Rng;
 use crate::session::action_decide::{self, ActionDeadlines};
 use crate::session::attempt::Attempt;
+use crate::session::binding_decide;
 use crate::session::context::{OpenInput, SessionContext, SessionCounts};
 use crate::session::control_lane::ControlLane;
 use crate::session::handover_decide::{self, HandoverProgress};
@@ -380,6 +381,7 @@ impl SessionRuntime {
                 Step::Member(command) => member_decide::decide(context, &mut self.changes, command, plan),
                 Step::Handover(command) => handover_decide::decide(context, &mut self.handover, command, plan),
                 Step::Action(command) => action_decide::decide(context, &mut self.actions, command, plan),
+                Step::Binding(command) => binding_decide::decide(context, command, plan),
                 Step::Input(command) => input_decide::decide(context, &mut self.attempt, command, plan),
                 Step::Run(command) => {
                     run_decide::decide(context, &mut self.attempt, &mut self.permits, command, plan);

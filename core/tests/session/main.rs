@@ -276,6 +276,28 @@ fn label_is_recorded_and_survives_a_change_of_owner() {
     );
 }
 
+/// The changes of a binding change nothing else, in any phase of a session. An entry that is repeated is recorded once,
+/// because the store gives each entry one place.
+///
+/// Covers: BD-S1.
+#[test]
+fn binding_changes_are_recorded_and_survive_a_change_of_owner() {
+    let place = r#""binding_id":"5.7","conversation":{"channel":"rooms","account_id":"a","conversation_id":"7"}"#;
+    let bound =
+        format!(r#"control {{"ask":"record_binding","bound":{{{place},"target_kind":"session","bound_at":5}}}}"#);
+    let ended =
+        format!(r#"control {{"ask":"record_binding_end","ended":{{{place},"reason":"idle_expired","ended_at":9}}}}"#);
+    check(
+        &format!("open; {bound}; close; {ended}"),
+        "session.opened answered binding.bound answered session.closing session.closed answered \
+         binding.ended answered",
+    );
+    check(
+        &format!("say m1; {bound}; crash; {ended}; crash"),
+        &format!("{BEGUN} binding.bound answered | run.restarted INVOKE(a,2) binding.ended answered |"),
+    );
+}
+
 /// Covers: G2, G3: attempts are counted, the third after a while, and then no more.
 #[test]
 fn turn_that_loses_three_owners_is_poison() {
@@ -414,7 +436,7 @@ const LEVELS: &[(u32, &str)] = &[
          run.resumed run.started run.state run.suspended session.closed session.closing session.notice \
          session.opened system.event tool.invoke tool.result turn.admitted user.message",
     ),
-    (2, "session.labelled"),
+    (2, "binding.bound binding.ended session.labelled"),
 ];
 
 #[test]

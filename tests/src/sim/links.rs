@@ -248,6 +248,7 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::Member(_)
         | Fact::Handover(_)
         | Fact::Action(_)
+        | Fact::Binding(_)
         | Fact::Input(_)
         | Fact::Run(_)
         | Fact::Unknown(_) => None,

@@ -163,6 +163,7 @@ impl RunView {
             | Fact::Member(_)
             | Fact::Handover(_)
             | Fact::Action(_)
+            | Fact::Binding(_)
             | Fact::Unknown(_)
             | Fact::Input(InputFact::SteerAcked { .. })
             | Fact::Run(

@@ -138,6 +138,7 @@ impl Transcript {
             | Fact::Member(_)
             | Fact::Handover(_)
             | Fact::Action(_)
+            | Fact::Binding(_)
             | Fact::Input(InputFact::SteerAcked { .. })
             | Fact::Unknown(_) => {}
         }

@@ -139,6 +139,16 @@ fn contents() -> Vec<Definition> {
             JsonShape::Object(vec![required("role", role, ""), required("content", Defined("content"), "")]),
         ),
         define(
+            "conversation",
+            "A conversation of one account on one channel.",
+            JsonShape::Object(vec![
+                required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), "The platform."),
+                required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
+                required("conversation_id", platform_id(&["7"]), "As the platform names it: at most 256 bytes."),
+                optional("parent_conversation_id", platform_id(&["9"]), "The conversation that contains it, if any."),
+            ]),
+        ),
+        define(
             "event_mark",
             "The recorded position of an attempt whose agent's events have ids.",
             JsonShape::Object(vec![
@@ -263,4 +273,9 @@ fn input_context() -> Vec<FieldSpec> {
         optional("ended_actions", list(JsonShape::Object(ended)), "Ended actions that the agent may not know of."),
         optional("system_prompt", text(), "Text that the node's plugins add to the system prompt."),
     ]
+}
+
+/// The id of a conversation: some text without space at its ends.
+fn platform_id(examples: &[&'static str]) -> JsonShape {
+    pattern(r"^\S(?:.*\S)?$", examples)
 }

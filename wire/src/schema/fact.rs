@@ -4,6 +4,7 @@ use super::shape::{
     FieldSpec, JsonShape, constant, integer, list, names, optional, pattern, required, small_integer, text, words,
 };
 use JsonShape::{Any, Defined, Flag};
+use turnway_core::protocol::binding::{TargetKind, UnbindReason};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::steer::SteerOutcome;
@@ -36,7 +37,15 @@ macro_rules! fact {
 
 /// Returns the rows of all facts, in the order of their tables.
 pub(super) fn rows() -> Vec<FactRow> {
-    let families = [session_facts(), member_facts(), handover_facts(), action_facts(), input_facts(), run_facts()];
+    let families = [
+        session_facts(),
+        member_facts(),
+        handover_facts(),
+        action_facts(),
+        binding_facts(),
+        input_facts(),
+        run_facts(),
+    ];
     families.into_iter().flatten().collect()
 }
 
@@ -98,6 +107,56 @@ fn session_facts() -> Vec<FactRow> {
             "session.labelled",
             "A user has set or removed the session's label.",
             vec![required("label", text(), "Lists of sessions show the label; empty: none."), request_id()]
+        ),
+    ]
+}
+
+fn binding_facts() -> Vec<FactRow> {
+    let place = || {
+        vec![
+            required(
+                "binding_id",
+                pattern(r"^(?:0|[1-9]\d{0,15})\.\S(?:.*\S)?$", &["1764000000000.7"]),
+                "The generation of the binding and the id of the conversation.",
+            ),
+            required("conversation", Defined("conversation"), ""),
+        ]
+    };
+    let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
+    let reasons = [
+        UnbindReason::Manual,
+        UnbindReason::IdleExpired,
+        UnbindReason::MaxAgeExpired,
+        UnbindReason::ConversationArchived,
+        UnbindReason::ConversationDeleted,
+        UnbindReason::SessionClosed,
+        UnbindReason::Rebound,
+        UnbindReason::StaleSession,
+    ];
+    vec![
+        fact!(
+            "binding.bound",
+            "A conversation is bound to the session.",
+            [
+                place(),
+                vec![
+                    required("target_kind", names(&kinds), "The role of the session."),
+                    required("bound_at", integer(), "Unix milliseconds, by the store's clock."),
+                ]
+            ]
+            .concat()
+        ),
+        fact!(
+            "binding.ended",
+            "A conversation is not bound to the session any more.",
+            [
+                place(),
+                vec![
+                    required("reason", names(&reasons), ""),
+                    required("ended_at", integer(), "Unix milliseconds, by the store's clock."),
+                ]
+            ]
+            .concat()
         ),
     ]
 }

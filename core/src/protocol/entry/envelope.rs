@@ -73,6 +73,7 @@ impl Entry {
             | Fact::Member(_)
             | Fact::Handover(_)
             | Fact::Action(_)
+            | Fact::Binding(_)
             | Fact::Input(_)
             | Fact::Run(_) => return Arc::clone(self),
         };

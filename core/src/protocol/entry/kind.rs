@@ -1,11 +1,18 @@
 //! The properties of facts, from the tables of the families.
-use super::{ActionFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact};
+use super::{ActionFact, BindingFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact};
 use crate::protocol::annotation::Annotation;
 use crate::protocol::json::json_bytes;
 
 /// The tables of all families.
-const TABLES: [&[FactKind]; 6] =
-    [SessionFact::KINDS, MemberFact::KINDS, HandoverFact::KINDS, ActionFact::KINDS, InputFact::KINDS, RunFact::KINDS];
+const TABLES: [&[FactKind]; 7] = [
+    SessionFact::KINDS,
+    MemberFact::KINDS,
+    HandoverFact::KINDS,
+    ActionFact::KINDS,
+    BindingFact::KINDS,
+    InputFact::KINDS,
+    RunFact::KINDS,
+];
 
 /// The level of facts of releases that announce none.
 pub const LOWEST_FACT_LEVEL: u32 = 1;
@@ -45,6 +52,7 @@ impl Fact {
             Self::Member(fact) => Some(fact.kind()),
             Self::Handover(fact) => Some(fact.kind()),
             Self::Action(fact) => Some(fact.kind()),
+            Self::Binding(fact) => Some(fact.kind()),
             Self::Input(fact) => Some(fact.kind()),
             Self::Run(fact) => Some(fact.kind()),
             Self::Unknown(_) => None,
@@ -96,7 +104,7 @@ impl Fact {
     /// Returns the bytes of content, in addition to the fixed weight of a fact.
     pub(super) fn content_bytes(&self) -> usize {
         match self {
-            Self::Session(_) | Self::Member(_) => 0,
+            Self::Session(_) | Self::Member(_) | Self::Binding(_) => 0,
             Self::Handover(fact) => fact.content_bytes(),
             Self::Action(fact) => fact.content_bytes(),
             Self::Input(fact) => fact.content_bytes(),

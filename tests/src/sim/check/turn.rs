@@ -162,7 +162,12 @@ impl SessionRecord {
                 let open = self.stories.values().any(|turn| turn.ended.is_none());
                 assert!(!open, "G3: every turn that was begun or waits ends before its session closes");
             }
-            Fact::Session(_) | Fact::Member(_) | Fact::Handover(_) | Fact::Action(_) | Fact::Unknown(_) => {}
+            Fact::Session(_)
+            | Fact::Member(_)
+            | Fact::Handover(_)
+            | Fact::Action(_)
+            | Fact::Binding(_)
+            | Fact::Unknown(_) => {}
             Fact::Input(_) | Fact::Run(_) => {
                 let run_id = entry.run_id.as_ref().expect("a fact of a turn names it");
                 self.take_of_run(run_id, entry, answer, slot, directory);

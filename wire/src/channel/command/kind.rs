@@ -182,6 +182,10 @@ impl ControlKind {
                 let command = CommandKind::request(ClientOperation::Change).ordered(OrderedKind::Performed(kind));
                 Self { command: command.leading_to("session.labelled"), answer: ControlAnswer::Performed(kind) }
             }
+            ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
+                let command = CommandKind::request(ClientOperation::Change).leading_to("binding.bound");
+                Self { command, answer: ControlAnswer::Receipt }
+            }
             ControlRequest::Cancel { .. } => {
                 let command = CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping);
                 Self { command, answer: ControlAnswer::Receipt }

@@ -253,6 +253,8 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bo
         Fact::Member(fact) => members::write_member_change(tell, fact),
         Fact::Handover(fact) => handover::write_handover(tell, fact),
         Fact::Action(fact) => write_action_fact(tell, entry, fact),
+        // Their rows are plain.
+        Fact::Binding(_) => {}
         Fact::Input(fact) => write_input_fact(tell, entry, fact),
         Fact::Run(fact) => write_run_fact(tell, entry, fact),
         Fact::Unknown(fact) => write_raw_fact(tell, entry, &fact.data),

@@ -1,0 +1,22 @@
+//! Decisions about bindings of conversations: the store has decided, and the log records each change once, in any phase of
+//! the session.
+use crate::protocol::entry::{BindingFact, Fact};
+use crate::protocol::input::ControlRequest;
+use crate::session::command::BindingCommand;
+use crate::session::context::SessionContext;
+use crate::session::plan::{Plan, RecordContext};
+
+/// Decides on a command about bindings.
+pub(super) fn decide(context: &SessionContext, command: BindingCommand, plan: &mut Plan) {
+    let BindingCommand::Take((position, control)) = command;
+    let fact = if let ControlRequest::RecordBinding { bound } = &control.what {
+        BindingFact::Bound((**bound).clone())
+    } else if let ControlRequest::RecordBindingEnd { ended } = &control.what {
+        BindingFact::Ended((**ended).clone())
+    } else {
+        return plan.answer_without_fact(position, &control);
+    };
+    let about = RecordContext { answers: Some(position), ..RecordContext::default() };
+    plan.record(context, Fact::Binding(fact), about);
+    plan.answer_with_fact(&control);
+}
