@@ -30,12 +30,16 @@ pub enum BindingAction {
     Settle { generation: Generation, is_end: bool },
     /// Prepare the move of the binding to another id of the same conversation.
     StartMove { generation: Generation, to: ConversationId },
-    /// Take over a binding whose conversation got this id.
-    AcceptMove(Box<Binding>),
-    /// Leave an alias behind, now that the other row has the binding.
-    FinishMove { generation: Generation },
+    /// Prepare to take over a binding from another id, whose conversation got this one.
+    AcceptMove { binding: Box<Binding>, from: ConversationId },
+    /// Leave an alias behind, now that the other row is ready.
+    FinishMove { generation: Generation, to: ConversationId },
     /// Stay bound under the present id, because the other row has a binding of its own.
     AbandonMove { generation: Generation },
+    /// Take over the prepared binding: the other id is an alias.
+    Arrive { generation: Generation },
+    /// Forget the prepared binding: the other id has kept it, or moved elsewhere.
+    DropArrival { generation: Generation },
 }
 
 /// A binding to make.
@@ -87,11 +91,16 @@ pub struct BindingRow {
 pub enum ConversationState {
     Free,
     Bound(Box<Binding>),
-    /// Bound, and about to get another id. Nothing but the move changes the row, since the other row may have the binding
-    /// already.
+    /// Bound, and about to get another id. Nothing but the move changes the row, because the other row may be ready.
     Moving {
         binding: Box<Binding>,
         to: ConversationId,
+        at: Millis,
+    },
+    /// About to take over the binding of another id. Whether the conversation is bound cannot be known until then.
+    Arriving {
+        binding: Box<Binding>,
+        from: ConversationId,
         at: Millis,
     },
     /// The conversation has another id.
@@ -128,7 +137,7 @@ impl BindingRow {
     pub fn active(&self) -> Option<&Binding> {
         match &self.state {
             ConversationState::Bound(binding) | ConversationState::Moving { binding, .. } => Some(binding),
-            ConversationState::Free | ConversationState::Moved { .. } => None,
+            ConversationState::Free | ConversationState::Arriving { .. } | ConversationState::Moved { .. } => None,
         }
     }
 
@@ -158,7 +167,9 @@ impl BindingRow {
         match &self.state {
             ConversationState::Bound(binding) => binding.expiry().map(|(at, _)| at),
             // The node that began the move may have stopped.
-            ConversationState::Moving { at, .. } => Some(at.after(limits::BINDING_REPORT_DUE)),
+            ConversationState::Moving { at, .. } | ConversationState::Arriving { at, .. } => {
+                Some(at.after(limits::BINDING_REPORT_DUE))
+            }
             ConversationState::Free => {
                 self.last_ended.as_ref().map(|last| last.ended_at.after(limits::BINDING_TOMBSTONE_KEPT))
             }
@@ -184,13 +195,18 @@ pub fn change_row(
         BindingAction::Tend => row.tend(now),
         BindingAction::Settle { generation, is_end } => row.settle(*generation, *is_end),
         BindingAction::StartMove { generation, to } => row.start_move(now, *generation, to),
-        BindingAction::AcceptMove(binding) => row.accept_move(binding),
-        BindingAction::FinishMove { generation } => row.finish_move(now, *generation),
+        BindingAction::AcceptMove { binding, from } => row.accept_move(now, binding, from),
+        BindingAction::FinishMove { generation, to } => row.finish_move(now, *generation, to),
         BindingAction::AbandonMove { generation } => row.abandon_move(*generation),
+        BindingAction::Arrive { generation } => row.arrive(*generation),
+        BindingAction::DropArrival { generation } => row.drop_arrival(*generation),
     };
     let is_kept = match row.state {
         ConversationState::Free => row.last_ended.is_some() || !row.reports.is_empty(),
-        ConversationState::Bound(_) | ConversationState::Moving { .. } | ConversationState::Moved { .. } => true,
+        ConversationState::Bound(_)
+        | ConversationState::Moving { .. }
+        | ConversationState::Arriving { .. }
+        | ConversationState::Moved { .. } => true,
     };
     // A row that was stored goes only when it is tended: until then it keeps its generation.
     let is_forgotten = !is_kept && (!was_stored || matches!(action, BindingAction::Tend));
@@ -202,7 +218,9 @@ impl BindingRow {
         let replaced = match &self.state {
             ConversationState::Bound(active) if active.nonce == new.nonce => return BindingOutcome::Applied,
             // An alias is no place of its own.
-            ConversationState::Moving { .. } | ConversationState::Moved { .. } => return BindingOutcome::NotApplied,
+            ConversationState::Moving { .. } | ConversationState::Arriving { .. } | ConversationState::Moved { .. } => {
+                return BindingOutcome::NotApplied;
+            }
             ConversationState::Bound(active) => Some(active.clone()),
             ConversationState::Free => None,
         };
@@ -252,6 +270,7 @@ impl BindingRow {
             ConversationState::Bound(binding) if binding.generation == generation => Some(&mut **binding),
             ConversationState::Bound(_)
             | ConversationState::Moving { .. }
+            | ConversationState::Arriving { .. }
             | ConversationState::Free
             | ConversationState::Moved { .. } => None,
         }
@@ -296,7 +315,7 @@ impl BindingRow {
                     self.last_ended = None;
                 }
             }
-            ConversationState::Moving { .. } => {}
+            ConversationState::Moving { .. } | ConversationState::Arriving { .. } => {}
         }
         BindingOutcome::Applied
     }
@@ -327,39 +346,45 @@ impl BindingRow {
             ConversationState::Moved { to: target, .. } if target == to => BindingOutcome::Applied,
             ConversationState::Bound(_)
             | ConversationState::Moving { .. }
+            | ConversationState::Arriving { .. }
             | ConversationState::Moved { .. }
             | ConversationState::Free => BindingOutcome::NotApplied,
         }
     }
 
-    fn accept_move(&mut self, binding: &Binding) -> BindingOutcome {
+    fn accept_move(&mut self, now: Millis, binding: &Binding, from: &ConversationId) -> BindingOutcome {
         match &self.state {
-            ConversationState::Bound(active) | ConversationState::Moving { binding: active, .. } => {
-                let is_it = active.generation == binding.generation && active.nonce == binding.nonce;
+            ConversationState::Arriving { binding: other, .. } | ConversationState::Bound(other) => {
+                let is_it = other.generation == binding.generation && other.nonce == binding.nonce;
                 if is_it { BindingOutcome::Applied } else { BindingOutcome::NotApplied }
             }
-            // A move that ended while this was on its way must not come back.
-            ConversationState::Free | ConversationState::Moved { .. } if self.generation >= binding.generation => {
-                BindingOutcome::NotApplied
-            }
-            ConversationState::Free | ConversationState::Moved { .. } => {
+            // An alias is evidence that a move has happened, and stays one.
+            ConversationState::Moving { .. } | ConversationState::Moved { .. } => BindingOutcome::NotApplied,
+            // A binding that was here and has ended does not come back with a late repetition of its move.
+            ConversationState::Free if self.generation >= binding.generation => BindingOutcome::NotApplied,
+            ConversationState::Free => {
                 self.generation = binding.generation;
-                self.state = ConversationState::Bound(Box::new(binding.clone()));
+                let binding = Box::new(binding.clone());
+                self.state = ConversationState::Arriving { binding, from: from.clone(), at: now };
                 BindingOutcome::Applied
             }
         }
     }
 
-    fn finish_move(&mut self, now: Millis, generation: Generation) -> BindingOutcome {
+    fn finish_move(&mut self, now: Millis, generation: Generation, to: &ConversationId) -> BindingOutcome {
         match &self.state {
-            ConversationState::Moving { binding, to, .. } if binding.generation == generation => {
+            ConversationState::Moving { binding, to: target, .. }
+                if binding.generation == generation && target == to =>
+            {
                 self.state = ConversationState::Moved { to: to.clone(), at: now };
                 BindingOutcome::Applied
             }
-            ConversationState::Moved { .. } => BindingOutcome::Applied,
-            ConversationState::Moving { .. } | ConversationState::Bound(_) | ConversationState::Free => {
-                BindingOutcome::NotApplied
-            }
+            ConversationState::Moved { to: target, .. } if target == to => BindingOutcome::Applied,
+            ConversationState::Moving { .. }
+            | ConversationState::Moved { .. }
+            | ConversationState::Arriving { .. }
+            | ConversationState::Bound(_)
+            | ConversationState::Free => BindingOutcome::NotApplied,
         }
     }
 
@@ -372,9 +397,39 @@ impl BindingRow {
             ConversationState::Bound(binding) if binding.generation == generation => BindingOutcome::Applied,
             ConversationState::Bound(_)
             | ConversationState::Moving { .. }
+            | ConversationState::Arriving { .. }
             | ConversationState::Moved { .. }
             | ConversationState::Free => BindingOutcome::NotApplied,
         }
+    }
+
+    fn arrive(&mut self, generation: Generation) -> BindingOutcome {
+        match &self.state {
+            ConversationState::Arriving { binding, .. } if binding.generation == generation => {
+                self.state = ConversationState::Bound(binding.clone());
+                BindingOutcome::Applied
+            }
+            ConversationState::Bound(binding) if binding.generation == generation => BindingOutcome::Applied,
+            ConversationState::Bound(_)
+            | ConversationState::Moving { .. }
+            | ConversationState::Arriving { .. }
+            | ConversationState::Moved { .. }
+            | ConversationState::Free => BindingOutcome::NotApplied,
+        }
+    }
+
+    fn drop_arrival(&mut self, generation: Generation) -> BindingOutcome {
+        match &self.state {
+            ConversationState::Arriving { binding, .. } if binding.generation == generation => {
+                self.state = ConversationState::Free;
+            }
+            ConversationState::Arriving { .. }
+            | ConversationState::Bound(_)
+            | ConversationState::Moving { .. }
+            | ConversationState::Moved { .. }
+            | ConversationState::Free => {}
+        }
+        BindingOutcome::Applied
     }
 }
 

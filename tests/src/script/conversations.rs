@@ -5,7 +5,7 @@ use turnway_core::id::{ConversationId, Nonce, Principal, SessionKey};
 use turnway_core::protocol::binding::{Binding, ExpiryRules, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef, UncheckedConversationRef};
 use turnway_core::rng::Rng;
-use turnway_core::store::binding::{BindingAction, BindingRow, NewBinding};
+use turnway_core::store::binding::{BindingAction, BindingRow, ConversationState, NewBinding};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
@@ -102,8 +102,17 @@ impl KnownConversations {
             },
             16 => BindingAction::StartMove { generation, to: other_id(rng) },
             17 => self.accept_move(rng, key, &conversation),
-            18 if rng.chance(70) => BindingAction::FinishMove { generation },
-            18 => BindingAction::AbandonMove { generation },
+            18 => match &row.state {
+                ConversationState::Moving { to, .. } if rng.chance(70) => {
+                    BindingAction::FinishMove { generation, to: to.clone() }
+                }
+                ConversationState::Arriving { .. } if rng.chance(70) => BindingAction::Arrive { generation },
+                ConversationState::Arriving { .. } => BindingAction::DropArrival { generation },
+                ConversationState::Moving { .. }
+                | ConversationState::Bound(_)
+                | ConversationState::Moved { .. }
+                | ConversationState::Free => BindingAction::AbandonMove { generation },
+            },
             _ => BindingAction::Resolve,
         }
     }
@@ -115,7 +124,8 @@ impl KnownConversations {
         match bindings.get(rng.below(bindings.len() as u64) as usize) {
             Some(binding) => {
                 let conversation = conversation.clone();
-                BindingAction::AcceptMove(Box::new(Binding { conversation, ..(*binding).clone() }))
+                let from = binding.conversation.conversation_id.clone();
+                BindingAction::AcceptMove { binding: Box::new(Binding { conversation, ..(*binding).clone() }), from }
             }
             None => BindingAction::Resolve,
         }

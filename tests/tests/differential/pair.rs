@@ -303,6 +303,7 @@ fn kind(reply: &Reply) -> &'static str {
             ConversationState::Free => "row: free",
             ConversationState::Bound(_) => "row: bound",
             ConversationState::Moving { .. } => "row: moving",
+            ConversationState::Arriving { .. } => "row: arriving",
             ConversationState::Moved { .. } => "row: moved",
         },
         Reply::Conversation(ConversationReply::Bindings(bindings)) if bindings.is_empty() => "bindings: none",

@@ -137,7 +137,7 @@ fn repeated_action_changes_nothing() {
         BindingAction::Settle { generation, is_end: false },
         BindingAction::Touch { generation, at: Millis(90_000) },
         BindingAction::StartMove { generation, to: id("8") },
-        BindingAction::FinishMove { generation },
+        BindingAction::FinishMove { generation, to: id("8") },
     ];
     for action in &actions {
         assert_eq!(bench.act(action), BindingOutcome::Applied, "{action:?}");
@@ -218,10 +218,19 @@ fn moved_conversation_keeps_its_binding_and_leaves_an_alias() {
     assert_eq!(from.row.as_ref().and_then(BindingRow::due), Some(Millis(6_000)), "somebody else finishes it");
     let binding = from.row.as_ref().and_then(BindingRow::active).cloned().expect("a binding");
     let moved = Binding { conversation: conversation("8"), ..binding };
-    let accept = BindingAction::AcceptMove(Box::new(moved));
+    let old = conversation("7").conversation_id;
+    let accept = BindingAction::AcceptMove { binding: Box::new(moved), from: old };
     assert_eq!(to.act(&accept), BindingOutcome::Applied);
     assert_eq!(to.act(&accept), BindingOutcome::Applied);
-    assert_eq!(from.act(&BindingAction::FinishMove { generation }), BindingOutcome::Applied);
+    assert_eq!((from.active(), to.active()), (Some(("s", 1_000)), None), "one row is bound at any time");
+    assert_eq!(to.act(&unbind(1_000)), BindingOutcome::NotApplied);
+    assert_eq!(to.row.as_ref().and_then(BindingRow::due), Some(Millis(6_000)));
+    let elsewhere = BindingAction::FinishMove { generation, to: conversation("9").conversation_id };
+    assert_eq!(from.act(&elsewhere), BindingOutcome::NotApplied);
+    let finish = BindingAction::FinishMove { generation, to: id.clone() };
+    assert_eq!(from.act(&finish), BindingOutcome::Applied);
+    assert_eq!(to.act(&BindingAction::Arrive { generation }), BindingOutcome::Applied);
+    assert_eq!(to.act(&BindingAction::Arrive { generation }), BindingOutcome::Applied);
     assert_eq!((from.active(), to.active()), (None, Some(("s", 1_000))));
     assert_eq!(
         from.row.as_ref().map(|row| row.state.clone()),
@@ -244,11 +253,20 @@ fn move_onto_a_bound_conversation_is_abandoned() {
     let id = |id: &str| conversation(id).conversation_id;
     from.act(&BindingAction::StartMove { generation, to: id("8") });
     let binding = from.row.as_ref().and_then(BindingRow::active).cloned().expect("a binding");
-    assert_eq!(to.act(&BindingAction::AcceptMove(Box::new(binding))), BindingOutcome::NotApplied);
+    let accept = BindingAction::AcceptMove { binding: Box::new(binding), from: id("7") };
+    assert_eq!(to.act(&accept), BindingOutcome::NotApplied);
     assert_eq!(from.act(&BindingAction::StartMove { generation, to: id("9") }), BindingOutcome::NotApplied);
     assert_eq!(from.act(&BindingAction::AbandonMove { generation }), BindingOutcome::Applied);
     assert_eq!(from.act(&BindingAction::AbandonMove { generation }), BindingOutcome::Applied);
     assert_eq!((from.active(), to.active()), (Some(("s", 1_000)), Some(("other", 1_000))));
+    // The preparation arrives late, after the other binding has ended: the first row has kept its own.
+    to.act(&unbind(1_000));
+    to.settle_all();
+    let mut late = Bench::new();
+    assert_eq!(late.act(&accept), BindingOutcome::Applied);
+    assert_eq!(from.act(&BindingAction::FinishMove { generation, to: id("8") }), BindingOutcome::NotApplied);
+    assert_eq!(late.act(&BindingAction::DropArrival { generation }), BindingOutcome::Applied);
+    assert_eq!(late.active(), None);
     assert_eq!(
         from.act(&BindingAction::StartMove { generation, to: id("7") }),
         BindingOutcome::NotApplied,
