@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use turnway_core::id::{Epoch, FenceToken, Holder, LeaseId, MessageId, NodeId, Nonce, RunId, SessionId, TenantId};
 use turnway_core::id::{ListenersVersion, OwnershipSnapshot, Seq};
 use turnway_core::protocol::binding::{ExpiryRules, TargetKind};
-use turnway_core::protocol::conversation::UncheckedConversationRef;
 use turnway_core::protocol::input::{Content, Input as UserInput, Message, Role, Strategy};
 use turnway_core::store::binding::NewBinding;
 use turnway_core::store::{Append, ModelStore};
@@ -23,13 +22,7 @@ fn ann() -> Principal {
 }
 
 fn conversation(id: &str) -> ConversationRef {
-    let raw = UncheckedConversationRef {
-        channel: "rooms".into(),
-        account_id: "a".into(),
-        conversation_id: id.into(),
-        parent_conversation_id: None,
-    };
-    ConversationRef::parse(&raw).expect("a reference")
+    ConversationRef::without_parent("rooms", "a", id).expect("a reference")
 }
 
 fn conversation_key(id: &str) -> ConversationKey {

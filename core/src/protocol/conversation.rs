@@ -54,6 +54,16 @@ impl ConversationRef {
         Ok(Self { channel, account_id, conversation_id, parent_conversation_id })
     }
 
+    /// Normalises a reference without a parent.
+    pub fn without_parent(channel: &str, account_id: &str, conversation_id: &str) -> Result<Self, BadName> {
+        Self::parse(&UncheckedConversationRef {
+            channel: channel.to_owned(),
+            account_id: account_id.to_owned(),
+            conversation_id: conversation_id.to_owned(),
+            parent_conversation_id: None,
+        })
+    }
+
     /// Returns the key of the conversation's binding within a tenant. The parent is no part of it.
     pub fn key(&self, tenant: &TenantId) -> ConversationKey {
         ConversationKey {

@@ -389,33 +389,35 @@ impl BindingRow {
     }
 
     fn abandon_move(&mut self, generation: Generation) -> BindingOutcome {
-        match &self.state {
-            ConversationState::Moving { binding, .. } if binding.generation == generation => {
-                self.state = ConversationState::Bound(binding.clone());
-                BindingOutcome::Applied
-            }
-            ConversationState::Bound(binding) if binding.generation == generation => BindingOutcome::Applied,
-            ConversationState::Bound(_)
-            | ConversationState::Moving { .. }
-            | ConversationState::Arriving { .. }
+        self.end_move(generation, |state| match state {
+            ConversationState::Moving { binding, .. } => Some(binding),
+            ConversationState::Arriving { .. }
+            | ConversationState::Bound(_)
             | ConversationState::Moved { .. }
-            | ConversationState::Free => BindingOutcome::NotApplied,
-        }
+            | ConversationState::Free => None,
+        })
     }
 
     fn arrive(&mut self, generation: Generation) -> BindingOutcome {
-        match &self.state {
-            ConversationState::Arriving { binding, .. } if binding.generation == generation => {
-                self.state = ConversationState::Bound(binding.clone());
-                BindingOutcome::Applied
-            }
-            ConversationState::Bound(binding) if binding.generation == generation => BindingOutcome::Applied,
-            ConversationState::Bound(_)
-            | ConversationState::Moving { .. }
-            | ConversationState::Arriving { .. }
+        self.end_move(generation, |state| match state {
+            ConversationState::Arriving { binding, .. } => Some(binding),
+            ConversationState::Moving { .. }
+            | ConversationState::Bound(_)
             | ConversationState::Moved { .. }
-            | ConversationState::Free => BindingOutcome::NotApplied,
+            | ConversationState::Free => None,
+        })
+    }
+
+    /// Binds the conversation by the binding that a state of a move holds; again, if it is bound by then.
+    fn end_move(
+        &mut self,
+        generation: Generation,
+        held: impl Fn(&ConversationState) -> Option<&Box<Binding>>,
+    ) -> BindingOutcome {
+        if let Some(binding) = held(&self.state).filter(|binding| binding.generation == generation) {
+            self.state = ConversationState::Bound(binding.clone());
         }
+        if self.bound_mut(generation).is_some() { BindingOutcome::Applied } else { BindingOutcome::NotApplied }
     }
 
     fn drop_arrival(&mut self, generation: Generation) -> BindingOutcome {

@@ -6,19 +6,13 @@ use turnway::config::Durability;
 use turnway_core::id::{Nonce, SessionId, TenantId};
 use turnway_core::limits::SESSION_BINDINGS_MAX;
 use turnway_core::protocol::binding::{Binding, ExpiryRules, Generation, TargetKind, UnbindReason};
-use turnway_core::protocol::conversation::{ConversationKey, ConversationRef, UncheckedConversationRef};
+use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::store::binding::{BindingAction, BindingOutcome, BindingRow, NewBinding};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreRefusal};
 use turnway_tests::real::redis::Redis;
 
 fn conversation(id: &str) -> ConversationRef {
-    let raw = UncheckedConversationRef {
-        channel: "rooms".into(),
-        account_id: "a".into(),
-        conversation_id: id.into(),
-        parent_conversation_id: None,
-    };
-    ConversationRef::parse(&raw).expect("a reference")
+    ConversationRef::without_parent("rooms", "a", id).expect("a reference")
 }
 
 fn conversation_key(id: &str) -> ConversationKey {

@@ -1,17 +1,10 @@
 //! Expiry of bindings, and their ids.
 use super::*;
-use crate::protocol::conversation::UncheckedConversationRef;
 
 fn binding(idle_timeout: Option<u64>, max_age: Option<u64>, expires_at: Option<u64>) -> Binding {
-    let raw = UncheckedConversationRef {
-        channel: "rooms".into(),
-        account_id: "a".into(),
-        conversation_id: "7".into(),
-        parent_conversation_id: None,
-    };
     Binding {
         generation: Generation(1_000),
-        conversation: ConversationRef::parse(&raw).expect("a reference"),
+        conversation: ConversationRef::without_parent("rooms", "a", "7").expect("a reference"),
         session: SessionId::parse("s").expect("a session"),
         target_kind: TargetKind::Session,
         bound_at: Millis(1_000),

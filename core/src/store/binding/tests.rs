@@ -1,16 +1,10 @@
 //! The row of a conversation: what each action does to it, and what it never does.
 use super::*;
 use crate::id::{TenantId, UserId};
-use crate::protocol::conversation::{ConversationKey, UncheckedConversationRef};
+use crate::protocol::conversation::ConversationKey;
 
 fn conversation(id: &str) -> ConversationRef {
-    let raw = UncheckedConversationRef {
-        channel: "rooms".into(),
-        account_id: "a".into(),
-        conversation_id: id.into(),
-        parent_conversation_id: None,
-    };
-    ConversationRef::parse(&raw).expect("a reference")
+    ConversationRef::without_parent("rooms", "a", id).expect("a reference")
 }
 
 fn new_binding(session: &str, nonce: u128) -> NewBinding {
