@@ -80,6 +80,7 @@ pub(super) struct RecordContext {
     /// The agent that requests an action with the fact.
     pub(super) asker: Option<AgentId>,
     pub(super) ends: Option<EndedInput>,
+    /// The control entry that leaves the store with the fact; without it, the entry stays in the lane.
     pub(super) answers: Option<InboxPosition>,
     pub(super) closed: Option<bool>,
 }

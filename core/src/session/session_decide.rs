@@ -1,4 +1,5 @@
-//! The control lane: open, close, cancel (scenarios C and H) and labels. Entries of other families are given to them.
+//! The control lane: open, close, cancel (scenarios C and H) and labels. Entries of other families become commands to those
+//! families. Writes to `ControlLane`, never to `State`.
 use crate::id::{AgentId, InboxPosition, RunId};
 use crate::protocol::entry::{Fact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};

@@ -1,4 +1,4 @@
-//! Metrics of the process: its build, its phase, its readiness and its clock.
+//! Metrics of the process: its build, phase, readiness, drain, panics, quarantined sessions and clock.
 use super::family::FamilyBuilder;
 use super::label_values;
 use crate::phase::{self, Lifecycle, UnreadyReason};
@@ -6,7 +6,8 @@ use crate::supervise;
 use prometheus::{Gauge, IntCounter, IntGauge};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The metrics of the process. The gauges are refreshed when they are scraped.
+/// The metrics of the process. The gauges are refreshed when they are scraped, except the
+/// skew of the clock, which its monitor sets.
 #[derive(Debug)]
 pub struct NodeMetrics {
     ready: IntGauge,

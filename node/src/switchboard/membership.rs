@@ -1,4 +1,5 @@
-//! This node among the others: its lease, the nodes that may be dead, takeovers, and the shutdown. Says what the node
+//! This node among the others: its lease, the nodes that may be dead, takeovers, the expiry of idle
+//! sessions, and the shutdown. Says what the node
 //! may do; the ownership of single sessions is not its subject.
 pub(super) mod drain;
 mod idle_expiry;

@@ -1,4 +1,4 @@
-//! Renders the table as tables of docs/messages.md.
+//! Renders the rows of messages, facts and shapes as the tables of docs/messages.md. Called by the test that writes them.
 use super::shape::{FieldSpec, JsonShape, TextShape};
 use super::{MessageGroup, definition, fact};
 use std::fmt::Write;

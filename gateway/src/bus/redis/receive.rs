@@ -1,5 +1,5 @@
-//! Receives messages published to this node, and passes them from the socket to the driver. Runs as tasks of
-//! `bus::redis`.
+//! Receives messages published to this node, passes them from the socket to the driver, and reports a gap when messages may
+//! have been missed. Runs as tasks of `bus::redis`.
 use super::inbox::{BusInbox, InboxItem};
 use crate::bus::{BusEvent, BusEventSender};
 use crate::metrics::{Direction, GapCause, LossReason, Metrics};

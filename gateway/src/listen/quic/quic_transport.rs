@@ -1,6 +1,6 @@
-//! Defines the transport below a link's streams: a native connection of our protocol, or a WebTransport session on an
-//! HTTP/3 connection. Both use QUIC streams; the transports differ in how the control stream is found, in how other
-//! streams begin, and in how the close reason is sent.
+//! The trait of the transport below a link's streams, and its form for native connections; `h3/session.rs` has the form for
+//! WebTransport. The forms differ in how the control stream is found, how other streams begin, and how the close reason is
+//! sent.
 use super::panic_isolation::{CatchDropPanic, ConnectionHandles};
 use crate::listen::close_reason::LinkCloseReason;
 use crate::metrics::Transport;

@@ -1,5 +1,6 @@
-//! Takeover of sessions without a live owner (ownership.md §1.6): an occasional sweep if there are none, and page
-//! after page without a pause after a node has died.
+//! Takeover of sessions without a live owner (ownership.md §1.6): an occasional sweep while no dead node is known, and page
+//! after page without a pause after a node has died; nodes share the pages. Asks `Ownership` to claim, and claims nothing
+//! itself. Called by the switchboard and by `Membership`.
 use crate::switchboard::effect::OwnershipCommand;
 use crate::switchboard::ownership::Ownership;
 use crate::switchboard::sink::{EffectSink, Timer};

@@ -1,10 +1,12 @@
 //! Random messages, made from the schema, at the parsers.
 use crate::agent::message as agent_message;
+use crate::channel::command::{ControlAnswer, ControlKind, LinkCommand};
 use crate::channel::json::{documented, parse, render};
 use crate::channel::notification::Notification;
 use crate::runner::FromRunner;
 use crate::schema::{MessageGroup, json_schema};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::id::{Epoch, QualifiedRun, RunId, Seq, SessionId, TenantId};
 use turnway_core::protocol::entry::{Entry, Fact};
@@ -180,10 +182,21 @@ fn try_group(group: MessageGroup, optional_here: &[&str], accepts: impl Fn(&str,
     assert!(tried >= ROUNDS, "{group:?}: {tried}");
 }
 
-/// Every refusal of the parser is answered by `invalid_message`.
+/// Every refusal of the parser is answered by `invalid_message`. A request that the session's owner answers without data
+/// has an answer in the table.
 #[test]
 fn client_messages_of_the_schema_are_parsed() {
-    try_group(MessageGroup::FromClient, &[], |_, text| Some(parse::parse(text).is_ok()));
+    let answers: BTreeSet<&str> = MessageGroup::ToClient.messages().iter().map(|row| row.kind).collect();
+    try_group(MessageGroup::FromClient, &[], |_, text| {
+        let read = parse::parse(text);
+        if let Ok(parse::ClientMessage::Command(LinkCommand::Control { request, .. })) = &read
+            && let ControlAnswer::Performed(kind) | ControlAnswer::PerformedOrFact(kind) =
+                ControlKind::of(request).answer
+        {
+            assert!(answers.contains(kind), "the answer {kind} has no row");
+        }
+        Some(read.is_ok())
+    });
 }
 
 /// The node reads `run_id` and `type` before the agent's parser does.
