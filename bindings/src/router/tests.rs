@@ -234,7 +234,7 @@ fn check_answer(query: &RouteQuery<'_>, answer: &Destination<'_>) {
         }
         RouteMode::Refused => assert_eq!((answer.binding, answer.place), (None, None)),
     }
-    // What is bound at the requester's own conversation is used, always.
+    // A binding of the requester's own conversation is always used.
     let BindingLookup::Found(bindings) = query.bindings else { return };
     let own = bindings.iter().find(|binding| {
         Some(&binding.session) == query.target

@@ -294,7 +294,7 @@ fn binding_of_a_deleted_session_ends() {
 
 /// Covers: BD-L10, BD-L22, BD-M4, BR-32.
 #[test]
-fn each_change_is_recorded_once_and_in_order_under_random_faults() {
+fn changes_are_recorded_once_in_order_under_random_faults() {
     for seed in 0..1_000 {
         let mut fleet = Fleet::new(seed, 3);
         let mut made = BTreeSet::new();

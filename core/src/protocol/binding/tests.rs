@@ -31,7 +31,7 @@ fn earliest_expiry_wins_and_names_its_reason() {
 }
 
 #[test]
-fn touches_are_stored_more_often_than_a_tenth_of_the_idle_timeout() {
+fn touch_interval_is_a_tenth_of_the_idle_timeout() {
     assert_eq!(binding(Some(1_000), None, None).touch_interval(), Duration::from_millis(100));
     assert_eq!(binding(Some(u64::MAX), None, None).touch_interval(), limits::BINDING_TOUCH_INTERVAL);
     assert_eq!(binding(None, None, None).touch_interval(), limits::BINDING_TOUCH_INTERVAL);

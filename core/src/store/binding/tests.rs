@@ -76,7 +76,7 @@ fn unbind(generation: u64) -> BindingAction {
 
 /// Covers: BD-B8, BD-C1.
 #[test]
-fn conversation_has_one_binding_with_a_generation_that_never_repeats() {
+fn conversation_has_one_binding_of_a_new_generation() {
     let mut bench = Bench::new();
     assert_eq!(bench.bind(&new_binding("s", 1)), BindingOutcome::Applied);
     assert_eq!(bench.active(), Some(("s", 1_000)));
