@@ -38,8 +38,8 @@ async fn quic_connections_are_counted_measured_and_answered() {
 #[tokio::test]
 async fn fleet_holds_all_requested_connections() {
     let figures = figure("many").await;
-    assert!(figures.contains("**200** WebSockets at the same time over 4 nodes"), "{figures}");
-    assert!(figures.contains("200 answered in the end: met"), "{figures}");
+    assert!(figures.contains("**250** WebSockets at the same time over 5 nodes"), "{figures}");
+    assert!(figures.contains("250 answered in the end: met"), "{figures}");
 }
 
 #[tokio::test]
