@@ -14,8 +14,12 @@ use turnway_core::store::binding::{BindingAction, BindingOutcome, BindingReport,
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Deadline, Mono, Now};
 
-/// The shortest time between two searches for rows that are due; the longest is twice as long.
-const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
+/// The shortest time between two searches for rows that are due, unless the last one found more than it could name; the
+/// longest is twice as long. Every node searches, and a binding may end a few seconds late: idle times are hours.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The time between two searches if there are more rows than one search names.
+pub const SEARCH_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// An input of the upkeep.
 #[derive(Clone, Debug)]
@@ -60,8 +64,8 @@ enum UpkeepStep {
 
 impl BindingUpkeep {
     /// Creates the upkeep of a node that has just started.
-    pub fn new(now: Now, rng: Rng) -> Self {
-        Self { rng, next_search: now.mono, open: BTreeMap::new(), outputs: VecDeque::new() }
+    pub fn new(rng: Rng) -> Self {
+        Self { rng, next_search: Mono::default(), open: BTreeMap::new(), outputs: VecDeque::new() }
     }
 
     /// Returns the number of rows in work; 0 when all is quiet.
@@ -71,7 +75,7 @@ impl BindingUpkeep {
 
     fn change(&mut self, key: ConversationKey, action: BindingAction) {
         self.open.insert(key.clone(), UpkeepStep::Change);
-        self.outputs.push_back(Op::Conversation(ConversationOp::Change { key, action }));
+        self.outputs.push_back(Op::from(ConversationOp::Change { key, action }));
     }
 
     fn has_room(&self) -> bool {
@@ -81,11 +85,11 @@ impl BindingUpkeep {
     fn handle_stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
         match (op, result) {
             (
-                Op::Conversation(ConversationOp::FindDue { limit }),
+                Op::Conversation { op: ConversationOp::FindDue { limit }, .. },
                 Ok(Reply::Conversation(ConversationReply::Due(keys))),
             ) => {
                 if keys.len() == limit as usize {
-                    self.next_search = now.mono + SEARCH_INTERVAL / 10;
+                    self.next_search = now.mono + SEARCH_INTERVAL_MIN;
                 }
                 for key in keys {
                     if self.has_room() && !self.open.contains_key(&key) {
@@ -93,7 +97,9 @@ impl BindingUpkeep {
                     }
                 }
             }
-            (Op::Conversation(ConversationOp::Change { key, action }), result) => self.use_row(key, &action, result),
+            (Op::Conversation { op: ConversationOp::Change { key, action }, .. }, result) => {
+                self.use_row(key, &action, result)
+            }
             (Op::Control { key, control, .. }, result) => self.use_receipt(&key, &control.id, result),
             // Whatever got no answer is due again.
             _ => {}
@@ -156,7 +162,7 @@ impl BindingUpkeep {
             // A conversation stays bound to no session that is gone. The end that this adds is reported in vain, too.
             Ok(Reply::Refused(StoreRefusal::NotFound)) => {
                 let reason = UnbindReason::StaleSession;
-                self.outputs.push_back(Op::Conversation(ConversationOp::Change {
+                self.outputs.push_back(Op::from(ConversationOp::Change {
                     key: key.clone(),
                     action: BindingAction::Unbind { generation, reason },
                 }));
@@ -179,7 +185,7 @@ impl BindingUpkeep {
         let from = key.conversation.clone();
         self.open.insert(key, UpkeepStep::Accept { to: target.clone(), generation: binding.generation });
         let action = BindingAction::AcceptMove { binding: moved, from };
-        self.outputs.push_back(Op::Conversation(ConversationOp::Change { key: target, action }));
+        self.outputs.push_back(Op::from(ConversationOp::Change { key: target, action }));
     }
 
     /// Continues a move once the new row is prepared; the old one stays bound if the new one has a binding of its own.
@@ -206,7 +212,7 @@ impl BindingUpkeep {
         let to = key.conversation.clone();
         self.open.insert(key, UpkeepStep::Arrive { from: source.clone(), generation });
         let action = BindingAction::FinishMove { generation, to };
-        self.outputs.push_back(Op::Conversation(ConversationOp::Change { key: source, action }));
+        self.outputs.push_back(Op::from(ConversationOp::Change { key: source, action }));
     }
 
     /// Ends a move: the new row takes over the binding, unless the old one has kept it.
@@ -254,7 +260,7 @@ impl Machine for BindingUpkeep {
         let more = u64::try_from(SEARCH_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         self.next_search = now.mono + SEARCH_INTERVAL + Duration::from_millis(1 + self.rng.below(more));
         let limit = limits::DUE_BINDINGS_MAX;
-        self.outputs.push_back(Op::Conversation(ConversationOp::FindDue { limit }));
+        self.outputs.push_back(Op::from(ConversationOp::FindDue { limit }));
     }
 
     fn poll_output(&mut self) -> Option<Op> {

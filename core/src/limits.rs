@@ -451,6 +451,9 @@ pub const ANNOTATION_NAMES_MAX: usize = 8;
 pub const ANNOTATION_CHARACTERS_MAX: usize = 64;
 /// The longest time between two stored touches of a binding: each is a write, and idle timeouts are hours.
 pub const BINDING_TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+/// The time without a routed message after which a binding ends, unless the bind names another: a day, so that people
+/// who answer the next morning are still understood.
+pub const BINDING_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Changes of one conversation's binding that wait until the sessions' logs have them. A conversation is bound and
 /// unbound by people; more changes in the second that a report takes are a loop, and wait.
 pub const BINDING_REPORTS_MAX: usize = 8;
@@ -460,7 +463,9 @@ pub const BINDING_REPORT_DUE: Duration = Duration::from_secs(5);
 pub const BINDING_TOMBSTONE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Bindings of one session: a session is shown in a few places, and every message to it looks through them.
 pub const SESSION_BINDINGS_MAX: usize = 64;
-/// Bytes of the names and texts in a binding's metadata: a row is read for every message.
+/// Texts in a binding's metadata: a persona has a name, a picture, and a few properties.
+pub const BINDING_METADATA_MAX: usize = 16;
+/// Bytes of a binding's metadata as JSON: a row is read for every message.
 pub const BINDING_METADATA_BYTES_MAX: usize = 2 << 10;
 /// Bindings that one step of the expiry examines: a step takes the store some milliseconds.
 pub const DUE_BINDINGS_MAX: u32 = 256;

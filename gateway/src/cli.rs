@@ -1,5 +1,6 @@
 //! The command line of `turnway`: its commands, one file for each, and shared output functions. Called by `node`.
 pub mod agents;
+pub mod bindings;
 pub mod chat;
 pub mod check_config;
 pub mod dev_cert;
@@ -55,6 +56,9 @@ pub enum CliCommand {
     Replay(replay::ReplayArgs),
     /// List sessions, newest first
     Sessions(sessions::SessionsArgs),
+    /// List, make, end and explain the bindings of conversations to sessions
+    #[command(subcommand)]
+    Bindings(bindings::BindingsCommand),
     /// List the agents of a gateway
     Agents(agents::AgentsArgs),
     /// List the nodes of a fleet and the load of each

@@ -3,6 +3,7 @@
 //! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
 mod agents;
 mod asyncapi;
+mod bindings;
 mod events;
 mod messages;
 mod node;
@@ -69,6 +70,11 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/asyncapi.json", get(asyncapi::show))
         .route("/openapi.json", get(openapi::show))
         .route("/v1/agents", get(agents::list))
+        .route("/v1/bindings", get(bindings::list).post(bindings::bind))
+        .route("/v1/bindings/expiry", post(bindings::set_expiry))
+        .route("/v1/bindings/resolve", get(bindings::resolve))
+        .route("/v1/bindings/touch", post(bindings::touch))
+        .route("/v1/bindings/unbind", post(bindings::unbind))
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))
         .route("/v1/runs/{run_id}/events", get(runs::facts))
         .route("/v1/sessions", get(sessions::list))

@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use std::borrow::Cow;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -24,6 +25,9 @@ struct ProblemBody<'a> {
     retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    /// What is stored instead of what the request named (RFC 9457, extension members).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<&'a RawValue>,
 }
 
 /// Builds a response of this content type.
@@ -60,13 +64,22 @@ pub fn problem(status: StatusCode, code: Code, detail: impl Into<Cow<'static, st
 
 /// Builds a problem document for a refusal, with `Retry-After` if the refusal has a retry time.
 pub fn refused(status: StatusCode, refusal: &Refusal) -> Response<Body> {
+    problem_response(status, refusal, None)
+}
+
+/// Builds a problem document for a refused compare and set; `current` is the JSON of what is stored.
+pub fn refused_with_current(status: StatusCode, refusal: &Refusal, current: &str) -> Response<Body> {
+    problem_response(status, refusal, serde_json::from_str(current).ok())
+}
+
+fn problem_response(status: StatusCode, refusal: &Refusal, current: Option<&RawValue>) -> Response<Body> {
     let Refusal { code, message, retry_after_ms } = refusal;
     let title = status.canonical_reason().unwrap_or_default();
     let retryable = code.retryable();
     let code = *code;
     let detail = &**message;
     let retry_after_ms = *retry_after_ms;
-    let problem = ProblemBody { title, status: status.as_u16(), code, detail, retryable, retry_after_ms };
+    let problem = ProblemBody { title, status: status.as_u16(), code, detail, retryable, retry_after_ms, current };
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = build(status, "application/problem+json", body);
     if let Some(ms) = retry_after_ms.filter(|_| !planted(Planted::RetryAfterHeaderMissing)) {

@@ -1,5 +1,6 @@
 //! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Its parts have
 //! their own state and do not call each other; this file hands each effect of a part to the next part. Performs no IO.
+mod bindings;
 mod delivery;
 mod effect;
 mod histogram;
@@ -17,6 +18,7 @@ pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
 pub use ownership::session_task::MEMBER_PREFIX;
 pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
+use bindings::{BINDING_FACT, Bindings, is_report};
 use delivery::Delivery;
 use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
 use links::LinkTable;
@@ -61,6 +63,7 @@ pub struct Config {
 ///
 /// - [`RequestRouter`]: requests of links until their session's owner has accepted them.
 /// - [`Delivery`]: subscribed sessions and the position of each link.
+/// - [`Bindings`]: requests about bindings of conversations, and the upkeep of bindings.
 /// - [`Ownership`]: owned and claimed sessions.
 /// - [`Membership`]: the node's lease, suspicions of other nodes, takeovers, the shutdown.
 /// - [`EffectSink`]: effects, timers, statistics, and the links, which every part notifies.
@@ -68,6 +71,7 @@ pub struct Config {
 pub struct Switchboard {
     me: NodeId,
     router: RequestRouter,
+    bindings: Bindings,
     delivery: Delivery,
     ownership: Ownership,
     membership: Membership,
@@ -81,16 +85,21 @@ impl Switchboard {
     pub fn new(config: Config) -> Self {
         let me = config.node;
         let mut rng = Rng::from_seed(config.seed);
+        // Drawn from a copy, so that the other parts' numbers do not depend on this part.
+        let bindings_seed = Rng::from_seed(config.seed.map(|byte| byte ^ 0xB1)).next_u64();
         let membership = Membership::new(me, config.single_node, config.max_age, &mut rng);
+        let router = RequestRouter::new(me, Arc::clone(&config.directory), config.single_node);
         let mut sink = EffectSink::new(me, LinkTable::new(config.capacity), rng);
         sink.timers.set(Timer::Renew, Mono::default());
         sink.timers.set(Timer::Sweep, Mono::default());
+        sink.timers.set(Timer::Bindings, Mono::default());
         if config.max_age.is_some() {
             sink.timers.set(Timer::Idle, Mono::default());
         }
         Self {
             me,
-            router: RequestRouter::new(me, Arc::clone(&config.directory), config.single_node),
+            bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT)),
+            router,
             delivery: Delivery::new(me),
             ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
             membership,
@@ -124,6 +133,7 @@ impl Switchboard {
             over_share: tally(|held| held.refused),
             permits_waiting: owned.permits_waiting,
             requests: self.router.request_count() as u64,
+            bindings_open: self.bindings.open_count() as u64,
             timers: self.sink.timers.len() as u64,
             open_turns: owned.open_turns,
             oldest_turn: owned.oldest_turn,
@@ -164,6 +174,7 @@ impl Switchboard {
             PartEffect::Output(output) => self.sink.output(output),
             PartEffect::Peer(message) => self.handle_peer(now, self.me, message),
             PartEffect::Router(command) => self.router.handle_effect(now, command, &mut self.sink),
+            PartEffect::Bindings(command) => self.bindings.handle_effect(now, command, &mut self.sink),
             PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
             PartEffect::Ownership(command) => {
                 let (ownership, context, sink) = self.ownership(now);
@@ -318,6 +329,7 @@ impl Switchboard {
                 let request_key = RequestKey::Input(input.run_id.clone(), hash);
                 self.handle_accepted(now, request_key, key, RequestPayload::Input(input), result);
             }
+            (op @ Op::Control { .. }, result) if is_report(&op) => self.handle_report(now, op, result),
             (Op::Control { key, principal, control, create }, result) => {
                 let request_key = RequestKey::Control(control.id.clone(), principal);
                 let payload = RequestPayload::Control { control, create };
@@ -326,6 +338,7 @@ impl Switchboard {
             (Op::ListSessions { link, .. }, result) => router::queries::handle_listed(link, result, sink),
             (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
             (Op::Find { run_id, link, .. }, result) => router::queries::handle_found(link, run_id, result, sink),
+            (Op::Conversation { op, ticket }, result) => self.bindings.handle_stored(now, op, ticket, result, sink),
             (Op::Get { name } | Op::Put { name, .. }, result) => {
                 let (ownership, context, sink) = self.ownership(now);
                 ownership.handle_task_value(context, name, result, sink);
@@ -336,6 +349,15 @@ impl Switchboard {
             }
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => sink.retry(now, op),
             (op, Ok(reply)) => self.handle_reply(now, op, reply),
+        }
+    }
+
+    /// Handles the reply to a report of a binding's change: the upkeep settles it, and the session's owner is sent the entry.
+    fn handle_report(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
+        self.bindings.handle_report(now, op.clone(), result.clone(), &mut self.sink);
+        if let Op::Control { key, principal, control, create } = op {
+            let request_key = RequestKey::Control(control.id.clone(), principal);
+            self.handle_accepted(now, request_key, key, RequestPayload::Control { control, create }, result);
         }
     }
 
@@ -395,7 +417,7 @@ impl Switchboard {
                 | Op::Expire { .. }
                 | Op::Get { .. }
                 | Op::Put { .. }
-                | Op::Conversation(_)
+                | Op::Conversation { .. }
                 | Op::Renew { .. }
                 | Op::Retire { .. }
                 | Op::Lease { .. }
@@ -428,6 +450,7 @@ impl Switchboard {
         match timer {
             Timer::Renew => self.membership.lease.renew(now, sink),
             Timer::Sweep => self.membership.takeover.start_sweep(now, sink),
+            Timer::Bindings => self.bindings.tend(now, sink),
             Timer::Idle => self.membership.expire_idle_sessions(now, sink),
             Timer::Drain => self.membership.drain.handle_timeout(now, sink),
             Timer::Suspect(node) => self.membership.suspicions.probe_suspect(now, node, sink),
@@ -498,7 +521,10 @@ impl Machine for Switchboard {
             }
             Input::Drain => self.membership.drain.begin(now, sink),
             Input::Successors(successors) => self.membership.drain.hand_over_to(successors, sink),
-            Input::FactLevel(level) => self.router.set_fact_level(level),
+            Input::FactLevel(level) => {
+                self.router.set_fact_level(level);
+                self.bindings.set_may_report(self.router.is_known_to_all(BINDING_FACT));
+            }
         }
         self.finish_input(now);
     }

@@ -6,7 +6,7 @@ use turnway_core::id::{Nonce, Principal, SessionId, TenantId, UserId};
 use turnway_core::protocol::binding::{ExpiryRules, TargetKind};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::rng::Rng;
-use turnway_core::store::binding::{BindingAction, NewBinding, change_row};
+use turnway_core::store::binding::{BindingAction, NewBinding, UnnamedFields, change_row};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Millis;
 use turnway_tests::laws::{Step, laws};
@@ -28,6 +28,7 @@ fn changed(id: &str) -> Input {
         expected: None,
         expiry: ExpiryRules::default(),
         metadata: BTreeMap::new(),
+        unnamed: UnnamedFields::default(),
         nonce: Nonce(1),
     };
     let (_, row) = change_row(None, Millis(1_000_000), &BindingAction::Bind(Box::new(new)));
@@ -36,13 +37,13 @@ fn changed(id: &str) -> Input {
 
 fn due(keys: &[&str]) -> Input {
     let keys = keys.iter().map(|key| ConversationKey::parse(key).expect("a key")).collect();
-    let op = Op::Conversation(ConversationOp::FindDue { limit: 256 });
+    let op = Op::from(ConversationOp::FindDue { limit: 256 });
     Input::Stored { op, result: Ok(Reply::Conversation(ConversationReply::Due(keys))) }
 }
 
 fn tended(key: &str, result: Result<Reply, StoreError>) -> Input {
     let key = ConversationKey::parse(key).expect("a key");
-    Input::Stored { op: Op::Conversation(ConversationOp::Change { key, action: BindingAction::Tend }), result }
+    Input::Stored { op: Op::from(ConversationOp::Change { key, action: BindingAction::Tend }), result }
 }
 
 /// Covers: BD-S1.
@@ -61,7 +62,7 @@ fn binding_upkeep_obeys_the_laws() {
         step(5, tended("default/rooms/b/9", Ok(Reply::Refused(StoreRefusal::NotFound)))),
         step(60_000, due(&[])),
     ];
-    let make = |now| BindingUpkeep::new(now, Rng::from_number(1));
+    let make = |_| BindingUpkeep::new(Rng::from_number(1));
     let outputs = laws(make, &script, 4, |op| op.name().to_owned());
     let count = |name: &str| outputs.iter().filter(|output| output.ends_with(&format!(" {name}"))).count();
     assert_eq!((count("control"), count("conversation")), (1, 2), "{outputs:?}");

@@ -1,5 +1,6 @@
 //! The client protocol `turnway.v1` without its transport: commands, notifications, and their encodings.
 pub mod authority;
+pub mod binding;
 pub mod close_code;
 pub mod command;
 pub mod hello;

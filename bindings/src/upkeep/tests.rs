@@ -6,7 +6,7 @@ use turnway_core::id::{Epoch, FenceToken, Holder, LeaseId, MessageId, NodeId, No
 use turnway_core::id::{ListenersVersion, OwnershipSnapshot, Seq};
 use turnway_core::protocol::binding::{ExpiryRules, TargetKind};
 use turnway_core::protocol::input::{Content, Input as UserInput, Message, Role, Strategy};
-use turnway_core::store::binding::NewBinding;
+use turnway_core::store::binding::{NewBinding, UnnamedFields};
 use turnway_core::store::{Append, ModelStore};
 use turnway_core::time::Millis;
 
@@ -56,7 +56,7 @@ impl Fleet {
             tokens: BTreeMap::new(),
             binds: 0,
         };
-        fleet.nodes = (0..nodes).map(|n| BindingUpkeep::new(now, Rng::from_number(seed + n as u64))).collect();
+        fleet.nodes = (0..nodes).map(|n| BindingUpkeep::new(Rng::from_number(seed + n as u64))).collect();
         for session in SESSIONS {
             fleet.create(session);
         }
@@ -126,7 +126,7 @@ impl Fleet {
 
     fn change(&mut self, id: &str, action: BindingAction) -> (BindingOutcome, Option<BindingRow>) {
         let key = conversation_key(id);
-        let reply = self.apply(&Op::Conversation(ConversationOp::Change { key, action }));
+        let reply = self.apply(&Op::from(ConversationOp::Change { key, action }));
         if let Reply::Conversation(ConversationReply::Row { outcome, row }) = reply {
             return (outcome, row.map(|row| *row));
         }
@@ -144,6 +144,7 @@ impl Fleet {
             expected: None,
             expiry,
             metadata: BTreeMap::new(),
+            unnamed: UnnamedFields::default(),
             nonce: Nonce(self.binds),
         };
         let (outcome, row) = self.change(id, BindingAction::Bind(Box::new(new)));
@@ -183,7 +184,7 @@ impl Fleet {
         if is_lossy && self.rng.chance(5) {
             // The node dies, and another one comes in its place.
             let rng = Rng::from_number(self.rng.next_u64());
-            self.nodes[node] = BindingUpkeep::new(self.now, rng);
+            self.nodes[node] = BindingUpkeep::new(rng);
             self.in_flight.retain(|(of, _)| *of != node);
             return;
         }
@@ -271,7 +272,7 @@ fn interrupted_move_is_finished_by_another_node() {
     fleet.settle();
     assert_eq!((fleet.active("7"), fleet.active("8")), (None, Some(generation)));
     assert_eq!(changes(&fleet.recorded), [format!("binding.bound.{}", generation.0)]);
-    let list = Op::Conversation(ConversationOp::List { session: key("s") });
+    let list = Op::from(ConversationOp::List { session: key("s"), principal: None });
     let Reply::Conversation(ConversationReply::Bindings(bindings)) = fleet.apply(&list) else { panic!("a list") };
     assert_eq!(bindings.iter().map(|b| b.conversation.conversation_id.as_str()).collect::<Vec<_>>(), ["8"]);
 }

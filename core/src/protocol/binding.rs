@@ -163,6 +163,36 @@ impl Binding {
     }
 }
 
+// === impl UnbindReason ===
+
+impl UnbindReason {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Manual,
+        Self::IdleExpired,
+        Self::MaxAgeExpired,
+        Self::ConversationArchived,
+        Self::ConversationDeleted,
+        Self::SessionClosed,
+        Self::Rebound,
+        Self::StaleSession,
+    ];
+
+    /// Returns the name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::IdleExpired => "idle_expired",
+            Self::MaxAgeExpired => "max_age_expired",
+            Self::ConversationArchived => "conversation_archived",
+            Self::ConversationDeleted => "conversation_deleted",
+            Self::SessionClosed => "session_closed",
+            Self::Rebound => "rebound",
+            Self::StaleSession => "stale_session",
+        }
+    }
+}
+
 // === impl BindingId ===
 
 impl BindingId {

@@ -50,6 +50,8 @@ define_codes! {
     TooManyPending = "too_many_pending", true;
     /// The same message id with another body.
     IdempotencyConflict = "idempotency_conflict", false;
+    /// Nothing was changed: the conversation has another binding than the request named, or none.
+    NotApplied = "not_applied", false;
     /// The addressed agent is no member of the session.
     AgentNotInSession = "agent_not_in_session", false;
     /// The agent could not be reached.
@@ -135,6 +137,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 36);
+        assert_eq!(Code::ALL.len(), 37);
     }
 }

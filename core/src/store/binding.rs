@@ -56,8 +56,19 @@ pub struct NewBinding {
     pub expected: Option<Generation>,
     pub expiry: ExpiryRules,
     pub metadata: BTreeMap<String, String>,
+    /// What the caller did not name: it stays as it is in the binding that is replaced.
+    pub unnamed: UnnamedFields,
     /// Chosen at random by the caller: the same nonce repeats the same bind.
     pub nonce: Nonce,
+}
+
+/// Fields of a binding to make that have their defaults, because the caller did not name them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnnamedFields {
+    pub idle_timeout: bool,
+    pub max_age: bool,
+    /// Metadata is about the session: it stays only if the session does.
+    pub metadata: bool,
 }
 
 /// The result of an action on a row.
@@ -213,6 +224,24 @@ pub fn change_row(
     (outcome, (!is_forgotten).then_some(row))
 }
 
+/// Returns the times of expiry and the metadata of a new binding, with what it takes over from the one it replaces.
+fn inherited(new: &NewBinding, replaced: Option<&Binding>) -> (ExpiryRules, BTreeMap<String, String>) {
+    let mut expiry = new.expiry;
+    let mut metadata = &new.metadata;
+    if let Some(old) = replaced {
+        if new.unnamed.idle_timeout {
+            expiry.idle_timeout = old.expiry.idle_timeout;
+        }
+        if new.unnamed.max_age {
+            expiry.max_age = old.expiry.max_age;
+        }
+        if new.unnamed.metadata && old.session == new.session {
+            metadata = &old.metadata;
+        }
+    }
+    (expiry, metadata.clone())
+}
+
 impl BindingRow {
     fn bind(&mut self, now: Millis, new: &NewBinding) -> BindingOutcome {
         let replaced = match &self.state {
@@ -237,6 +266,7 @@ impl BindingRow {
         if self.reports.len() + 3 > limits::BINDING_REPORTS_MAX {
             return BindingOutcome::TooManyReports;
         }
+        let (expiry, metadata) = inherited(new, replaced.as_deref());
         if let Some(active) = replaced {
             self.end(now, *active, UnbindReason::Rebound);
         }
@@ -248,8 +278,8 @@ impl BindingRow {
             target_kind: new.target_kind,
             bound_at: now,
             last_activity_at: now,
-            expiry: new.expiry,
-            metadata: new.metadata.clone(),
+            expiry,
+            metadata,
             nonce: new.nonce,
         };
         self.reports.push_back(BindingReport { binding: binding.clone(), ended: None, at: now });

@@ -133,7 +133,7 @@ impl ModelStore {
             Op::Sweep { limit } => self.sweep(now, *limit),
             Op::Get { name } => self.read_value(name),
             Op::Put { name, expect, value } => self.write_value(name, *expect, value.clone()),
-            Op::Conversation(op) => self.conversation(now.store, op),
+            Op::Conversation { op, .. } => self.conversation(now.store, op),
             Op::Expire { key, before_ms } => {
                 self.session_mut(key).expire(Millis(*before_ms));
                 Reply::Done
@@ -232,7 +232,13 @@ impl ModelStore {
                 }
                 self.bindings.change(now, key, action)
             }
-            ConversationOp::List { session } => ConversationReply::Bindings(self.bindings.list(session)),
+            ConversationOp::List { session, principal } => {
+                let stored = self.session_or_default(session);
+                if principal.as_ref().is_some_and(|principal| stored.is_hidden_from(principal)) {
+                    return Reply::Refused(StoreRefusal::NotFound);
+                }
+                ConversationReply::Bindings(self.bindings.list(session))
+            }
             ConversationOp::FindDue { limit } => ConversationReply::Due(self.bindings.due(now, *limit)),
         };
         Reply::Conversation(reply)
@@ -324,7 +330,7 @@ fn changes_bytes(op: &Op) -> bool {
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. }
-        | Op::Conversation(_)
+        | Op::Conversation { .. }
         | Op::Expire { .. } => false,
     }
 }

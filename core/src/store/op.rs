@@ -80,12 +80,16 @@ pub enum Op {
     /// Set a named value if its version is as expected (0: it does not exist). Answers `Value` with the value that is
     /// now stored, whether or not it was set.
     Put { name: String, expect: u64, value: Option<Vec<u8>> },
-    /// Read or change the bindings of conversations.
-    Conversation(ConversationOp),
+    /// Read or change the bindings of conversations. `ticket` is repeated in the answer.
+    Conversation { op: ConversationOp, ticket: Option<OpTicket> },
     /// Delete the ids of messages accepted before a time whose terminal facts are deleted: an explicit step, so that
     /// stores can be compared. Answers `Done`.
     Expire { key: SessionKey, before_ms: u64 },
 }
+
+/// The number of a request of a node, by which the node finds the request again when an op is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpTicket(pub u64);
 
 /// An operation on the bindings of conversations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,11 +97,19 @@ pub enum ConversationOp {
     /// Perform an action on one conversation's row. Answers `ConversationReply::Row`. A bind is refused if its session
     /// is not there or not the caller's (`NotFound`), is closed (`Closed`), or has too many bindings (`TooMany`).
     Change { key: ConversationKey, action: BindingAction },
-    /// List the active bindings of a session, in the order of their conversations. Answers `ConversationReply::Bindings`.
-    List { session: SessionKey },
+    /// List the active bindings of a session, in the order of their conversations. Answers `ConversationReply::Bindings`,
+    /// or `NotFound` if the session is not there or not the principal's; without a principal, nothing is checked.
+    List { session: SessionKey, principal: Option<Principal> },
     /// Find at most `limit` rows that want to be tended now, those first that have waited longest. Answers
     /// `ConversationReply::Due`.
     FindDue { limit: u32 },
+}
+
+impl From<ConversationOp> for Op {
+    /// Makes an op that no request waits for.
+    fn from(op: ConversationOp) -> Self {
+        Self::Conversation { op, ticket: None }
+    }
 }
 
 /// Facts to append at an exact position of a log, and the inputs that they end.
@@ -160,9 +172,9 @@ impl Op {
             Self::Sweep { .. } => "sweep",
             Self::Get { .. } => "get",
             Self::Put { .. } => "put",
-            Self::Conversation(ConversationOp::Change { .. }) => "conversation",
-            Self::Conversation(ConversationOp::List { .. }) => "bindings",
-            Self::Conversation(ConversationOp::FindDue { .. }) => "due_bindings",
+            Self::Conversation { op: ConversationOp::Change { .. }, .. } => "conversation",
+            Self::Conversation { op: ConversationOp::List { .. }, .. } => "bindings",
+            Self::Conversation { op: ConversationOp::FindDue { .. }, .. } => "due_bindings",
             Self::Expire { .. } => "expire",
         }
     }
@@ -194,7 +206,7 @@ impl Op {
             | Self::ListSessions { .. }
             | Self::Get { .. }
             | Self::Put { .. }
-            | Self::Conversation(_) => None,
+            | Self::Conversation { .. } => None,
         }
     }
 }

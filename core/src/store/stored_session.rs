@@ -95,10 +95,15 @@ impl StoredSession {
 
     /// Returns the reason why a principal may not bind a conversation to the session.
     pub(super) fn bind_refusal(&self, principal: &Principal) -> Option<StoreRefusal> {
-        if self.user.is_none() || self.deleted || self.belongs_to_other(principal) {
+        if self.is_hidden_from(principal) {
             return Some(StoreRefusal::NotFound);
         }
         self.closed.then_some(StoreRefusal::Closed)
+    }
+
+    /// Returns whether the session is not there, or not the principal's.
+    pub(super) fn is_hidden_from(&self, principal: &Principal) -> bool {
+        self.user.is_none() || self.deleted || self.belongs_to_other(principal)
     }
 
     /// Accepts an input; `refuses` returns the reason if the store has no room for that many bytes of a user.

@@ -3,7 +3,7 @@ use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
 use super::table::{Column, Table};
 use super::time_format::format_date;
 use super::{CliError, CliExit, write_json, write_stdout};
-use crate::config::amount::parse_wait;
+use crate::config::amount::parse_long_wait;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde::Deserialize;
@@ -14,8 +14,6 @@ use std::time::Duration;
 const DEFAULT_ADMIN_URL: &str = "http://127.0.0.1:8081";
 /// Number of keys that a node seals in one request.
 const MIGRATE_BATCH_MAX: usize = 100;
-/// A key's lifetime may be given in days, which `parse_wait` does not accept.
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// Subcommands of `turnway key`.
 #[derive(Clone, Debug, Subcommand)]
@@ -250,8 +248,7 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<CliExit, CliError> {
 
 /// Parses a lifetime: a wait as elsewhere in the configuration, or a number of days.
 fn parse_lifetime(text: &str) -> Result<Duration, String> {
-    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()).map(|days| DAY * days);
-    let lasting = days.or_else(|| parse_wait(text)).filter(|lasting| lasting.as_secs() > 0);
+    let lasting = parse_long_wait(text).filter(|lasting| lasting.as_secs() > 0);
     lasting.ok_or_else(|| "expected a time such as 90d, 12h or 30m".to_owned())
 }
 
@@ -261,7 +258,7 @@ mod tests {
 
     #[test]
     fn key_lifetime_is_parsed() {
-        assert_eq!(parse_lifetime("90d"), Ok(DAY * 90));
+        assert_eq!(parse_lifetime("90d"), Ok(Duration::from_secs(90 * 86_400)));
         assert_eq!(parse_lifetime("12h"), Ok(Duration::from_secs(43_200)));
         for bad in ["", "d", "0d", "1.5d", "90", "500ms", "-1d"] {
             assert!(parse_lifetime(bad).is_err(), "{bad}");

@@ -13,6 +13,12 @@ pub fn parse_wait(text: &str) -> Option<Duration> {
     })
 }
 
+/// Parses a duration that may also be given in days: `90d`.
+pub fn parse_long_wait(text: &str) -> Option<Duration> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
+    days.map(|days| Duration::from_secs(86_400) * days).or_else(|| parse_wait(text))
+}
+
 /// Parses a number of bytes: `512B`, `64KiB`, `8MiB`, `2GiB`.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (count, unit) = split_unit(text)?;

@@ -1,9 +1,10 @@
 //! Serves `GET /openapi.json`, the OpenAPI document of the HTTP API; `docs/openapi.json` is the same document.
 //! `shape` describes values that other modules render; [`refusals`] describes error responses.
+pub(super) mod bindings;
 pub(super) mod refusals;
 pub(super) mod shape;
 
-use crate::http::{agents, asyncapi, events, messages, node, runs, sessions, turns};
+use crate::http::{agents, asyncapi, bindings as binding_paths, events, messages, node, runs, sessions, turns};
 use crate::response::{self, Body};
 use http::{Response, StatusCode};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
@@ -24,6 +25,12 @@ use utoipa::{Modify, OpenApi};
     paths(
         agents::list,
         asyncapi::show,
+        binding_paths::bind,
+        binding_paths::list,
+        binding_paths::resolve,
+        binding_paths::set_expiry,
+        binding_paths::touch,
+        binding_paths::unbind,
         events::of_session,
         messages::list,
         node::show,

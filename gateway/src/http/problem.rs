@@ -34,6 +34,7 @@ pub fn status_of(code: Code) -> StatusCode {
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::Busy
         | Code::IdempotencyConflict
+        | Code::NotApplied
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::RunnerIdInUse => StatusCode::CONFLICT,

@@ -91,9 +91,9 @@ fn op_index(op: &Op) -> usize {
         Op::Delete { .. } => 22,
         Op::ScanIdle { .. } => 23,
         Op::DeleteIdle { .. } => 24,
-        Op::Conversation(ConversationOp::Change { .. }) => 25,
-        Op::Conversation(ConversationOp::List { .. }) => 26,
-        Op::Conversation(ConversationOp::FindDue { .. }) => 27,
+        Op::Conversation { op: ConversationOp::Change { .. }, .. } => 25,
+        Op::Conversation { op: ConversationOp::List { .. }, .. } => 26,
+        Op::Conversation { op: ConversationOp::FindDue { .. }, .. } => 27,
     }
 }
 
@@ -269,8 +269,8 @@ mod tests {
             Op::Lease { node: NodeId(1), sent: Mono::default() },
             Op::Sweep { limit: 1 },
             Op::Get { name: String::new() },
-            Op::Conversation(ConversationOp::List { session: key() }),
-            Op::Conversation(ConversationOp::FindDue { limit: 1 }),
+            ConversationOp::List { session: key(), principal: None }.into(),
+            ConversationOp::FindDue { limit: 1 }.into(),
             Op::Expire { key: key(), before_ms: 0 },
             Op::Listen { key: key(), node: NodeId(1), stamp: ListenStamp(0) },
         ];

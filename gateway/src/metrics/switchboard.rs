@@ -6,6 +6,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 use std::collections::HashMap;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 use turnway_node::switchboard::{DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult};
@@ -36,7 +37,12 @@ enum StatSource {
 
 use StatSource::{Number, Seconds, Spreads, Tally};
 
-const GAUGES: [(&str, &str, StatSource); 10] = [
+const GAUGES: [(&str, &str, StatSource); 11] = [
+    (
+        "turnway_binding_work",
+        "Requests about bindings and rows of conversations that this node is working on.",
+        Number(|s| s.bindings_open),
+    ),
     (
         "turnway_share_waiting_turns",
         "Turns that wait for an attempt permit of this node.",
@@ -57,7 +63,7 @@ const GAUGES: [(&str, &str, StatSource); 10] = [
     ("turnway_inbox_deepest_turns", "The most such turns that one session has.", Number(|s| s.waiting_turns_max)),
 ];
 
-const COUNTERS: [(&str, &str, StatSource); 22] = [
+const COUNTERS: [(&str, &str, StatSource); 23] = [
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
@@ -91,6 +97,11 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
         "turnway_ownership_transferred_total",
         "Owned sessions handed to a successor by a leaving node.",
         Number(|s| s.transferred),
+    ),
+    (
+        "turnway_binding_bound_total",
+        "Bindings of conversations that this node had the log of their session record.",
+        Number(|s| s.bindings_bound),
     ),
     ("turnway_ownership_leases_lost_total", "Leases lost.", Number(|s| s.leases_lost)),
     (
@@ -133,6 +144,7 @@ macro_rules! names_of {
 const OUTCOME: LabelSpec = ("outcome", names_of!(TurnResult));
 const STRATEGY: LabelSpec = ("strategy", names_of!(Strategy));
 const START: LabelSpec = ("outcome", &SubscriptionStart::NAMES);
+const UNBIND: LabelSpec = ("reason", names_of!(UnbindReason));
 const CODE: LabelSpec = ("code", names_of!(Code));
 
 const RESOURCE: LabelSpec = ("resource", &ResourceGauges::NAMES);
@@ -147,7 +159,13 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
-const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 5] = [
+const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 6] = [
+    (
+        "turnway_binding_ended_total",
+        "Ends of bindings that this node had the log of their session record, by reason.",
+        &[UNBIND],
+        Tally(|s| &s.bindings_ended.0),
+    ),
     (
         "turnway_share_over_total",
         "Requests refused, and turns that had to wait, because a bound or a share was met.",

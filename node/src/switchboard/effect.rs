@@ -15,6 +15,7 @@ use turnway_core::protocol::entry::Entry;
 use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
+use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::command::SubscribeCommand;
 use turnway_wire::peer::PeerMessage;
 
@@ -25,6 +26,7 @@ pub(super) enum PartEffect {
     /// A message of this node to itself.
     Peer(PeerMessage),
     Router(RouterCommand),
+    Bindings(BindingsCommand),
     Delivery(DeliveryCommand),
     Ownership(OwnershipCommand),
     Membership(MembershipCommand),
@@ -54,6 +56,15 @@ pub(super) enum RouterCommand {
     AcceptInput(RunId),
     /// Offer every request of a session to its owner.
     OfferAll { key: SessionKey, owner: OwnershipSnapshot },
+}
+
+/// A command to the part for bindings.
+#[derive(Debug)]
+pub(super) enum BindingsCommand {
+    /// Perform the request of a link.
+    Perform { link: LinkId, request_id: Option<RequestId>, command: BindingCommand },
+    /// A session is closed: its bindings end.
+    EndAll(SessionKey),
 }
 
 /// A command to the delivery.
@@ -245,6 +256,12 @@ pub(super) struct PresentState {
 impl From<RouterCommand> for PartEffect {
     fn from(command: RouterCommand) -> Self {
         Self::Router(command)
+    }
+}
+
+impl From<BindingsCommand> for PartEffect {
+    fn from(command: BindingsCommand) -> Self {
+        Self::Bindings(command)
     }
 }
 

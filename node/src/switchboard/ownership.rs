@@ -13,7 +13,9 @@ mod transfer;
 
 use super::delivery::Delivery;
 use super::delivery::state_reads::state_of;
-use super::effect::{DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
+use super::effect::{
+    BindingsCommand, DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand,
+};
 use super::io::Output;
 use super::membership::Membership;
 use super::sink::{EffectSink, Timer};
@@ -31,7 +33,7 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
-use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionRuntime, State};
+use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionPhase, SessionRuntime, State};
 use turnway_core::store::{Claimed, Op, Reply, StoreError};
 use turnway_core::time::Now;
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
@@ -295,6 +297,7 @@ impl Ownership {
         if state.tail != claimed.view.tail {
             return self.reload(context, key, by, sink);
         }
+        let is_closed = state.phase == SessionPhase::Closed;
         sink.stats.claim_durations.record(context.now.mono - *since);
         let Some(SessionOwnership::Loading { claimed, previous_owner, .. }) = self.sessions.remove(key) else {
             return;
@@ -309,6 +312,10 @@ impl Ownership {
         let owner = Some(OwnershipSnapshot { holder: Some(context.membership.lease.holder()), epoch: by.epoch });
         let after = claimed.view.tail;
         sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts: Vec::new(), owner }));
+        if is_closed {
+            // The previous owner may have stopped before it ended the session's bindings.
+            sink.push(BindingsCommand::EndAll(key.clone()));
+        }
         self.apply_inbox(context, key, by, claimed.inbox, sink);
     }
 

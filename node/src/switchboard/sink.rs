@@ -23,6 +23,7 @@ pub(super) enum Timer {
     Renew,
     Sweep,
     Idle,
+    Bindings,
     TailDigest,
     Probe,
     Drain,

@@ -3,6 +3,7 @@ use super::histogram::DurationHistogram;
 use super::ownership::resources::ResourceGauges;
 use std::time::Duration;
 use turnway_core::id::Seq;
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
@@ -80,6 +81,12 @@ pub struct SwitchboardStats {
     pub transferred: u64,
     /// Sessions deleted because of their age.
     pub expired: u64,
+    /// Bindings of conversations that this node reported to the logs of their sessions.
+    pub bindings_bound: u64,
+    /// Ends of bindings that this node reported, by reason.
+    pub bindings_ended: CounterArray<{ UnbindReason::ALL.len() }>,
+    /// Gauge: requests about bindings and rows of conversations in work.
+    pub bindings_open: u64,
     pub leases_lost: u64,
     /// Store ops that were repeated.
     pub store_retries: u64,

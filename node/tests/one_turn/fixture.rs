@@ -216,6 +216,7 @@ pub(crate) fn describe(note: &Notification) -> String {
             format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0))
         }
         Notification::Reply(CommandReply::Refused { refusal, .. }) => format!("refused {}", refusal.code.as_str()),
+        Notification::Reply(CommandReply::Binding { reply, .. }) => format!("binding {reply:?}"),
         Notification::GoAway { .. } => "go_away".to_owned(),
     }
 }

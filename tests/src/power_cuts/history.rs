@@ -204,7 +204,7 @@ impl History {
         for op in ops {
             let about = if let Op::Get { name } | Op::Put { name, .. } = op {
                 name.clone()
-            } else if let Op::Conversation(_) = op {
+            } else if let Op::Conversation { .. } = op {
                 "conversations".to_owned()
             } else {
                 op.key().map(ToString::to_string).unwrap_or_default()

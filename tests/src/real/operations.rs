@@ -9,11 +9,15 @@ use turnway_wire::schema::{JsonShape, MessageGroup, MessageSpec};
 /// Id of a handover that does not exist.
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 
+/// Types of requests that name no session and no run: they are in no tenant's matrix.
+const NAME_NO_SESSION: [&str; 2] = ["resolve", "touch"];
+
 /// Returns the requests of one action on a session and a run: those written below, and one of each other type of the
 /// table of messages.
 pub fn requests(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
     let samples: Vec<Value> = ClientOperation::ALL.iter().flat_map(|action| written(*action, session, run)).collect();
-    let is_written = |kind: &str| samples.iter().any(|request| request["type"] == kind);
+    let is_written =
+        |kind: &str| NAME_NO_SESSION.contains(&kind) || samples.iter().any(|request| request["type"] == kind);
     let rows = MessageGroup::FromClient.messages().into_iter().filter(|row| !is_written(row.kind));
     let others = rows.map(|row| of_row(&row, session)).filter(|request| operation_of(request) == Some(action));
     written(action, session, run).into_iter().chain(others).collect()
@@ -66,6 +70,15 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "handover_decision", "session_id": session, "handover_id": NO_HANDOVER, "decision": "confirm"}),
             json!({"type": "handover_decision", "session_id": session, "handover_id": NO_HANDOVER, "decision": "reject"}),
         ],
+        ClientOperation::Bind => {
+            let conversation = json!({"channel": "rooms", "account_id": "main", "conversation_id": "7"});
+            vec![
+                json!({"type": "bind", "session_id": session, "conversation": conversation}),
+                json!({"type": "unbind", "session_id": session}),
+                json!({"type": "set_binding_expiry", "session_id": session, "max_age_ms": 1}),
+            ]
+        }
+        ClientOperation::ReadBindings => Vec::new(),
         ClientOperation::Cancel => vec![
             json!({"type": "cancel_run", "run_id": run}),
             json!({"type": "cancel_run", "session_id": session}),

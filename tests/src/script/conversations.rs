@@ -5,7 +5,7 @@ use turnway_core::id::{ConversationId, Nonce, Principal, SessionKey};
 use turnway_core::protocol::binding::{Binding, ExpiryRules, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef, UncheckedConversationRef};
 use turnway_core::rng::Rng;
-use turnway_core::store::binding::{BindingAction, BindingRow, ConversationState, NewBinding};
+use turnway_core::store::binding::{BindingAction, BindingRow, ConversationState, NewBinding, UnnamedFields};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
@@ -46,7 +46,10 @@ impl KnownConversations {
     /// Returns an operation on a conversation of a session's tenant, or on the session's list.
     pub(super) fn next(&mut self, rng: &mut Rng, now: Now, session: SessionKey, principal: Principal) -> Op {
         let op = match rng.below(10) {
-            0 => ConversationOp::List { session },
+            0 => {
+                let principal = rng.chance(50).then_some(principal);
+                ConversationOp::List { session, principal }
+            }
             1 => ConversationOp::FindDue { limit: 1 + rng.below(5) as u32 },
             _ => {
                 let conversation = conversation(rng);
@@ -55,7 +58,7 @@ impl KnownConversations {
                 ConversationOp::Change { key, action }
             }
         };
-        Op::Conversation(op)
+        op.into()
     }
 
     fn action(
@@ -84,6 +87,11 @@ impl KnownConversations {
                     expected,
                     expiry: expiry(rng, now),
                     metadata: if rng.chance(30) { metadata } else { BTreeMap::new() },
+                    unnamed: UnnamedFields {
+                        idle_timeout: rng.chance(50),
+                        max_age: rng.chance(50),
+                        metadata: rng.chance(50),
+                    },
                     nonce,
                 }))
             }
@@ -133,7 +141,7 @@ impl KnownConversations {
 
     /// Learns from an answer.
     pub(super) fn learn(&mut self, op: &Op, reply: &Reply) {
-        if let Op::Conversation(ConversationOp::Change { key, .. }) = op
+        if let Op::Conversation { op: ConversationOp::Change { key, .. }, .. } = op
             && let Reply::Conversation(ConversationReply::Row { row, .. }) = reply
         {
             match row {
@@ -146,13 +154,13 @@ impl KnownConversations {
 
 /// Returns operations that read every row, list and time that a script can have written.
 pub fn binding_reads(sessions: &[SessionKey]) -> Vec<Op> {
-    let mut ops = vec![Op::Conversation(ConversationOp::FindDue { limit: u32::MAX })];
+    let mut ops = vec![Op::from(ConversationOp::FindDue { limit: u32::MAX })];
     for session in sessions {
-        ops.push(Op::Conversation(ConversationOp::List { session: session.clone() }));
+        ops.push(Op::from(ConversationOp::List { session: session.clone(), principal: None }));
         for account in ACCOUNTS {
             for id in IDS {
                 let key = name(ConversationKey::parse(&format!("{}/rooms/{account}/{id}", session.tenant)));
-                ops.push(Op::Conversation(ConversationOp::Change { key, action: BindingAction::Resolve }));
+                ops.push(Op::from(ConversationOp::Change { key, action: BindingAction::Resolve }));
             }
         }
     }

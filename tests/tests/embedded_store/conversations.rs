@@ -78,7 +78,7 @@ fn damaged_row_of_a_conversation_is_unknown_and_reported() {
     {
         let rig = StoreFixture::at(dir.path());
         let resolve = |key: &ConversationKey| {
-            Op::Conversation(ConversationOp::Change { key: key.clone(), action: BindingAction::Resolve })
+            Op::from(ConversationOp::Change { key: key.clone(), action: BindingAction::Resolve })
         };
         assert_eq!(rig.ask(resolve(&key)), Err(StoreError::Unavailable));
         let session = keys[0].clone();

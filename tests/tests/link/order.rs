@@ -86,6 +86,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::Unsubscribe { .. }
         | LinkCommand::GetSnapshot { .. }
         | LinkCommand::List { .. }
+        | LinkCommand::Binding { .. }
         | LinkCommand::FindRun { .. }
         | LinkCommand::Delete { .. }
         | LinkCommand::Control { .. }

@@ -164,6 +164,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::Delete { .. } => "delete".to_owned(),
             LinkCommand::List { .. } => "list".to_owned(),
             LinkCommand::FindRun { .. } => "find".to_owned(),
+            LinkCommand::Binding { .. } => "binding".to_owned(),
         },
         Output::Write(text) => {
             let message: Value = serde_json::from_str(text).expect("JSON");

@@ -7,7 +7,7 @@ use turnway_core::id::{Nonce, SessionId, TenantId};
 use turnway_core::limits::SESSION_BINDINGS_MAX;
 use turnway_core::protocol::binding::{Binding, ExpiryRules, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
-use turnway_core::store::binding::{BindingAction, BindingOutcome, BindingRow, NewBinding};
+use turnway_core::store::binding::{BindingAction, BindingOutcome, BindingRow, NewBinding, UnnamedFields};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreRefusal};
 use turnway_tests::real::redis::Redis;
 
@@ -20,7 +20,7 @@ fn conversation_key(id: &str) -> ConversationKey {
 }
 
 fn change(id: &str, action: BindingAction) -> Op {
-    Op::Conversation(ConversationOp::Change { key: conversation_key(id), action })
+    Op::from(ConversationOp::Change { key: conversation_key(id), action })
 }
 
 fn bind(id: &str, session: &str, expected: Option<Generation>, nonce: u128) -> Op {
@@ -32,6 +32,7 @@ fn bind(id: &str, session: &str, expected: Option<Generation>, nonce: u128) -> O
         expected,
         expiry: ExpiryRules::default(),
         metadata: BTreeMap::new(),
+        unnamed: UnnamedFields::default(),
         nonce: Nonce(nonce),
     };
     change(id, BindingAction::Bind(Box::new(new)))
@@ -55,7 +56,7 @@ async fn settle_all(store: &mut StoreClient, id: &str) {
 }
 
 async fn list(store: &mut StoreClient, session: &str) -> Vec<Binding> {
-    match store.ask(Op::Conversation(ConversationOp::List { session: key(session) })).await {
+    match store.ask(Op::from(ConversationOp::List { session: key(session), principal: None })).await {
         Ok(Reply::Conversation(ConversationReply::Bindings(bindings))) => bindings,
         other => panic!("{other:?}"),
     }

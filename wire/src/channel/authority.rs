@@ -20,24 +20,47 @@ pub enum ClientOperation {
     Change,
     /// `handover_decision`.
     Decide,
+    /// `bind`, `unbind`, `touch`, `set_binding_expiry`: only operators.
+    Bind,
+    /// `resolve`: only operators, because the answer names a session of any user.
+    ReadBindings,
 }
 
 impl ClientOperation {
     /// All operations; the matrix test has a row for each.
-    pub const ALL: [Self; 7] =
-        [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Change, Self::Decide];
+    pub const ALL: [Self; 9] = [
+        Self::Open,
+        Self::Close,
+        Self::Read,
+        Self::Invoke,
+        Self::Cancel,
+        Self::Change,
+        Self::Decide,
+        Self::Bind,
+        Self::ReadBindings,
+    ];
     /// Returns whether the operation changes a session.
     pub fn writes(self) -> bool {
         match self {
-            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Change | Self::Decide => true,
-            Self::Read => false,
+            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Change | Self::Decide | Self::Bind => true,
+            Self::Read | Self::ReadBindings => false,
+        }
+    }
+    /// Returns whether the operation is reserved for operators of the tenant. A conversation belongs to an account of the
+    /// gateway and not to a user: whoever binds it decides who reads it.
+    pub fn needs_operator(self) -> bool {
+        match self {
+            Self::Bind | Self::ReadBindings => true,
+            Self::Open | Self::Close | Self::Read | Self::Invoke | Self::Cancel | Self::Change | Self::Decide => false,
         }
     }
     /// Returns whether the operation creates a session that does not exist.
     pub fn creates(self) -> bool {
         match self {
             Self::Open | Self::Invoke => true,
-            Self::Close | Self::Read | Self::Cancel | Self::Change | Self::Decide => false,
+            Self::Close | Self::Read | Self::Cancel | Self::Change | Self::Decide | Self::Bind | Self::ReadBindings => {
+                false
+            }
         }
     }
 }
@@ -45,10 +68,14 @@ impl ClientOperation {
 /// Checks whether a principal may perform an operation at all. The check ignores the session, so a refusal reveals
 /// nothing about the session.
 pub fn check_access(principal: &Principal, action: ClientOperation) -> Result<(), Refusal> {
-    if principal.writes || !action.writes() {
-        return Ok(());
+    if action.writes() && !principal.writes {
+        return Err(Refusal::new(Code::Forbidden, "this credential is read-only"));
     }
-    Err(Refusal::new(Code::Forbidden, "this credential is read-only"))
+    if action.needs_operator() && !principal.operator {
+        let why = "only an operator of the tenant binds conversations and looks bindings up";
+        return Err(Refusal::new(Code::Forbidden, why));
+    }
+    Ok(())
 }
 
 /// Checks whether a principal may perform an operation on a session. `owner` is the session's user within the

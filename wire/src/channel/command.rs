@@ -1,6 +1,7 @@
 //! Client commands after parsing; every field has been checked for form.
 mod kind;
 
+use crate::channel::binding::BindingCommand;
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
@@ -47,6 +48,9 @@ pub enum LinkCommand {
     /// Deletes a closed session permanently. Answered by
     /// [`CommandReply::Deleted`](super::notification::CommandReply::Deleted).
     Delete { session: SessionId },
+    /// A request about the bindings of conversations. Answered by
+    /// [`CommandReply::Binding`](super::notification::CommandReply::Binding).
+    Binding { request_id: Option<RequestId>, command: BindingCommand },
     /// Cancels a run, or every open run of a session.
     Cancel {
         request_id: Option<RequestId>,

@@ -1,6 +1,7 @@
 //! JSON encoding of `turnway.v1`, one object for each message. Errors name a field and never quote content (S-38).
-//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; `mention`, `frame`; `fields`, [`strict`];
+//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; [`binding`], `mention`, `frame`; `fields`, [`strict`];
 //! [`malformed`].
+pub mod binding;
 #[cfg(test)]
 pub(crate) mod documented;
 pub mod envelope;

@@ -1,4 +1,5 @@
 //! Notifications to a link: facts, text, and replies to commands.
+use crate::channel::binding::BindingReply;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
@@ -89,6 +90,8 @@ pub enum CommandReply {
         /// More sessions follow.
         more: bool,
     },
+    /// The answer to a request about bindings.
+    Binding { request_id: Option<RequestId>, reply: BindingReply },
     /// The answer to a deletion.
     Deleted { session: SessionId },
     /// The position of a run's facts in the log.
@@ -227,6 +230,7 @@ impl CommandReply {
         match self {
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::SessionList { sessions, .. } => 512 + 512 * sessions.len(),
+            Self::Binding { reply, .. } => reply.weight(),
             Self::TurnAccepted(_)
             | Self::Members(_)
             | Self::Handover(_)

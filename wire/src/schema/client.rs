@@ -1,4 +1,6 @@
 //! Messages between a client and a node, except for `event` and `tool_event`.
+mod binding;
+
 use super::connection::{self, answer, sent as framed};
 use super::definition::{handover_prompt, subscription};
 use super::shape::{
@@ -24,12 +26,12 @@ pub(super) fn received() -> Vec<MessageSpec> {
             optional("streams", JsonShape::Flag, "QUIC and WebTransport: `false` if the client accepts no streams."),
         ],
     );
-    [vec![hello], sessions(), turns(), members(), connection::requests()].concat()
+    [vec![hello], sessions(), turns(), members(), binding::requests(), connection::requests()].concat()
 }
 
 /// Returns the messages to a client.
 pub(super) fn sent() -> Vec<MessageSpec> {
-    [connection::answers(), answers(), facts(), vec![error(), delta(), stream()]].concat()
+    [connection::answers(), answers(), binding::answers(), facts(), vec![error(), delta(), stream()]].concat()
 }
 
 /// Returns a request with a required session.
@@ -274,6 +276,11 @@ fn error() -> MessageSpec {
         optional("seq", Defined("seq"), ""),
         optional("epoch", Defined("epoch"), ""),
         optional("detail", JsonShape::Object(detail), ""),
+        optional(
+            "current",
+            JsonShape::Nullable(Box::new(Defined("binding"))),
+            "With `not_applied`: the binding that the conversation has.",
+        ),
         optional("terminal", JsonShape::Flag, "`true`: the reason that a turn failed."),
     ];
     MessageSpec::new(

@@ -7,6 +7,7 @@ use JsonShape::Defined;
 use turnway_core::limits;
 use turnway_core::protocol::action::OpenState;
 use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::binding::{BindingStatus, TargetKind, UnbindReason};
 use turnway_core::protocol::input::Role;
 use turnway_core::protocol::refusal::Code;
 
@@ -63,6 +64,11 @@ fn names_of_things() -> Vec<Definition> {
     vec![
         define("agent_event_id", "An event or an action, named by its agent.", pattern("^[!-~]{1,128}$", &["a1", "7"])),
         define("agent_id", "An agent.", key_safe(&["helper", "A-1_b"])),
+        define(
+            "binding_id",
+            "A binding within its account: its generation and the id of its conversation.",
+            pattern(r"^(?:0|[1-9]\d{0,15})\.\S(?:.*\S)?$", &["1764000000000.7"]),
+        ),
         define("epoch", "The generation of the owner node that wrote a fact.", integer()),
         define("error_code", "The code of a refusal; a closed set.", JsonShape::Words(codes)),
         define(
@@ -71,6 +77,7 @@ fn names_of_things() -> Vec<Definition> {
             pattern(format!("^{UUID}$"), &UUID_EXAMPLES),
         ),
         define("message_id", "A message, named by the client; the unit of de-duplication.", label()),
+        define("metadata_name", "The name of a text in the metadata of a binding.", label()),
         define("request_id", "A request, named by the requester; the answer repeats it.", label()),
         define(
             "run_id",
@@ -138,6 +145,7 @@ fn contents() -> Vec<Definition> {
             "One message of a conversation.",
             JsonShape::Object(vec![required("role", role, ""), required("content", Defined("content"), "")]),
         ),
+        define("binding", "A binding of a conversation to a session.", JsonShape::Object(binding())),
         define(
             "conversation",
             "A conversation of one account on one channel.",
@@ -161,6 +169,28 @@ fn contents() -> Vec<Definition> {
             "The reason that an action failed.",
             JsonShape::Object(vec![required("code", text(), ""), required("message", text(), "For a person.")]),
         ),
+    ]
+}
+
+fn binding() -> Vec<FieldSpec> {
+    let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
+    let metadata =
+        JsonShape::Map { key: "metadata_name", value: Box::new(text()), entries_max: limits::BINDING_METADATA_MAX };
+    vec![
+        required("binding_id", Defined("binding_id"), ""),
+        required("generation", integer(), "The version of the conversation's binding; never repeats."),
+        required("session_id", Defined("session_id"), ""),
+        required("conversation", Defined("conversation"), ""),
+        required("target_kind", names(&kinds), "The role of the session."),
+        required("status", names(&[BindingStatus::Active, BindingStatus::Ended]), ""),
+        required("bound_at", integer(), "Unix milliseconds, by the store's clock."),
+        required("last_activity_at", integer(), "The last routed message, a minute late at most."),
+        optional("idle_timeout_ms", integer(), "It ends after so long without a routed message; absent: never."),
+        optional("max_age_ms", integer(), "It ends so long after the bind; absent: never."),
+        optional("expires_at", integer(), "It ends then at the latest; absent: never."),
+        optional("metadata", metadata, "Texts of whoever bound it."),
+        optional("reason", names(&UnbindReason::ALL), "The reason of the end, if it has ended."),
+        optional("ended_at", integer(), "The time of the end, if it has ended."),
     ]
 }
 

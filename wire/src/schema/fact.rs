@@ -113,26 +113,9 @@ fn session_facts() -> Vec<FactRow> {
 
 fn binding_facts() -> Vec<FactRow> {
     let place = || {
-        vec![
-            required(
-                "binding_id",
-                pattern(r"^(?:0|[1-9]\d{0,15})\.\S(?:.*\S)?$", &["1764000000000.7"]),
-                "The generation of the binding and the id of the conversation.",
-            ),
-            required("conversation", Defined("conversation"), ""),
-        ]
+        vec![required("binding_id", Defined("binding_id"), ""), required("conversation", Defined("conversation"), "")]
     };
     let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
-    let reasons = [
-        UnbindReason::Manual,
-        UnbindReason::IdleExpired,
-        UnbindReason::MaxAgeExpired,
-        UnbindReason::ConversationArchived,
-        UnbindReason::ConversationDeleted,
-        UnbindReason::SessionClosed,
-        UnbindReason::Rebound,
-        UnbindReason::StaleSession,
-    ];
     vec![
         fact!(
             "binding.bound",
@@ -152,7 +135,7 @@ fn binding_facts() -> Vec<FactRow> {
             [
                 place(),
                 vec![
-                    required("reason", names(&reasons), ""),
+                    required("reason", names(&UnbindReason::ALL), ""),
                     required("ended_at", integer(), "Unix milliseconds, by the store's clock."),
                 ]
             ]

@@ -21,6 +21,7 @@ fn new_binding(session: &str, nonce: u128) -> NewBinding {
         expected: None,
         expiry: ExpiryRules::default(),
         metadata: BTreeMap::new(),
+        unnamed: UnnamedFields::default(),
         nonce: Nonce(nonce),
     }
 }

@@ -20,6 +20,10 @@ pub(in crate::http) struct ResourceRefusals;
 #[derive(Debug)]
 pub(in crate::http) struct TurnRefusals;
 
+/// Errors of a request that changes bindings.
+#[derive(Debug)]
+pub(in crate::http) struct BindingRefusals;
+
 /// The codes of problems, as a closed enumeration.
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct CodeSchema;
@@ -40,6 +44,13 @@ const RESOURCE: [(u16, &str); 2] = [
 const TURN: [(u16, &str); 4] = [
     (408, "The body took too long."),
     (409, "`busy`, `idempotency_conflict` or `session_closed`."),
+    (413, "The body is larger than 64 KiB: `too_large`."),
+    (415, "The body is not `application/json`."),
+];
+
+const BINDING: [(u16, &str); 4] = [
+    (408, "The body took too long."),
+    (409, "`session_closed`, or `not_applied`: `current` is the binding that the conversation has."),
     (413, "The body is larger than 64 KiB: `too_large`."),
     (415, "The body is not `application/json`."),
 ];
@@ -68,6 +79,12 @@ impl IntoResponses for ResourceRefusals {
 impl IntoResponses for TurnRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         responses_of(COMMON.iter().chain(&RESOURCE).chain(&TURN))
+    }
+}
+
+impl IntoResponses for BindingRefusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BINDING))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::store::embedded::sweep_index::SweepIndex;
 use crate::store::embedded::tables::{self, Tables};
 use redb::{ReadableTable, WriteTransaction};
 use std::collections::BTreeSet;
-use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::id::{Principal, SessionKey, TenantId, UserId};
 use turnway_core::protocol::conversation::ConversationKey;
 use turnway_core::store::binding::{BindingAction, NewBinding};
 use turnway_core::store::quota::Usage;
@@ -99,7 +99,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 let reply = self.idle(from.as_ref(), *before, *limit as usize)?;
                 Ok((reply, self.timing(self.dirty)))
             }
-            Op::Conversation(op) => self.perform_on_conversations(now.store, full, op),
+            Op::Conversation { op, .. } => self.perform_on_conversations(now.store, full, op),
             Op::Sweep { limit } => {
                 let sessions = self.sweep_index.due(self.leases, now.mono, *limit as usize);
                 Ok((Reply::Unowned { sessions }, self.timing(self.dirty)))
@@ -260,6 +260,11 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         {
             return Ok((Reply::Refused(refusal), self.timing(self.dirty)));
         }
+        if let ConversationOp::List { session, principal: Some(principal) } = op
+            && let Some(refusal) = self.list_refusal(session, principal)?
+        {
+            return Ok((Reply::Refused(refusal), self.timing(self.dirty)));
+        }
         let tables = self.conversation_tables()?;
         let reply = match op {
             ConversationOp::Change { key, action } => {
@@ -268,10 +273,12 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 self.has_changed_rows |= is_changed;
                 reply
             }
-            ConversationOp::List { session } => ConversationReply::Bindings(tables.list(session)?),
+            ConversationOp::List { session, .. } => ConversationReply::Bindings(tables.list(session)?),
             ConversationOp::FindDue { limit } => ConversationReply::Due(tables.due(now, *limit)?),
         };
-        Ok((Reply::Conversation(reply), self.timing(self.has_changed_rows)))
+        // A checked list also depends on the session, which this batch may have created.
+        let is_checked = matches!(op, ConversationOp::List { principal: Some(_), .. });
+        Ok((Reply::Conversation(reply), self.timing(self.has_changed_rows || (is_checked && self.dirty))))
     }
 
     fn conversation_tables(&mut self) -> Result<&mut ConversationTables<'txn>, StoreFault> {
@@ -279,6 +286,20 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             Some(tables) => Ok(tables),
             closed => Ok(closed.insert(ConversationTables::open(self.txn)?)),
         }
+    }
+
+    /// Returns the reason why a principal may not see the bindings of a session.
+    fn list_refusal(
+        &mut self,
+        session: &SessionKey,
+        principal: &Principal,
+    ) -> Result<Option<StoreRefusal>, StoreFault> {
+        if self.quarantine.is_quarantined(session) {
+            return Ok(Some(StoreRefusal::Damaged));
+        }
+        let head = self.heads.find(session, &self.tables)?;
+        let is_hidden = head.user.is_none() || head.deleted || head.is_foreign(principal);
+        Ok(is_hidden.then_some(StoreRefusal::NotFound))
     }
 
     /// Returns the reason why a conversation may not be bound to a session.
@@ -382,6 +403,6 @@ fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, Sto
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. }
-        | Op::Conversation(_) => Reply::Done,
+        | Op::Conversation { .. } => Reply::Done,
     })
 }

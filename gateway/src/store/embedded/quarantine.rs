@@ -83,6 +83,6 @@ pub(super) fn quarantined_reply(op: &Op) -> Reply {
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. }
-        | Op::Conversation(_) => Reply::Refused(StoreRefusal::Damaged),
+        | Op::Conversation { .. } => Reply::Refused(StoreRefusal::Damaged),
     }
 }

@@ -4,7 +4,7 @@ use crate::store::redis::answer::AnswerReader;
 use crate::store::redis::call::{RedisCall, RedisCallError};
 use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
-use turnway_core::id::SessionKey;
+use turnway_core::id::{Principal, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::binding::{Binding, Generation};
 use turnway_core::protocol::conversation::ConversationKey;
@@ -53,7 +53,14 @@ impl<'a> RedisConversations<'a> {
                 let (outcome, row) = self.change_conversation(key, action).await?;
                 ConversationReply::Row { outcome, row: row.map(Box::new) }
             }
-            ConversationOp::List { session } => ConversationReply::Bindings(self.list_bindings(session).await?),
+            ConversationOp::List { session, principal } => {
+                if let Some(principal) = principal
+                    && self.session_refusal(session, principal).await? == Some(StoreRefusal::NotFound)
+                {
+                    return Ok(Reply::Refused(StoreRefusal::NotFound));
+                }
+                ConversationReply::Bindings(self.list_bindings(session).await?)
+            }
             ConversationOp::FindDue { limit } => ConversationReply::Due(self.due_conversations(*limit).await?),
         };
         Ok(Reply::Conversation(reply))
@@ -166,19 +173,8 @@ impl<'a> RedisConversations<'a> {
     /// Returns the reason why a conversation may not be bound to a session.
     async fn bind_refusal(&self, key: &ConversationKey, new: &NewBinding) -> CallResult<Option<StoreRefusal>> {
         let session = SessionKey { tenant: key.tenant.clone(), session: new.session.clone() };
-        let call = RedisCall::read_only("summary", [key::head(&session), key::inbox(&session)]);
-        let mut head = self.executor.call(call).await?;
-        if head.is_at_end() {
-            return Ok(Some(StoreRefusal::NotFound));
-        }
-        let user = head.text()?;
-        head.text()?;
-        let is_closed = head.flag()?;
-        if !new.principal.operator && user != new.principal.user.as_str() {
-            return Ok(Some(StoreRefusal::NotFound));
-        }
-        if is_closed {
-            return Ok(Some(StoreRefusal::Closed));
+        if let Some(refusal) = self.session_refusal(&session, &new.principal).await? {
+            return Ok(Some(refusal));
         }
         let is_over = |count: usize| count >= limits::SESSION_BINDINGS_MAX;
         if !is_over(self.list_entries(&session).await?.len()) {
@@ -188,6 +184,22 @@ impl<'a> RedisConversations<'a> {
         let bindings = self.list_bindings(&session).await?;
         let others = bindings.iter().filter(|binding| binding.conversation.key(&key.tenant) != *key).count();
         Ok(is_over(others).then_some(StoreRefusal::TooMany))
+    }
+
+    /// Returns the reason why a principal may not bind conversations to a session.
+    async fn session_refusal(&self, session: &SessionKey, principal: &Principal) -> CallResult<Option<StoreRefusal>> {
+        let call = RedisCall::read_only("summary", [key::head(session), key::inbox(session)]);
+        let mut head = self.executor.call(call).await?;
+        if head.is_at_end() {
+            return Ok(Some(StoreRefusal::NotFound));
+        }
+        let user = head.text()?;
+        head.text()?;
+        let is_closed = head.flag()?;
+        if !principal.operator && user != principal.user.as_str() {
+            return Ok(Some(StoreRefusal::NotFound));
+        }
+        Ok(is_closed.then_some(StoreRefusal::Closed))
     }
 
     // === due rows ===

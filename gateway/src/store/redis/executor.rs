@@ -217,7 +217,7 @@ impl OpExecutor {
             Op::Sweep { limit } => self.sweep(*limit).boxed().await,
             Op::Get { name } => self.get(name).boxed().await,
             Op::Put { name, expect, value } => self.put(name, *expect, value.as_deref()).boxed().await,
-            Op::Conversation(op) => RedisConversations::new(self).perform(op).boxed().await,
+            Op::Conversation { op, .. } => RedisConversations::new(self).perform(op).boxed().await,
             Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
         };
         match reply {
@@ -235,7 +235,7 @@ impl OpExecutor {
 
 /// Returns whether a client waits for the op's reply.
 fn is_awaited_by_a_client(op: &Op) -> bool {
-    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Conversation(ConversationOp::Change { .. }))
+    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Conversation { op: ConversationOp::Change { .. }, .. })
 }
 
 /// Returns whether a reply to the op promises durability.
@@ -246,7 +246,7 @@ fn is_durable_write(op: &Op) -> bool {
             | Op::Control { .. }
             | Op::Append(_)
             | Op::Put { .. }
-            | Op::Conversation(ConversationOp::Change { .. })
+            | Op::Conversation { op: ConversationOp::Change { .. }, .. }
             | Op::Delete { .. }
             | Op::DeleteIdle { .. }
     )

@@ -1,7 +1,7 @@
 //! Writes of an owned session: facts of its runtime, snapshots, and trims.
 use super::owned_session::OwnedSession;
 use crate::switchboard::delivery::Delivery;
-use crate::switchboard::effect::{DurableFacts, PartEffect};
+use crate::switchboard::effect::{BindingsCommand, DurableFacts, PartEffect};
 use crate::switchboard::sink::{EffectSink, Timer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
-use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::entry::{Entry, Fact, SessionFact};
 use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Append, Op, SnapshotWrite};
 use turnway_core::time::Now;
@@ -132,8 +132,13 @@ impl OwnedSession {
                 let facts = facts.clone();
                 sink.send_peer(node, PeerMessage::Facts { key: key.clone(), owner, after, facts });
             }
+            let is_closed =
+                facts.iter().any(|(_, entry)| matches!(entry.fact, Fact::Session(SessionFact::Closed { .. })));
             let owner = Some(owner);
             sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts, owner }));
+            if is_closed {
+                sink.push(BindingsCommand::EndAll(key.clone()));
+            }
         }
         AppendOutcome::Stored
     }

@@ -3,7 +3,7 @@
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext};
-use crate::switchboard::effect::DeliveryCommand;
+use crate::switchboard::effect::{BindingsCommand, DeliveryCommand};
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
@@ -54,6 +54,9 @@ impl RequestRouter {
             LinkCommand::List { before, limit } => queries::list_sessions(link, principal, before, limit, sink),
             LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),
             LinkCommand::FindRun { run_id } => queries::find_run(link, principal, run_id, sink),
+            LinkCommand::Binding { request_id, command } => {
+                sink.push(BindingsCommand::Perform { link, request_id, command });
+            }
             LinkCommand::Invoke(invoke) => self.handle_invoke(context, link, principal, *invoke, sink),
             LinkCommand::Open { request_id, session, agents, active } => {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {

@@ -167,6 +167,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::Invoke(_)
         | LinkCommand::GetSnapshot { .. }
         | LinkCommand::List { .. }
+        | LinkCommand::Binding { .. }
         | LinkCommand::FindRun { .. } => true,
         LinkCommand::Control { request, .. } => *request != ControlRequest::Close,
         LinkCommand::Delete { .. } | LinkCommand::Unsubscribe { .. } | LinkCommand::Cancel { .. } => false,

@@ -2,6 +2,7 @@
 //! rate limits take it from here.
 use super::{CancelTarget, LinkCommand};
 use crate::channel::authority::ClientOperation;
+use crate::channel::binding::BindingCommand;
 #[cfg(doc)]
 use crate::channel::notification::CommandReply;
 use turnway_core::id::{EventId, RequestId, RunId, SessionId};
@@ -59,6 +60,19 @@ impl CommandKind {
         Self { counts_as_request: false, ..Self::request(ClientOperation::Read) }
     }
 
+    /// Returns the properties of a command about bindings. They are not kept in order with other requests of the session,
+    /// because no owner performs them.
+    const fn of_binding(command: &BindingCommand) -> Self {
+        match command {
+            BindingCommand::List { .. } => Self::read(),
+            BindingCommand::Resolve { .. } => Self { operation: ClientOperation::ReadBindings, ..Self::read() },
+            BindingCommand::Bind(_) => Self::request(ClientOperation::Bind).leading_to("binding.bound"),
+            BindingCommand::Unbind { .. } | BindingCommand::Touch { .. } | BindingCommand::SetExpiry { .. } => {
+                Self::request(ClientOperation::Bind)
+            }
+        }
+    }
+
     const fn ordered(self, order: OrderedKind) -> Self {
         Self { order: Some(order), ..self }
     }
@@ -92,6 +106,7 @@ impl LinkCommand {
             Self::Unsubscribe { .. } => CommandKind::read().ordered(OrderedKind::Unsubscribe).rated(RateClass::Reading),
             Self::Invoke(_) => CommandKind::request(ClientOperation::Invoke).ordered(OrderedKind::Invoke),
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
+            Self::Binding { command, .. } => CommandKind::of_binding(command),
             Self::GetSnapshot { .. } | Self::List { .. } | Self::FindRun { .. } => CommandKind::read(),
         }
     }
@@ -103,6 +118,7 @@ impl LinkCommand {
             | Self::Control { request_id, .. }
             | Self::Unsubscribe { request_id, .. }
             | Self::GetSnapshot { request_id, .. }
+            | Self::Binding { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
@@ -124,6 +140,7 @@ impl LinkCommand {
             Self::Cancel { target: CancelTarget::Run(run_id), .. } | Self::FindRun { run_id } => {
                 CommandTarget::Run(run_id)
             }
+            Self::Binding { command, .. } => command.session().map_or(CommandTarget::None, CommandTarget::Session),
             Self::List { .. } => CommandTarget::None,
         }
     }

@@ -4,7 +4,7 @@ use crate::channel::command::{CancelTarget, InvokeCommand, LinkCommand, Subscrib
 use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
-use crate::channel::json::{mention, strict};
+use crate::channel::json::{binding, mention, strict};
 use serde_json::Value;
 use turnway_core::id::{
     AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
@@ -43,6 +43,12 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("remove_agent", true),
     ("handover_decision", true),
     ("register_tools", false),
+    ("bind", true),
+    ("unbind", true),
+    ("touch", true),
+    ("set_binding_expiry", true),
+    ("resolve", true),
+    ("list_bindings", true),
 ];
 
 /// A well-formed message of a client.
@@ -123,6 +129,9 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "cancel_run" | "INTERRUPT" => LinkCommand::Cancel { request_id, target: target(fields)?, wants_receipt: false },
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         "handover_decision" => decision(request_id, fields)?,
+        "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
+            LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
+        }
         other => {
             let known = MESSAGE_TYPES.iter().find(|(name, _)| *name == other);
             let (type_name, _) = known.ok_or(MalformedReason::UnknownType)?;

@@ -1,6 +1,7 @@
 //! Renders notifications to a link as JSON texts.
 //! A fact may be one message, two or three, or none: see `FactKind::messages`. Only the last message carries `seq` and
 //! `epoch`, so a client that disconnects between them asks for the fact again.
+pub mod binding;
 mod handover;
 mod members;
 mod process_output;
@@ -66,6 +67,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         }
         Notification::Reply(CommandReply::Members(members)) => to(members::render_members_reply(ts, members)),
         Notification::Reply(CommandReply::Handover(decided)) => to(handover::render_decision_reply(ts, decided)),
+        Notification::Reply(CommandReply::Binding { request_id, reply }) => {
+            to(binding::render_binding_reply(ts, request_id, reply));
+        }
         // Facts already report the cancellation.
         Notification::Reply(CommandReply::CancelAccepted { .. }) => {}
         // Only HTTP requests can ask for these.

@@ -52,6 +52,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         Code::NotFound => (404, INVALID),
         Code::Busy
         | Code::IdempotencyConflict
+        | Code::NotApplied
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::RunnerIdInUse => (409, INVALID),

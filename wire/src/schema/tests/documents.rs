@@ -104,6 +104,9 @@ fn table_has_every_fact_and_its_messages() {
     assert!(of_facts.is_subset(&rows), "{:?}", of_facts.difference(&rows));
     let others: Vec<&str> = rows.difference(&of_facts).map(String::as_str).collect();
     let answers_and_text = [
+        "bindings",
+        "bindings_updated",
+        "bound",
         "delta",
         "event.NO_ACTIVE_SPEAKING",
         "event.process.output",
@@ -112,10 +115,12 @@ fn table_has_every_fact_and_its_messages() {
         "members",
         "pong",
         "refreshed",
+        "resolved",
         "session_labelled",
         "stream",
         "subscribed",
         "turn_accepted",
+        "unbound",
         "welcome",
     ];
     assert_eq!(others, answers_and_text);

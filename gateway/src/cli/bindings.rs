@@ -1,0 +1,352 @@
+//! `turnway bindings …`: lists, makes, ends and explains the bindings of conversations to sessions. Called by `main`.
+use super::gateway::GatewayArgs;
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use super::table::{Column, Table, stdout_is_terminal};
+use super::time_format::{format_ago, format_date};
+use super::{CliError, CliExit, write_json, write_stdout};
+use crate::clock::Clock;
+use crate::config::amount::parse_long_wait;
+use clap::{Args, Subcommand};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use turnway_core::protocol::conversation::ConversationRef;
+
+/// Subcommands of `turnway bindings`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BindingsCommand {
+    /// List the active bindings of a session
+    Ls(LsArgs),
+    /// Bind a conversation to a session
+    Bind(BindArgs),
+    /// End the binding of a conversation, or all bindings of a session
+    Unbind(UnbindArgs),
+    /// Print the binding of a conversation
+    Resolve(PlaceArgs),
+    /// Print the rows that a lookup looks at, and the reason why each is chosen or not
+    Explain(PlaceArgs),
+}
+
+/// Arguments of `turnway bindings ls`.
+#[derive(Clone, Debug, Args)]
+pub struct LsArgs {
+    /// The session
+    pub session: String,
+    /// The gateway and the credentials.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
+}
+
+/// Arguments of `turnway bindings bind`.
+#[derive(Clone, Debug, Args)]
+pub struct BindArgs {
+    /// The conversation, such as rooms/main/7
+    #[arg(value_name = "CHANNEL/ACCOUNT/CONVERSATION", value_parser = parse_place)]
+    pub conversation: ConversationRef,
+    /// The session that its messages belong to from now on; it must exist
+    pub session: String,
+    /// The conversation that contains it
+    #[arg(long, value_name = "CONVERSATION")]
+    pub parent: Option<String>,
+    /// End the binding after so long without a message, such as 12h; never: 0s; the default is a day
+    #[arg(long, value_name = "WAIT", value_parser = parse_expiry_wait)]
+    pub idle: Option<Duration>,
+    /// End the binding so long after the bind, such as 7d; never: 0s, the default
+    #[arg(long, value_name = "WAIT", value_parser = parse_expiry_wait)]
+    pub max_age: Option<Duration>,
+    /// Replace the binding of this generation; 0: only if nobody has bound the conversation
+    #[arg(long, value_name = "GENERATION")]
+    pub expect: Option<u64>,
+    /// The gateway and the credentials.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
+}
+
+/// Arguments of `turnway bindings unbind`.
+#[derive(Clone, Debug, Args)]
+pub struct UnbindArgs {
+    /// The conversation, such as rooms/main/7
+    #[arg(value_name = "CHANNEL/ACCOUNT/CONVERSATION", value_parser = parse_place, required_unless_present = "session")]
+    pub conversation: Option<ConversationRef>,
+    /// All bindings of this session
+    #[arg(long, conflicts_with = "conversation")]
+    pub session: Option<String>,
+    /// The gateway and the credentials.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
+}
+
+/// Arguments that name a conversation.
+#[derive(Clone, Debug, Args)]
+pub struct PlaceArgs {
+    /// The conversation, such as rooms/main/7
+    #[arg(value_name = "CHANNEL/ACCOUNT/CONVERSATION", value_parser = parse_place)]
+    pub conversation: ConversationRef,
+    /// The conversation that contains it
+    #[arg(long, value_name = "CONVERSATION")]
+    pub parent: Option<String>,
+    /// The gateway and the credentials.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
+}
+
+/// The fields of a binding that the table shows.
+#[derive(Deserialize)]
+struct BindingRow {
+    binding_id: String,
+    session_id: String,
+    conversation: Value,
+    status: String,
+    last_activity_at: u64,
+    idle_timeout_ms: Option<u64>,
+    max_age_ms: Option<u64>,
+    expires_at: Option<u64>,
+    reason: Option<String>,
+}
+
+/// The fields of a row that `explain` shows.
+#[derive(Deserialize)]
+struct CandidateRow {
+    conversation: Value,
+    verdict: String,
+    binding: Option<BindingRow>,
+    last_ended: Option<BindingRow>,
+}
+
+/// Performs a command and prints its answer, as a table or as the JSON of the gateway.
+pub async fn run(command: BindingsCommand, json: bool) -> Result<CliExit, CliError> {
+    match command {
+        BindingsCommand::Ls(args) => {
+            let path = query("/v1/bindings", &[("session_id", &args.session)]);
+            print_list(&request(&args.gateway, Method::GET, &path, None).await?, json)
+        }
+        BindingsCommand::Bind(args) => {
+            let bound = request(&args.gateway, Method::POST, "/v1/bindings", Some(bind_body(&args))).await?;
+            print_list(&json!({ "bindings": [bound] }), json)
+        }
+        BindingsCommand::Unbind(args) => {
+            let body = match (&args.session, &args.conversation) {
+                (Some(session), _) => json!({ "session_id": session }),
+                (None, Some(place)) => present_binding(&args.gateway, place).await?,
+                (None, None) => return Err(CliError::Usage("name a conversation or --session".to_owned())),
+            };
+            print_list(&request(&args.gateway, Method::POST, "/v1/bindings/unbind", Some(body)).await?, json)
+        }
+        BindingsCommand::Resolve(args) => {
+            let found = resolve(&args.gateway, &args.conversation, args.parent.as_deref(), false).await?;
+            if json {
+                write_json(&found)?;
+                return Ok(CliExit::Success);
+            }
+            match found.get("binding").filter(|binding| !binding.is_null()) {
+                Some(binding) => print_list(&json!({ "bindings": [binding] }), false),
+                None => write_stdout("nobody has bound this conversation\n").map(|()| CliExit::Success),
+            }
+        }
+        BindingsCommand::Explain(args) => {
+            let found = resolve(&args.gateway, &args.conversation, args.parent.as_deref(), true).await?;
+            print_candidates(&found, json)
+        }
+    }
+}
+
+fn bind_body(args: &BindArgs) -> Value {
+    let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    let mut body = json!({ "conversation": conversation_body(&args.conversation), "session_id": args.session });
+    if let Some(parent) = &args.parent {
+        body["conversation"]["parent_conversation_id"] = parent.as_str().into();
+    }
+    let numbers = [
+        ("idle_timeout_ms", args.idle.map(millis)),
+        ("max_age_ms", args.max_age.map(millis)),
+        ("expected_generation", args.expect),
+    ];
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            body[name] = number.into();
+        }
+    }
+    body
+}
+
+fn conversation_body(place: &ConversationRef) -> Value {
+    json!({
+        "channel": place.channel.as_str(),
+        "account_id": place.account_id.as_str(),
+        "conversation_id": place.conversation_id.as_str(),
+    })
+}
+
+/// Returns the body that names the binding which a conversation has now: another one is not ended.
+async fn present_binding(gateway: &GatewayArgs, place: &ConversationRef) -> Result<Value, CliError> {
+    let found = resolve(gateway, place, None, false).await?;
+    let binding = found.get("binding").filter(|binding| !binding.is_null());
+    let binding = binding.ok_or_else(|| CliError::Refused {
+        code: "not_found".to_owned(),
+        message: "nobody has bound this conversation".to_owned(),
+    })?;
+    let scope = json!({ "channel": place.channel.as_str(), "account_id": place.account_id.as_str() });
+    Ok(json!({ "binding_id": binding.get("binding_id"), "scope": scope }))
+}
+
+async fn resolve(
+    gateway: &GatewayArgs,
+    place: &ConversationRef,
+    parent: Option<&str>,
+    explain: bool,
+) -> Result<Value, CliError> {
+    let mut parameters = vec![
+        ("channel", place.channel.as_str()),
+        ("account_id", place.account_id.as_str()),
+        ("conversation_id", place.conversation_id.as_str()),
+    ];
+    parameters.extend(parent.map(|parent| ("parent_conversation_id", parent)));
+    parameters.extend(explain.then_some(("explain", "true")));
+    request(gateway, Method::GET, &query("/v1/bindings/resolve", &parameters), None).await
+}
+
+/// Returns a path with its query.
+fn query(path: &str, parameters: &[(&str, &str)]) -> String {
+    let encoded = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
+    format!("{path}?{encoded}")
+}
+
+async fn request(gateway: &GatewayArgs, method: Method, path: &str, body: Option<Value>) -> Result<Value, CliError> {
+    let server = ApiClient::parse(&gateway.url)?;
+    let credentials = Some(gateway);
+    server.request_json(ApiRequest { method, path, credentials, body, timeout: ANSWER_TIMEOUT }).await
+}
+
+fn print_list(answer: &Value, json: bool) -> Result<CliExit, CliError> {
+    if json {
+        write_json(answer)?;
+        return Ok(CliExit::Success);
+    }
+    let rows: Vec<BindingRow> = parse_list(answer, "bindings")?;
+    let mut table = Table::new(vec![
+        Column::Left("CONVERSATION"),
+        Column::Left("SESSION"),
+        Column::Left("STATUS"),
+        Column::Left("ACTIVE"),
+        Column::Left("ENDS"),
+        Column::Left("BINDING"),
+    ]);
+    let now = Clock::start().now().store.0;
+    for row in rows {
+        let active = if stdout_is_terminal() {
+            format_ago(row.last_activity_at, now)
+        } else {
+            format_date(row.last_activity_at)
+        };
+        let status =
+            row.reason.as_ref().map_or_else(|| row.status.clone(), |reason| format!("{}: {reason}", row.status));
+        let ends = row.format_ends();
+        table.push_row([format_place(&row.conversation), row.session_id, status, active, ends, row.binding_id]);
+    }
+    write_stdout(&table.render())?;
+    Ok(CliExit::Success)
+}
+
+fn print_candidates(answer: &Value, json: bool) -> Result<CliExit, CliError> {
+    if json {
+        write_json(answer)?;
+        return Ok(CliExit::Success);
+    }
+    let rows: Vec<CandidateRow> = parse_list(answer, "candidates")?;
+    let mut table = Table::new(vec![
+        Column::Left("CONVERSATION"),
+        Column::Left("VERDICT"),
+        Column::Left("SESSION"),
+        Column::Left("BINDING"),
+        Column::Left("LAST ENDED"),
+    ]);
+    for row in rows {
+        let (session, binding) =
+            row.binding.map(|binding| (binding.session_id, binding.binding_id)).unwrap_or_default();
+        let ended = row.last_ended.map(|ended| format!("{}: {}", ended.binding_id, ended.reason.unwrap_or_default()));
+        let verdict = explain_verdict(&row.verdict).to_owned();
+        table.push_row([format_place(&row.conversation), verdict, session, binding, ended.unwrap_or_default()]);
+    }
+    write_stdout(&table.render())?;
+    Ok(CliExit::Success)
+}
+
+/// Returns a verdict with its consequence.
+fn explain_verdict(verdict: &str) -> &str {
+    match verdict {
+        "bound" => "bound: chosen",
+        "unbound" => "unbound: nobody has bound it",
+        "moved" => "moved: has the next id",
+        "parent" => "parent: never inherited",
+        other => other,
+    }
+}
+
+fn parse_list<T: for<'de> Deserialize<'de>>(answer: &Value, name: &str) -> Result<Vec<T>, CliError> {
+    let items = answer.get(name).cloned().unwrap_or_default();
+    serde_json::from_value(items).map_err(|error| {
+        CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
+    })
+}
+
+fn format_place(conversation: &Value) -> String {
+    let part = |name: &str| conversation.get(name).and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{}/{}", part("channel"), part("account_id"), part("conversation_id"))
+}
+
+/// Parses `CHANNEL/ACCOUNT/CONVERSATION`; only the last part may contain a slash.
+fn parse_place(text: &str) -> Result<ConversationRef, String> {
+    let mut parts = text.splitn(3, '/');
+    let (Some(channel), Some(account), Some(conversation)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("expected CHANNEL/ACCOUNT/CONVERSATION".to_owned());
+    };
+    ConversationRef::without_parent(channel, account, conversation).map_err(|error| error.to_string())
+}
+
+/// Parses the time until a binding expires.
+fn parse_expiry_wait(text: &str) -> Result<Duration, String> {
+    parse_long_wait(text).ok_or_else(|| "expected a time such as 7d, 12h or 30m".to_owned())
+}
+
+// === impl BindingRow ===
+
+impl BindingRow {
+    /// Returns the rules by which the binding ends.
+    fn format_ends(&self) -> String {
+        let rule = |name: &str, ms: Option<u64>| ms.map(|ms| format!("{name} {}", format_wait(ms)));
+        let expires = self.expires_at.map(|at| format!("at {}", format_date(at)));
+        let rules: Vec<String> =
+            [rule("idle", self.idle_timeout_ms), rule("age", self.max_age_ms), expires].into_iter().flatten().collect();
+        if rules.is_empty() { "never".to_owned() } else { rules.join(", ") }
+    }
+}
+
+/// Formats a wait in the largest unit that divides it.
+fn format_wait(ms: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    let fits = units.into_iter().find(|(unit, _)| ms >= *unit && ms.is_multiple_of(*unit));
+    fits.map_or_else(|| format!("{ms}ms"), |(unit, name)| format!("{}{name}", ms / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_parsed_and_only_its_last_part_may_have_slashes() {
+        let place = parse_place("Rooms/main/7/8").expect("a place");
+        assert_eq!((place.channel.as_str(), place.conversation_id.as_str()), ("rooms", "7/8"));
+        for bad in ["", "rooms", "rooms/main", "rooms/main/", "rooms//7", "rooms/main/rooms:7"] {
+            assert!(parse_place(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn waits_are_shown_in_their_largest_whole_unit() {
+        let cases = [(86_400_000, "1d"), (90_000, "90s"), (5_400_000, "90m"), (1_500, "1500ms"), (0, "0ms")];
+        for (ms, shown) in cases {
+            assert_eq!(format_wait(ms), shown);
+        }
+    }
+}

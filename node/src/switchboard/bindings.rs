@@ -1,0 +1,155 @@
+//! The bindings of conversations at this node: performs the ops of the service and of the upkeep, tells the upkeep what the
+//! service changed, and answers links. Decides nothing about bindings.
+use super::effect::BindingsCommand;
+use super::sink::{EffectSink, Timer};
+use turnway_bindings::service::{self, BindingAsker, BindingService};
+use turnway_bindings::upkeep::{self, BindingUpkeep};
+use turnway_core::id::{LinkId, RequestId};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::input::{ControlEntry, ControlRequest};
+use turnway_core::rng::Rng;
+use turnway_core::store::{ConversationOp, Op, OpTicket, Reply, StoreError};
+use turnway_core::time::Now;
+use turnway_wire::channel::binding::BindingCommand;
+use turnway_wire::channel::notification::{CommandReply, Notification};
+
+/// The fact that a node must know to take part: reports go into sessions' logs, which every node reads.
+pub(super) const BINDING_FACT: &str = "binding.bound";
+
+/// The service and the upkeep of one node.
+#[derive(Debug)]
+pub(super) struct Bindings {
+    service: BindingService,
+    upkeep: BindingUpkeep,
+    /// Every live node knows the facts that reports lead to. Until then, rows keep the changes.
+    may_report: bool,
+}
+
+impl Bindings {
+    /// Creates the part of a node that has just started.
+    pub(super) fn new(seed: u64, may_report: bool) -> Self {
+        let mut rng = Rng::from_number(seed);
+        let service = BindingService::new(Rng::from_number(rng.next_u64()));
+        Self { service, upkeep: BindingUpkeep::new(rng), may_report }
+    }
+
+    /// Sets whether every live node knows the facts that reports lead to.
+    pub(super) fn set_may_report(&mut self, may_report: bool) {
+        self.may_report = may_report;
+    }
+
+    /// Returns the number of requests and of rows in work; 0 when all is quiet.
+    pub(super) fn open_count(&self) -> usize {
+        self.service.waiting_count() + self.upkeep.open_count()
+    }
+
+    /// Handles an effect of another part.
+    pub(super) fn handle_effect(&mut self, now: Now, command: BindingsCommand, sink: &mut EffectSink) {
+        match command {
+            BindingsCommand::Perform { link, request_id, command } => {
+                self.handle_command(now, link, request_id, command, sink);
+            }
+            BindingsCommand::EndAll(session) => {
+                self.service.handle_input(now, service::Input::SessionClosed(session));
+                self.drain(now, sink);
+            }
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        request_id: Option<RequestId>,
+        command: BindingCommand,
+        sink: &mut EffectSink,
+    ) {
+        let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
+        let asker = BindingAsker { link, request_id, principal };
+        self.service.handle_input(now, service::Input::Command { asker, command });
+        self.drain(now, sink);
+    }
+
+    /// Handles the reply to an op on conversations. Without a ticket, it is the upkeep's.
+    pub(super) fn handle_stored(
+        &mut self,
+        now: Now,
+        op: ConversationOp,
+        ticket: Option<OpTicket>,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        match ticket {
+            Some(ticket) => self.service.handle_input(now, service::Input::Stored { op, ticket, result }),
+            None => self.upkeep.handle_input(now, upkeep::Input::Stored { op: op.into(), result }),
+        }
+        self.drain(now, sink);
+    }
+
+    /// Handles the reply to the entry that has a session's log record a change of a binding.
+    pub(super) fn handle_report(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>, sink: &mut EffectSink) {
+        if let (Op::Control { control, .. }, Ok(Reply::Accepted(accepted))) = (&op, &result)
+            && !accepted.duplicate
+        {
+            count_report(control, sink);
+        }
+        self.upkeep.handle_input(now, upkeep::Input::Stored { op, result });
+        self.drain(now, sink);
+    }
+
+    /// Searches for rows that are due.
+    pub(super) fn tend(&mut self, now: Now, sink: &mut EffectSink) {
+        if self.may_report {
+            self.upkeep.handle_timeout(now);
+            self.drain(now, sink);
+        }
+        let next = self.upkeep.poll_timeout().map_or(now.mono, |deadline| deadline.at);
+        sink.timers.set(Timer::Bindings, next.max(now.mono + upkeep::SEARCH_INTERVAL_MIN));
+    }
+
+    /// Performs the outputs of both machines. Those of the service may be inputs of the upkeep.
+    fn drain(&mut self, now: Now, sink: &mut EffectSink) {
+        while let Some(output) = self.service.poll_output() {
+            match output {
+                service::Output::Store(op) => sink.store(op),
+                service::Output::StoreLater(op) => sink.retry(now, op),
+                service::Output::Changed { key, row } if self.may_report => {
+                    self.upkeep.handle_input(now, upkeep::Input::Changed { key, row });
+                }
+                service::Output::Changed { .. } => {}
+                service::Output::Reply { asker: BindingAsker { link, request_id, .. }, reply } => match reply {
+                    Ok(reply) => {
+                        let reply = CommandReply::Binding { request_id, reply };
+                        sink.notify(link, Notification::Reply(reply));
+                    }
+                    Err(refusal) => sink.refuse(link, request_id, None, None, refusal),
+                },
+            }
+        }
+        while let Some(op) = self.upkeep.poll_output() {
+            sink.store(op);
+        }
+    }
+}
+
+/// Returns whether an op reports the change of a binding: no link can ask for one.
+pub(super) fn is_report(op: &Op) -> bool {
+    let Op::Control { control, .. } = op else { return false };
+    matches!(&control.what, ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. })
+}
+
+/// Counts a change that a log is to record for the first time.
+fn count_report(control: &ControlEntry, sink: &mut EffectSink) {
+    match &control.what {
+        ControlRequest::RecordBinding { .. } => sink.stats.bindings_bound += 1,
+        ControlRequest::RecordBindingEnd { ended } => sink.stats.bindings_ended.add(ended.reason as usize),
+        ControlRequest::Open { .. }
+        | ControlRequest::Close
+        | ControlRequest::Cancel { .. }
+        | ControlRequest::Switch { .. }
+        | ControlRequest::Invite { .. }
+        | ControlRequest::Remove { .. }
+        | ControlRequest::Handover { .. }
+        | ControlRequest::Label { .. } => {}
+    }
+}

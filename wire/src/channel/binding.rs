@@ -1,0 +1,175 @@
+//! Requests about the bindings of conversations, and their replies. Authority is checked where they are performed.
+use std::collections::BTreeMap;
+use turnway_core::id::{AccountId, ChannelName, SessionId, TenantId};
+use turnway_core::limits::BINDING_METADATA_BYTES_MAX;
+use turnway_core::protocol::binding::{Binding, BindingId, EndedBinding, Generation, TargetKind, UnbindReason};
+use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
+use turnway_core::time::Millis;
+
+/// A request about bindings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindingCommand {
+    /// Bind a conversation to a session.
+    Bind(Box<BindCommand>),
+    /// End bindings.
+    Unbind { target: BindingTarget, reason: UnbindReason },
+    /// Record that a message was routed by a binding.
+    Touch { scope: BindingScope, id: BindingId },
+    /// Change the times by which bindings expire.
+    SetExpiry { target: BindingTarget, change: ExpiryChange },
+    /// Return the binding of a conversation; with `explain`, also every row that was looked at.
+    Resolve { conversation: ConversationRef, explain: bool },
+    /// Return the active bindings of a session.
+    List { session: SessionId },
+}
+
+/// The account that a binding id belongs to: an id alone names no binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingScope {
+    pub channel: ChannelName,
+    pub account: AccountId,
+}
+
+/// One binding, or all bindings of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindingTarget {
+    Binding { scope: BindingScope, id: BindingId },
+    Session(SessionId),
+}
+
+/// A request to bind a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindCommand {
+    pub conversation: ConversationRef,
+    pub session: SessionId,
+    pub target_kind: TargetKind,
+    /// The generation to replace, 0: none; absent: the conversation must be free, or bound to the same session.
+    pub expected: Option<Generation>,
+    pub expiry: ExpiryChange,
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Times by which a binding expires; an absent one is not changed, or has its default in a new binding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpiryChange {
+    /// Milliseconds without a routed message until the binding ends; 0: never.
+    pub idle_timeout: Option<u64>,
+    /// Milliseconds until the binding ends, whatever is routed; 0: never.
+    pub max_age: Option<u64>,
+    /// The time at which the binding ends at the latest; 0: never.
+    pub expires_at: Option<Millis>,
+}
+
+/// The reply to a request about bindings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindingReply {
+    /// The conversation is bound.
+    Bound(Box<Binding>),
+    /// The bindings have ended.
+    Unbound(Vec<EndedBinding>),
+    /// The bindings after a touch, or with their new times of expiry.
+    Updated(Vec<Binding>),
+    /// The active bindings of a session, in the order of their conversations.
+    Listed(Vec<Binding>),
+    /// The binding of a conversation.
+    Resolved(Box<BindingResolution>),
+    /// Nothing was changed: the conversation has this binding, or none.
+    NotApplied { current: Option<Box<Binding>> },
+}
+
+/// The result of a lookup, and the rows that led to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingResolution {
+    /// The binding that messages of the conversation go by; `None`: nobody has bound it.
+    pub binding: Option<Binding>,
+    /// The rows that were looked at, in order; only if the request asked for them.
+    pub candidates: Option<Vec<BindingCandidate>>,
+}
+
+/// A row that a lookup has looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingCandidate {
+    pub conversation: ConversationRef,
+    pub verdict: CandidateVerdict,
+    pub binding: Option<Binding>,
+    /// The last binding of the conversation that ended, if that was not long ago.
+    pub last_ended: Option<EndedBinding>,
+}
+
+/// The reason why a row was chosen or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CandidateVerdict {
+    /// The conversation itself is bound: chosen.
+    Bound,
+    /// The conversation is not bound.
+    Unbound,
+    /// The conversation has another id, which is the next candidate.
+    Moved,
+    /// The conversation contains the other one: its binding is not inherited.
+    Parent,
+}
+
+// === impl BindingCommand ===
+
+impl BindingCommand {
+    /// Returns the session that the request names, if any.
+    pub fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Bind(bind) => Some(&bind.session),
+            Self::Unbind { target: BindingTarget::Session(session), .. }
+            | Self::SetExpiry { target: BindingTarget::Session(session), .. }
+            | Self::List { session } => Some(session),
+            Self::Unbind { target: BindingTarget::Binding { .. }, .. }
+            | Self::SetExpiry { target: BindingTarget::Binding { .. }, .. }
+            | Self::Touch { .. }
+            | Self::Resolve { .. } => None,
+        }
+    }
+}
+
+// === impl BindingReply ===
+
+impl BindingReply {
+    /// Returns an estimate of the reply's size on the wire in bytes.
+    pub fn weight(&self) -> usize {
+        let count = match self {
+            Self::Bound(_) | Self::NotApplied { .. } => 1,
+            Self::Unbound(ended) => ended.len(),
+            Self::Updated(bindings) | Self::Listed(bindings) => bindings.len(),
+            // A candidate has a binding and one that has ended.
+            Self::Resolved(found) => 1 + 2 * found.candidates.as_ref().map_or(0, Vec::len),
+        };
+        512 + (512 + BINDING_METADATA_BYTES_MAX) * count
+    }
+}
+
+// === impl BindingScope ===
+
+impl BindingScope {
+    /// Returns the key of a binding's conversation.
+    pub fn key_of(&self, tenant: &TenantId, id: &BindingId) -> ConversationKey {
+        ConversationKey {
+            tenant: tenant.clone(),
+            channel: self.channel.clone(),
+            account: self.account.clone(),
+            conversation: id.conversation.clone(),
+        }
+    }
+}
+
+// === impl CandidateVerdict ===
+
+impl CandidateVerdict {
+    /// Every verdict.
+    pub const ALL: [Self; 4] = [Self::Bound, Self::Unbound, Self::Moved, Self::Parent];
+
+    /// Returns the name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bound => "bound",
+            Self::Unbound => "unbound",
+            Self::Moved => "moved",
+            Self::Parent => "parent",
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests about bindings as JSON, over any transport, and bindings in answers. The fields of a binding are those of the
+//! facts about it, where they have the same meaning.
+use crate::channel::binding::{
+    BindCommand, BindingCandidate, BindingCommand, BindingScope, BindingTarget, ExpiryChange,
+};
+use crate::channel::json::fields::{self, Fields, required};
+use crate::channel::json::malformed::{Malformed, MalformedReason};
+use crate::channel::json::strict;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use turnway_core::id::{AccountId, ChannelName, RequestId, SessionId};
+use turnway_core::limits::{BINDING_METADATA_BYTES_MAX, BINDING_METADATA_MAX};
+use turnway_core::protocol::binding::{
+    Binding, BindingId, BindingStatus, EndedBinding, Generation, TargetKind, UnbindReason,
+};
+use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversationRef};
+use turnway_core::time::Millis;
+
+/// Parses the body of an HTTP request, which is a message whose type the path gives.
+pub fn parse_body(kind: &str, text: &str) -> Result<BindingCommand, Malformed> {
+    let command = strict::object(text).and_then(|mut fields| parse_command(kind, &mut fields));
+    command.map_err(|reason| Malformed { request_id: None, reason })
+}
+
+/// Parses the fields of a message of one of the types about bindings.
+pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, MalformedReason> {
+    Ok(match kind {
+        "bind" => BindingCommand::Bind(Box::new(parse_bind(fields)?)),
+        "unbind" => {
+            let reason = match fields::text(fields, "reason")? {
+                None => UnbindReason::Manual,
+                Some(word) => parse_reason(&word)?,
+            };
+            BindingCommand::Unbind { target: parse_target(fields)?, reason }
+        }
+        "touch" => BindingCommand::Touch {
+            scope: required(parse_scope(fields)?, "scope")?,
+            id: required(fields::name(fields, "binding_id", BindingId::parse)?, "binding_id")?,
+        },
+        "set_binding_expiry" => {
+            let change = parse_expiry(fields)?;
+            if change == ExpiryChange::default() {
+                return Err(MalformedReason::MissingField("idle_timeout_ms"));
+            }
+            BindingCommand::SetExpiry { target: parse_target(fields)?, change }
+        }
+        "resolve" => {
+            let explain = fields::flag(fields, "explain")?.unwrap_or(false);
+            BindingCommand::Resolve { conversation: parse_conversation(fields)?, explain }
+        }
+        "list_bindings" => BindingCommand::List {
+            session: required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")?,
+        },
+        _ => return Err(MalformedReason::UnknownType),
+    })
+}
+
+/// Parses the reasons that a caller may give; the others are the gateway's own.
+pub fn parse_reason(word: &str) -> Result<UnbindReason, MalformedReason> {
+    let reasons = [UnbindReason::Manual, UnbindReason::ConversationArchived, UnbindReason::ConversationDeleted];
+    let named = reasons.into_iter().find(|reason| reason.as_str() == word);
+    named.ok_or(MalformedReason::InvalidField("reason"))
+}
+
+fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {
+    let target_kind = match fields::text(fields, "target_kind")?.as_deref() {
+        None | Some("session") => TargetKind::Session,
+        Some("subagent") => TargetKind::Subagent,
+        Some("acp") => TargetKind::Acp,
+        Some(_) => return Err(MalformedReason::InvalidField("target_kind")),
+    };
+    Ok(BindCommand {
+        conversation: parse_conversation(fields)?,
+        session: required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")?,
+        target_kind,
+        expected: fields::integer(fields, "expected_generation")?.map(Generation),
+        expiry: parse_expiry(fields)?,
+        metadata: parse_metadata(fields)?,
+    })
+}
+
+fn parse_expiry(fields: &mut Fields) -> Result<ExpiryChange, MalformedReason> {
+    Ok(ExpiryChange {
+        idle_timeout: fields::integer(fields, "idle_timeout_ms")?,
+        max_age: fields::integer(fields, "max_age_ms")?,
+        expires_at: fields::integer(fields, "expires_at")?.map(Millis),
+    })
+}
+
+/// Parses at most [`BINDING_METADATA_MAX`] texts by name, of [`BINDING_METADATA_BYTES_MAX`] bytes as JSON.
+fn parse_metadata(fields: &mut Fields) -> Result<BTreeMap<String, String>, MalformedReason> {
+    const BAD: MalformedReason = MalformedReason::InvalidField("metadata");
+    let object = fields::object(fields, "metadata")?.unwrap_or_default();
+    if object.len() > BINDING_METADATA_MAX {
+        return Err(MalformedReason::TooManyItems("metadata"));
+    }
+    // A name has the form of the other labels of the protocol.
+    let parse = |(name, value): (String, Value)| {
+        let text = value.as_str().filter(|_| RequestId::parse(&name).is_ok()).map(str::to_owned);
+        text.map(|text| (name, text)).ok_or(BAD)
+    };
+    let metadata = object.into_iter().map(parse).collect::<Result<BTreeMap<_, _>, _>>()?;
+    let bytes = serde_json::to_string(&metadata).map_or(usize::MAX, |text| text.len());
+    if bytes > BINDING_METADATA_BYTES_MAX { Err(BAD) } else { Ok(metadata) }
+}
+
+/// Parses the name of one binding, or of the session whose bindings are meant. All fields are checked, also if only some
+/// of them count.
+fn parse_target(fields: &mut Fields) -> Result<BindingTarget, MalformedReason> {
+    let session = fields::name(fields, "session_id", SessionId::parse)?;
+    let id = fields::name(fields, "binding_id", BindingId::parse)?;
+    let scope = parse_scope(fields)?;
+    match session {
+        Some(session) => Ok(BindingTarget::Session(session)),
+        None => Ok(BindingTarget::Binding { id: required(id, "binding_id")?, scope: required(scope, "scope")? }),
+    }
+}
+
+fn parse_scope(fields: &mut Fields) -> Result<Option<BindingScope>, MalformedReason> {
+    let Some(mut scope) = fields::object(fields, "scope")? else { return Ok(None) };
+    let channel = required(fields::text(&mut scope, "scope.channel")?, "scope.channel")?;
+    let account = required(fields::text(&mut scope, "scope.account_id")?, "scope.account_id")?;
+    let channel = ChannelName::parse(&channel.trim().to_ascii_lowercase());
+    Ok(Some(BindingScope {
+        channel: channel.map_err(|_| MalformedReason::InvalidField("scope.channel"))?,
+        account: AccountId::parse(account.trim()).map_err(|_| MalformedReason::InvalidField("scope.account_id"))?,
+    }))
+}
+
+fn parse_conversation(fields: &mut Fields) -> Result<ConversationRef, MalformedReason> {
+    let mut object = required(fields::object(fields, "conversation")?, "conversation")?;
+    let raw = UncheckedConversationRef {
+        channel: required(fields::text(&mut object, "conversation.channel")?, "conversation.channel")?,
+        account_id: required(fields::text(&mut object, "conversation.account_id")?, "conversation.account_id")?,
+        conversation_id: required(
+            fields::text(&mut object, "conversation.conversation_id")?,
+            "conversation.conversation_id",
+        )?,
+        parent_conversation_id: fields::text(&mut object, "conversation.parent_conversation_id")?,
+    };
+    ConversationRef::parse(&raw).map_err(|_| MalformedReason::InvalidField("conversation"))
+}
+
+/// A binding in an answer.
+#[derive(Serialize)]
+pub struct BindingPayload<'a> {
+    binding_id: BindingId,
+    generation: Generation,
+    session_id: &'a SessionId,
+    conversation: &'a ConversationRef,
+    target_kind: TargetKind,
+    status: BindingStatus,
+    bound_at: Millis,
+    last_activity_at: Millis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_age_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Millis>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<UnbindReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<Millis>,
+}
+
+/// A row that a lookup has looked at, in an answer.
+#[derive(Serialize)]
+pub struct CandidatePayload<'a> {
+    conversation: &'a ConversationRef,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binding: Option<BindingPayload<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_ended: Option<BindingPayload<'a>>,
+}
+
+// === impl BindingPayload ===
+
+impl<'a> From<&'a Binding> for BindingPayload<'a> {
+    fn from(binding: &'a Binding) -> Self {
+        Self {
+            binding_id: binding.id(),
+            generation: binding.generation,
+            session_id: &binding.session,
+            conversation: &binding.conversation,
+            target_kind: binding.target_kind,
+            status: BindingStatus::Active,
+            bound_at: binding.bound_at,
+            last_activity_at: binding.last_activity_at,
+            idle_timeout_ms: binding.expiry.idle_timeout,
+            max_age_ms: binding.expiry.max_age,
+            expires_at: binding.expiry.expires_at,
+            metadata: &binding.metadata,
+            reason: None,
+            ended_at: None,
+        }
+    }
+}
+
+impl<'a> From<&'a EndedBinding> for BindingPayload<'a> {
+    fn from(ended: &'a EndedBinding) -> Self {
+        let EndedBinding { binding, reason, ended_at } = ended;
+        let status = BindingStatus::Ended;
+        Self { status, reason: Some(*reason), ended_at: Some(*ended_at), ..Self::from(binding) }
+    }
+}
+
+// === impl CandidatePayload ===
+
+impl<'a> From<&'a BindingCandidate> for CandidatePayload<'a> {
+    fn from(candidate: &'a BindingCandidate) -> Self {
+        Self {
+            conversation: &candidate.conversation,
+            verdict: candidate.verdict.as_str(),
+            binding: candidate.binding.as_ref().map(BindingPayload::from),
+            last_ended: candidate.last_ended.as_ref().map(BindingPayload::from),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Rendering of answers to requests about bindings.
+use super::reply_frame;
+use crate::channel::binding::{BindingReply, BindingResolution};
+use crate::channel::json::binding::{BindingPayload, CandidatePayload};
+use crate::channel::json::frame::to_json;
+use serde::Serialize;
+use turnway_core::id::RequestId;
+use turnway_core::protocol::binding::{Binding, EndedBinding};
+use turnway_core::protocol::refusal::Code;
+use turnway_core::time::Millis;
+
+/// The message of a refused compare and set.
+pub const NOT_APPLIED: &str = "the conversation has another binding than the request named, or none";
+
+/// The size of one binding in a message, which mostly has no metadata.
+const BINDING_BYTES: usize = 512;
+
+#[derive(Serialize)]
+struct BoundPayload<'a> {
+    binding: BindingPayload<'a>,
+}
+
+#[derive(Serialize)]
+struct BindingsPayload<'a> {
+    bindings: Vec<BindingPayload<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResolvedPayload<'a> {
+    binding: Option<BindingPayload<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<Vec<CandidatePayload<'a>>>,
+}
+
+#[derive(Serialize)]
+struct NotAppliedPayload<'a> {
+    code: Code,
+    message: &'static str,
+    retryable: bool,
+    current: Option<BindingPayload<'a>>,
+}
+
+/// Renders an answer as a message.
+pub(super) fn render_binding_reply(ts: Millis, request_id: &Option<RequestId>, reply: &BindingReply) -> String {
+    match reply {
+        BindingReply::Bound(binding) => reply_frame(ts, "bound", request_id, bound(binding)).text(BINDING_BYTES),
+        BindingReply::Unbound(ended) => {
+            reply_frame(ts, "unbound", request_id, all_ended(ended)).text(BINDING_BYTES * ended.len())
+        }
+        BindingReply::Updated(bindings) => {
+            reply_frame(ts, "bindings_updated", request_id, all_active(bindings)).text(BINDING_BYTES * bindings.len())
+        }
+        BindingReply::Listed(bindings) => {
+            reply_frame(ts, "bindings", request_id, all_active(bindings)).text(BINDING_BYTES * bindings.len())
+        }
+        BindingReply::Resolved(found) => reply_frame(ts, "resolved", request_id, resolved(found)).text(BINDING_BYTES),
+        BindingReply::NotApplied { current } => {
+            let code = Code::NotApplied;
+            let current = current.as_deref().map(BindingPayload::from);
+            let body = NotAppliedPayload { code, message: NOT_APPLIED, retryable: code.retryable(), current };
+            reply_frame(ts, "error", request_id, body).text(BINDING_BYTES)
+        }
+    }
+}
+
+/// Returns the fields of an answer as a JSON object, for HTTP.
+pub fn binding_reply_object(reply: &BindingReply) -> String {
+    match reply {
+        BindingReply::Bound(binding) => to_json(&BindingPayload::from(&**binding), BINDING_BYTES),
+        BindingReply::Unbound(ended) => to_json(&all_ended(ended), BINDING_BYTES * ended.len()),
+        BindingReply::Updated(bindings) | BindingReply::Listed(bindings) => {
+            to_json(&all_active(bindings), BINDING_BYTES * bindings.len())
+        }
+        BindingReply::Resolved(found) => to_json(&resolved(found), BINDING_BYTES),
+        BindingReply::NotApplied { current } => to_json(&current.as_deref().map(BindingPayload::from), BINDING_BYTES),
+    }
+}
+
+fn bound(binding: &Binding) -> BoundPayload<'_> {
+    BoundPayload { binding: binding.into() }
+}
+
+fn all_active(bindings: &[Binding]) -> BindingsPayload<'_> {
+    BindingsPayload { bindings: bindings.iter().map(BindingPayload::from).collect() }
+}
+
+fn all_ended(ended: &[EndedBinding]) -> BindingsPayload<'_> {
+    BindingsPayload { bindings: ended.iter().map(BindingPayload::from).collect() }
+}
+
+fn resolved(found: &BindingResolution) -> ResolvedPayload<'_> {
+    let candidates = found.candidates.as_ref().map(|rows| rows.iter().map(CandidatePayload::from).collect());
+    ResolvedPayload { binding: found.binding.as_ref().map(BindingPayload::from), candidates }
+}

@@ -1,0 +1,116 @@
+//! Messages about the bindings of conversations.
+use super::super::connection::{self, answer};
+use super::super::shape::{FieldSpec, JsonShape, MessageSpec, integer, list, names, optional, required, text, words};
+use JsonShape::Defined;
+use turnway_core::limits;
+use turnway_core::protocol::binding::{TargetKind, UnbindReason};
+
+use crate::channel::binding::CandidateVerdict;
+
+/// Returns the requests about bindings.
+pub(super) fn requests() -> Vec<MessageSpec> {
+    let received =
+        |kind, summary, fields: Vec<FieldSpec>| MessageSpec::new(kind, summary, connection::received(fields));
+    let reasons = [UnbindReason::Manual, UnbindReason::ConversationArchived, UnbindReason::ConversationDeleted];
+    let reason = optional("reason", names(&reasons), "Absent: `manual`.");
+    let touched = vec![required("scope", scope(), ""), required("binding_id", Defined("binding_id"), "")];
+    let resolved = vec![
+        required("conversation", Defined("conversation"), ""),
+        optional("explain", JsonShape::Flag, "The answer also has the rows that were looked at."),
+    ];
+    let expiry_fields = [target(), expiry("Absent: not changed")].concat();
+    vec![
+        received("bind", "Binds a conversation to a session. Only operators.", bind()),
+        received("unbind", "Ends a binding, or all of a session. Only operators.", [target(), vec![reason]].concat())
+            .with_alternatives(either()),
+        received("touch", "Records that a message was routed by a binding. Only operators.", touched),
+        received("set_binding_expiry", "Changes when bindings expire. Only operators.", expiry_fields)
+            .with_alternatives(either_with_expiry()),
+        received("resolve", "Looks up the binding of a conversation. Only operators.", resolved),
+        received(
+            "list_bindings",
+            "Lists the active bindings of a session.",
+            vec![required("session_id", Defined("session_id"), "")],
+        ),
+    ]
+}
+
+/// Returns the answers to requests about bindings.
+pub(super) fn answers() -> Vec<MessageSpec> {
+    let bindings = || vec![required("bindings", list(Defined("binding")), "")];
+    let candidate = vec![
+        required("conversation", Defined("conversation"), ""),
+        required(
+            "verdict",
+            words(&CandidateVerdict::ALL.map(CandidateVerdict::as_str)),
+            "`moved`: the next candidate is its new id; `parent`: never inherited.",
+        ),
+        optional("binding", Defined("binding"), "Its active binding."),
+        optional("last_ended", Defined("binding"), "Its last binding that ended."),
+    ];
+    let resolved = vec![
+        required("binding", JsonShape::Nullable(Box::new(Defined("binding"))), "`null`: nobody has bound it."),
+        optional("candidates", list(JsonShape::Object(candidate)), "Only with `explain`."),
+    ];
+    vec![
+        MessageSpec::new("bound", "Answers `bind`.", answer(vec![required("binding", Defined("binding"), "")])),
+        MessageSpec::new("unbound", "Answers `unbind`: the bindings that have ended.", answer(bindings())),
+        MessageSpec::new("bindings_updated", "Answers `touch` and `set_binding_expiry`.", answer(bindings())),
+        MessageSpec::new("bindings", "Answers `list_bindings`.", answer(bindings())),
+        MessageSpec::new("resolved", "Answers `resolve`.", answer(resolved)),
+    ]
+}
+
+fn bind() -> Vec<FieldSpec> {
+    let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
+    let metadata =
+        JsonShape::Map { key: "metadata_name", value: Box::new(text()), entries_max: limits::BINDING_METADATA_MAX };
+    let fields = vec![
+        required("conversation", Defined("conversation"), ""),
+        required("session_id", Defined("session_id"), ""),
+        optional("target_kind", names(&kinds), "The role of the session; absent: `session`."),
+        optional(
+            "expected_generation",
+            integer(),
+            "The generation to replace, 0: none; absent: the conversation is free or bound to the same session.",
+        ),
+        optional("metadata", metadata, "Texts for whoever sees the binding.")
+            .json_bytes(limits::BINDING_METADATA_BYTES_MAX),
+    ];
+    [fields, expiry("Absent: the default")].concat()
+}
+
+fn expiry(absent: &str) -> Vec<FieldSpec> {
+    vec![
+        optional("idle_timeout_ms", integer(), format!("Time without a routed message; 0: never. {absent}.")),
+        optional("max_age_ms", integer(), format!("Time since the bind; 0: never. {absent}.")),
+        optional("expires_at", integer(), format!("Unix milliseconds; 0: never. {absent}.")),
+    ]
+}
+
+/// Returns the fields that name one binding, or all of a session.
+fn target() -> Vec<FieldSpec> {
+    vec![
+        optional("session_id", Defined("session_id"), "All bindings of this session; counts before `binding_id`."),
+        optional("binding_id", Defined("binding_id"), ""),
+        optional("scope", scope(), "The account of `binding_id`."),
+    ]
+}
+
+fn either() -> Vec<Vec<FieldSpec>> {
+    let one = vec![required("binding_id", Defined("binding_id"), ""), required("scope", scope(), "")];
+    vec![vec![required("session_id", Defined("session_id"), "")], one]
+}
+
+fn either_with_expiry() -> Vec<Vec<FieldSpec>> {
+    let times = ["idle_timeout_ms", "max_age_ms", "expires_at"].map(|name| required(name, integer(), ""));
+    let with_time = |fields: Vec<FieldSpec>| times.clone().map(|time| [fields.clone(), vec![time]].concat());
+    either().into_iter().flat_map(with_time).collect()
+}
+
+fn scope() -> JsonShape {
+    JsonShape::Object(vec![
+        required("channel", super::super::shape::pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), ""),
+        required("account_id", super::super::shape::pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), ""),
+    ])
+}
