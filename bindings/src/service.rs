@@ -296,13 +296,15 @@ impl BindingService {
         key: &ConversationKey,
         row: &BindingRow,
     ) {
-        let RequestStep::LookUp { conversation, explain, found, candidates, aliases, is_parent } = &mut request.step
+        let RequestStep::LookUp { conversation, explain, found, candidates, aliases, was_tended, is_parent } =
+            &mut request.step
         else {
             return;
         };
         // A binding whose time is over routes nothing, although nobody has ended it yet.
         let is_over = |binding: &Binding| binding.expiry().is_some_and(|(at, _)| at <= now.store);
-        if matches!(&row.state, ConversationState::Bound(binding) if is_over(binding)) {
+        if !*was_tended && matches!(&row.state, ConversationState::Bound(binding) if is_over(binding)) {
+            *was_tended = true;
             return self.proceed(ticket, request, change(key.clone(), BindingAction::Tend));
         }
         let verdict = match &row.state {

@@ -47,6 +47,8 @@ pub(super) enum RequestStep {
         found: Option<Binding>,
         candidates: Vec<BindingCandidate>,
         aliases: u32,
+        /// The store was asked to end a binding whose time is over; its clock decides whether it is.
+        was_tended: bool,
         /// The row of the parent is awaited.
         is_parent: bool,
     },
@@ -80,7 +82,15 @@ impl RequestStep {
 
     /// Waits for the row of a conversation.
     pub(super) fn look_up(conversation: ConversationRef, explain: bool) -> Self {
-        Self::LookUp { conversation, explain, found: None, candidates: Vec::new(), aliases: 0, is_parent: false }
+        Self::LookUp {
+            conversation,
+            explain,
+            found: None,
+            candidates: Vec::new(),
+            aliases: 0,
+            was_tended: false,
+            is_parent: false,
+        }
     }
 }
 

@@ -58,6 +58,8 @@ struct Bench {
     service: BindingService,
     store: ModelStore,
     now: Now,
+    /// The time by which the store's clock is behind what the node takes it for, in milliseconds.
+    lag: u64,
     /// The results of the next ops, instead of the store's; an unknown outcome is performed all the same.
     faults: VecDeque<StoreError>,
     /// Ops that are to be performed later.
@@ -74,6 +76,7 @@ impl Bench {
             service: BindingService::new(Rng::from_number(1)),
             store: ModelStore::new(false),
             now,
+            lag: 0,
             faults: VecDeque::new(),
             later: Vec::new(),
             changed: Vec::new(),
@@ -121,7 +124,8 @@ impl Bench {
 
     fn perform(&mut self, op: Op) {
         let fault = self.faults.pop_front();
-        let reply = if fault == Some(StoreError::Unavailable) { Reply::Done } else { self.store.apply(self.now, &op) };
+        let now = Now { store: Millis(self.now.store.0 - self.lag), ..self.now };
+        let reply = if fault == Some(StoreError::Unavailable) { Reply::Done } else { self.store.apply(now, &op) };
         let Op::Conversation { op, ticket } = op else { panic!("{op:?}") };
         let ticket = ticket.expect("a ticket");
         self.give(Input::Stored { op, ticket, result: fault.map_or(Ok(reply), Err) });
@@ -323,6 +327,19 @@ fn binding_whose_time_is_over_routes_nothing() {
     assert_eq!(bench.session_of("7"), None);
     let reports = bench.changed.last().map(|(_, row)| row.reports.len());
     assert_eq!(reports, Some(2), "its end is reported");
+}
+
+/// The clock of the store decides; a node whose estimate is ahead asks once and believes it.
+#[test]
+fn binding_lasts_by_the_clock_of_the_store() {
+    let mut bench = Bench::new();
+    let soon = ExpiryChange { max_age: Some(1_000), ..ExpiryChange::default() };
+    bench.bind(BindCommand { expiry: soon, ..bind("7", "s") });
+    bench.now.store = Millis(bench.now.store.0 + 1_050);
+    bench.lag = 100;
+    assert_eq!(bench.session_of("7"), Some(session("s")));
+    bench.lag = 0;
+    assert_eq!(bench.session_of("7"), None);
 }
 
 /// Covers: BD-R6.

@@ -466,7 +466,7 @@ impl Delivery {
 
     /// Handles a page of the log: rebuilds go first, because an owner may wait for them.
     pub(super) fn handle_page(&mut self, key: SessionKey, after: Seq, page: FactPage, sink: &mut EffectSink) {
-        self.rebuilds.apply_page(&key, &page, sink);
+        self.rebuilds.apply_page(&key, after, &page, sink);
         sink.push(DeliveryCommand::EndRead { key, after, page });
     }
 

@@ -8,7 +8,7 @@ use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Order, StopReason, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
-use turnway_core::store::{ModelStore, StoreError};
+use turnway_core::store::{ModelStore, Op, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_wire::channel::command::{InvokeCommand, LinkCommand, SubscribeCommand};
@@ -27,6 +27,8 @@ pub(crate) struct Fixture {
     pub(crate) trouble: Option<StoreError>,
     /// The store does not answer.
     pub(crate) waits: bool,
+    /// Pages of logs that the node has read.
+    pub(crate) pages_read: usize,
 }
 
 pub(crate) fn user(name: &str) -> Principal {
@@ -109,7 +111,7 @@ impl Fixture {
         let shown = Vec::new();
         let orders = Vec::new();
         let inputs = VecDeque::new();
-        Self { board, model, now, shown, orders, inputs, gone: false, trouble: None, waits: false }
+        Self { board, model, now, shown, orders, inputs, gone: false, trouble: None, waits: false, pages_read: 0 }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -125,6 +127,7 @@ impl Fixture {
             match output {
                 Output::Store(_) if self.waits => {}
                 Output::Store(op) => {
+                    self.pages_read += usize::from(matches!(op, Op::Read { .. }));
                     let result = match self.trouble {
                         Some(trouble) => Err(trouble),
                         None => Ok(self.model.apply(self.now, &op)),

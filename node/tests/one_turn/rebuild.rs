@@ -1,22 +1,32 @@
 //! A snapshot that this release cannot read: the state is rebuilt from the log, if the log still has all facts.
-use crate::fixture::{Fixture, connected, key, say, subscribe};
+use crate::fixture::{Fixture, connected, key, say, session, subscribe};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{LinkId, Seq};
+use turnway_core::limits::READ_FACTS_MAX;
+use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Order;
 use turnway_core::store::{Op, Reply, SnapshotWrite};
 use turnway_node::switchboard::Input;
+use turnway_wire::channel::command::LinkCommand;
 
 /// A snapshot of version 200.
 const LATER_SNAPSHOT: &[u8] = b"TWS\xc8 of a later release";
 
 /// Returns another node on the store of a session that has one ended turn and an unreadable snapshot at its end.
 fn node_beside_unreadable_snapshot(is_trimmed: bool) -> Fixture {
+    node_after_turns(1, is_trimmed)
+}
+
+/// Returns another node on the store of a session that has ended turns and an unreadable snapshot at its end.
+fn node_after_turns(turns: usize, is_trimmed: bool) -> Fixture {
     let mut first = Fixture::new();
     connected(&mut first, 1, "ann");
-    first.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
-    first.answer(&["he", "llo"]);
-    first.run(Duration::from_millis(100));
+    for turn in 1..=turns {
+        first.give(Input::Command { link: LinkId(1), command: say(&format!("m{turn}"), "hi") });
+        first.answer(&["he", "llo"]);
+        first.run(Duration::from_millis(100));
+    }
     let slot = first.model.session(&key()).expect("the session");
     let token = slot.token;
     let at = slot.log_tail();
@@ -35,6 +45,52 @@ fn node_beside_unreadable_snapshot(is_trimmed: bool) -> Fixture {
     second.run(Duration::from_millis(1));
     connected(&mut second, 2, "ann");
     second
+}
+
+/// A link that asks for the session's state.
+fn ask_state(node: &mut Fixture, link: u64) {
+    let command = LinkCommand::GetSnapshot { request_id: None, session: session() };
+    node.board.handle_input(node.now, Input::Command { link: LinkId(link), command });
+    node.drain();
+}
+
+/// Answers the reads of snapshots, while the reads of the log wait.
+fn answer_views(node: &mut Fixture) {
+    let is_view = |input: &Input| matches!(input, Input::Stored { op: Op::ReadView { .. }, .. });
+    while let Some(at) = node.inputs.iter().position(is_view) {
+        let Some(view) = node.inputs.remove(at) else { return };
+        node.board.handle_input(node.now, view);
+        node.drain();
+    }
+}
+
+/// Many clients ask for the state of a session whose log has several pages, while the node also claims it. A page that
+/// every rebuild used to answer with a read of its own made the reads multiply, until the store did nothing else.
+///
+/// Covers: RX-3, S-17.
+#[test]
+fn unreadable_snapshot_costs_one_reading_of_the_log_however_many_wait() {
+    let mut node = node_after_turns(120, false);
+    let facts = node.model.session(&key()).expect("the session").log_tail().seq.0;
+    let pages = usize::try_from(facts.div_ceil(u64::from(READ_FACTS_MAX))).expect("few");
+    assert!(pages > 3, "{facts} facts");
+    for link in 10..20 {
+        connected(&mut node, link, "ann");
+    }
+    let before = node.pages_read;
+    for link in 10..20 {
+        ask_state(&mut node, link);
+        answer_views(&mut node);
+    }
+    node.give(Input::Command { link: LinkId(2), command: say("more", "again") });
+    node.run(Duration::from_secs(10));
+    for link in 10..20 {
+        assert_eq!(node.take_shown(link), [format!("opened {facts}")], "{link}");
+    }
+    assert_eq!(invoked(&node), 1, "the node owns the session");
+    // One reading for those that came together, one for the owner, and one for the sender's subscription.
+    let read = node.pages_read - before;
+    assert!(read <= 3 * pages + 3, "{read} reads of {pages} pages");
 }
 
 fn invoked(node: &Fixture) -> usize {

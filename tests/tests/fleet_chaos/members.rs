@@ -168,7 +168,17 @@ pub(crate) async fn change_members_under_faults(
     let mut rng = Rng::from_number(blows.seed);
     let mut gaps = fleet.inject_faults(&stage, &mut rng, blows).await;
     let mut total = Faults { ..*blows };
-    while !are_enough(&fleet.takeovers) && total.kills < blows.kills + FURTHER_KILLS_MAX && !stage.is_over() {
+    for _ in 1..amount("FLEET_MEMBERS_ROUNDS", 1) {
+        if stage.is_over() {
+            break;
+        }
+        gaps.append(fleet.inject_faults(&stage, &mut rng, blows).await);
+        total.kills += blows.kills;
+        total.stops += blows.stops;
+        total.redis += blows.redis;
+    }
+    let kills = total.kills;
+    while !are_enough(&fleet.takeovers) && total.kills < kills + FURTHER_KILLS_MAX && !stage.is_over() {
         gaps.append(fleet.inject_faults(&stage, &mut rng, &Faults { kills: 1, stops: 0, redis: 0, ..*blows }).await);
         total.kills += 1;
     }
