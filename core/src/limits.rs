@@ -463,10 +463,10 @@ pub const BINDING_REPORT_DUE: Duration = Duration::from_secs(5);
 pub const BINDING_TOMBSTONE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Bindings of one session: a session is shown in a few places, and every message to it looks through them.
 pub const SESSION_BINDINGS_MAX: usize = 64;
-/// Texts in a binding's metadata: a persona has a name, a picture, and a few properties.
-pub const BINDING_METADATA_MAX: usize = 16;
-/// Bytes of a binding's metadata as JSON: a row is read for every message.
-pub const BINDING_METADATA_BYTES_MAX: usize = 2 << 10;
+/// Texts in a binding's metadata: a persona has a name, a picture, and a few properties. A row is read for every message.
+pub const BINDING_METADATA_MAX: usize = 8;
+/// Characters of one text in a binding's metadata: a name, or the address of a picture.
+pub const BINDING_METADATA_CHARACTERS_MAX: usize = 256;
 /// Bindings that one step of the expiry examines: a step takes the store some milliseconds.
 pub const DUE_BINDINGS_MAX: u32 = 256;
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to

@@ -58,7 +58,7 @@ pub enum CliCommand {
     Sessions(sessions::SessionsArgs),
     /// List, make, end and explain the bindings of conversations to sessions
     #[command(subcommand)]
-    Bindings(bindings::BindingsCommand),
+    Bindings(bindings::BindingsCliCommand),
     /// List the agents of a gateway
     Agents(agents::AgentsArgs),
     /// List the nodes of a fleet and the load of each

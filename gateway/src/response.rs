@@ -25,7 +25,7 @@ struct ProblemBody<'a> {
     retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
-    /// What is stored instead of what the request named (RFC 9457, extension members).
+    /// The stored value, if it is not as the request says (RFC 9457, extension members).
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<&'a RawValue>,
 }

@@ -2,13 +2,13 @@
 //! the session.
 use crate::protocol::entry::{BindingFact, Fact};
 use crate::protocol::input::ControlRequest;
-use crate::session::command::BindingCommand;
+use crate::session::command::BindingFactCommand;
 use crate::session::context::SessionContext;
 use crate::session::plan::{Plan, RecordContext};
 
 /// Decides on a command about bindings.
-pub(super) fn decide(context: &SessionContext, command: BindingCommand, plan: &mut Plan) {
-    let BindingCommand::Take((position, control)) = command;
+pub(super) fn decide(context: &SessionContext, command: BindingFactCommand, plan: &mut Plan) {
+    let BindingFactCommand::Take((position, control)) = command;
     let fact = if let ControlRequest::RecordBinding { bound } = &control.what {
         BindingFact::Bound((**bound).clone())
     } else if let ControlRequest::RecordBindingEnd { ended } = &control.what {

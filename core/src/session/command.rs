@@ -59,7 +59,7 @@ pub(super) enum ActionCommand {
 
 /// A command to the family of bindings.
 #[derive(Debug)]
-pub(super) enum BindingCommand {
+pub(super) enum BindingFactCommand {
     /// Handle a control entry about a binding.
     Take(PlacedControl),
 }

@@ -5,7 +5,7 @@ use crate::protocol::entry::{Fact, MemberFact, SessionFact};
 use crate::protocol::input::ControlEntry;
 use crate::rng::Rng;
 use crate::session::command::{
-    ActionCommand, BindingCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
+    ActionCommand, BindingFactCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
 };
 use crate::session::context::{SessionContext, SessionCounts};
 use crate::session::outbox::{EndedInput, Outbox, Output};
@@ -30,7 +30,7 @@ pub(super) enum Step {
     Member(MemberCommand),
     Handover(HandoverCommand),
     Action(ActionCommand),
-    Binding(BindingCommand),
+    Binding(BindingFactCommand),
     Input(InputCommand),
     Run(RunCommand),
 }
@@ -203,7 +203,7 @@ impl Plan {
         self.added.push_back(Step::Action(command));
     }
 
-    pub(super) fn binding(&mut self, command: BindingCommand) {
+    pub(super) fn binding(&mut self, command: BindingFactCommand) {
         self.added.push_back(Step::Binding(command));
     }
 

@@ -4,7 +4,7 @@ use crate::id::{AgentId, InboxPosition, RunId};
 use crate::protocol::entry::{Fact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
-use crate::session::command::{BindingCommand, HandoverCommand, MemberCommand, RunCommand, SessionCommand};
+use crate::session::command::{BindingFactCommand, HandoverCommand, MemberCommand, RunCommand, SessionCommand};
 use crate::session::context::SessionContext;
 use crate::session::control_lane::ControlLane;
 use crate::session::outbox::Output;
@@ -60,7 +60,7 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
             plan.answer_with_fact(&control);
         }
         ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
-            plan.binding(BindingCommand::Take((position, control)));
+            plan.binding(BindingFactCommand::Take((position, control)));
         }
     }
     // The next entry is decided once this one is performed.

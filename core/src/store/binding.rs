@@ -56,7 +56,7 @@ pub struct NewBinding {
     pub expected: Option<Generation>,
     pub expiry: ExpiryRules,
     pub metadata: BTreeMap<String, String>,
-    /// What the caller did not name: it stays as it is in the binding that is replaced.
+    /// Fields that the caller did not name: they stay as they are in the binding that is replaced.
     pub unnamed: UnnamedFields,
     /// Chosen at random by the caller: the same nonce repeats the same bind.
     pub nonce: Nonce,

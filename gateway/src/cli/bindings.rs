@@ -15,7 +15,7 @@ use turnway_core::protocol::conversation::ConversationRef;
 
 /// Subcommands of `turnway bindings`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum BindingsCommand {
+pub enum BindingsCliCommand {
     /// List the active bindings of a session
     Ls(LsArgs),
     /// Bind a conversation to a session
@@ -31,7 +31,7 @@ pub enum BindingsCommand {
 /// Arguments of `turnway bindings ls`.
 #[derive(Clone, Debug, Args)]
 pub struct LsArgs {
-    /// The session
+    /// The session whose bindings are listed
     pub session: String,
     /// The gateway and the credentials.
     #[command(flatten)]
@@ -93,7 +93,7 @@ pub struct PlaceArgs {
 
 /// The fields of a binding that the table shows.
 #[derive(Deserialize)]
-struct BindingRow {
+struct BindingTableRow {
     binding_id: String,
     session_id: String,
     conversation: Value,
@@ -107,25 +107,25 @@ struct BindingRow {
 
 /// The fields of a row that `explain` shows.
 #[derive(Deserialize)]
-struct CandidateRow {
+struct CandidateTableRow {
     conversation: Value,
     verdict: String,
-    binding: Option<BindingRow>,
-    last_ended: Option<BindingRow>,
+    binding: Option<BindingTableRow>,
+    last_ended: Option<BindingTableRow>,
 }
 
 /// Performs a command and prints its answer, as a table or as the JSON of the gateway.
-pub async fn run(command: BindingsCommand, json: bool) -> Result<CliExit, CliError> {
+pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, CliError> {
     match command {
-        BindingsCommand::Ls(args) => {
+        BindingsCliCommand::Ls(args) => {
             let path = query("/v1/bindings", &[("session_id", &args.session)]);
             print_list(&request(&args.gateway, Method::GET, &path, None).await?, json)
         }
-        BindingsCommand::Bind(args) => {
+        BindingsCliCommand::Bind(args) => {
             let bound = request(&args.gateway, Method::POST, "/v1/bindings", Some(bind_body(&args))).await?;
             print_list(&json!({ "bindings": [bound] }), json)
         }
-        BindingsCommand::Unbind(args) => {
+        BindingsCliCommand::Unbind(args) => {
             let body = match (&args.session, &args.conversation) {
                 (Some(session), _) => json!({ "session_id": session }),
                 (None, Some(place)) => present_binding(&args.gateway, place).await?,
@@ -133,7 +133,7 @@ pub async fn run(command: BindingsCommand, json: bool) -> Result<CliExit, CliErr
             };
             print_list(&request(&args.gateway, Method::POST, "/v1/bindings/unbind", Some(body)).await?, json)
         }
-        BindingsCommand::Resolve(args) => {
+        BindingsCliCommand::Resolve(args) => {
             let found = resolve(&args.gateway, &args.conversation, args.parent.as_deref(), false).await?;
             if json {
                 write_json(&found)?;
@@ -144,7 +144,7 @@ pub async fn run(command: BindingsCommand, json: bool) -> Result<CliExit, CliErr
                 None => write_stdout("nobody has bound this conversation\n").map(|()| CliExit::Success),
             }
         }
-        BindingsCommand::Explain(args) => {
+        BindingsCliCommand::Explain(args) => {
             let found = resolve(&args.gateway, &args.conversation, args.parent.as_deref(), true).await?;
             print_candidates(&found, json)
         }
@@ -223,7 +223,7 @@ fn print_list(answer: &Value, json: bool) -> Result<CliExit, CliError> {
         write_json(answer)?;
         return Ok(CliExit::Success);
     }
-    let rows: Vec<BindingRow> = parse_list(answer, "bindings")?;
+    let rows: Vec<BindingTableRow> = parse_list(answer, "bindings")?;
     let mut table = Table::new(vec![
         Column::Left("CONVERSATION"),
         Column::Left("SESSION"),
@@ -253,7 +253,7 @@ fn print_candidates(answer: &Value, json: bool) -> Result<CliExit, CliError> {
         write_json(answer)?;
         return Ok(CliExit::Success);
     }
-    let rows: Vec<CandidateRow> = parse_list(answer, "candidates")?;
+    let rows: Vec<CandidateTableRow> = parse_list(answer, "candidates")?;
     let mut table = Table::new(vec![
         Column::Left("CONVERSATION"),
         Column::Left("VERDICT"),
@@ -309,9 +309,9 @@ fn parse_expiry_wait(text: &str) -> Result<Duration, String> {
     parse_long_wait(text).ok_or_else(|| "expected a time such as 7d, 12h or 30m".to_owned())
 }
 
-// === impl BindingRow ===
+// === impl BindingTableRow ===
 
-impl BindingRow {
+impl BindingTableRow {
     /// Returns the rules by which the binding ends.
     fn format_ends(&self) -> String {
         let rule = |name: &str, ms: Option<u64>| ms.map(|ms| format!("{name} {}", format_wait(ms)));

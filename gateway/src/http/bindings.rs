@@ -7,6 +7,7 @@ use crate::http::openapi::bindings::{
 use crate::http::openapi::refusals::{BindingRefusals, CommonRefusals, ResourceRefusals};
 use crate::http::problem::HttpProblem;
 use crate::http::query::HttpQuery;
+use crate::http::request_link::RequestLink;
 use crate::http::{HttpContext, HttpResult, request_parts};
 use crate::response::{self, Body};
 use axum::extract::State;
@@ -33,9 +34,10 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
     responses((status = 200, description = "The bindings, in the order of their conversations", body = BindingListSchema), ResourceRefusals),
 )]
 pub(super) async fn list(State(context): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
+    let link = context.open_link(&headers).await?;
     let query = HttpQuery::parse(&uri)?;
     let session = request_parts::parse_name(parameter(&query, "session_id")?, SessionId::parse)?;
-    perform(&context, &headers, BindingCommand::List { session }).await
+    perform(link, BindingCommand::List { session }).await
 }
 
 /// Looks up the binding of a conversation; operators only
@@ -54,6 +56,7 @@ pub(super) async fn list(State(context): State<Arc<HttpContext>>, headers: Heade
     responses((status = 200, description = "The binding, or `null` if nobody has bound the conversation", body = ResolutionSchema), CommonRefusals),
 )]
 pub(super) async fn resolve(State(context): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
+    let link = context.open_link(&headers).await?;
     let query = HttpQuery::parse(&uri)?;
     let raw = UncheckedConversationRef {
         channel: parameter(&query, "channel")?.to_owned(),
@@ -67,7 +70,7 @@ pub(super) async fn resolve(State(context): State<Arc<HttpContext>>, headers: He
         Some("true") => true,
         Some(_) => return Err(HttpProblem::invalid("explain: expected true or false")),
     };
-    perform(&context, &headers, BindingCommand::Resolve { conversation, explain }).await
+    perform(link, BindingCommand::Resolve { conversation, explain }).await
 }
 
 /// Binds a conversation to a session; operators only
@@ -130,13 +133,12 @@ fn parameter<'a>(query: &'a HttpQuery, name: &str) -> Result<&'a str, HttpProble
 /// Performs the request of a body, which is a message of this type.
 async fn perform_body(context: &Arc<HttpContext>, headers: &HeaderMap, kind: &'static str, body: Body) -> HttpResult {
     // The body of an unauthenticated client is not read.
-    context.authenticate(headers).await?;
+    let link = context.open_link(headers).await?;
     let text = request_parts::read_json(headers, body).await?;
-    perform(context, headers, parse_body(kind, &text)?).await
+    perform(link, parse_body(kind, &text)?).await
 }
 
-async fn perform(context: &Arc<HttpContext>, headers: &HeaderMap, command: BindingCommand) -> HttpResult {
-    let mut link = context.open_link(headers).await?;
+async fn perform(mut link: RequestLink, command: BindingCommand) -> HttpResult {
     link.send(LinkCommand::Binding { request_id: None, command }).await?;
     let reply =
         link.wait_for(|note| {

@@ -43,7 +43,9 @@ use utoipa::{Modify, OpenApi};
         show,
         turns::create,
     ),
-    components(schemas(shape::EnvelopeSchema, shape::PartSchema, shape::ProblemSchema, shape::TurnMessageSchema)),
+    components(schemas(
+        bindings::ExpiryAllSchema, bindings::ExpiryOneSchema, bindings::UnbindAllSchema, bindings::UnbindOneSchema,
+        shape::EnvelopeSchema, shape::PartSchema, shape::ProblemSchema, shape::TurnMessageSchema)),
     modifiers(&NonNullParameters, &BearerSecurity)
 )]
 struct Document;

@@ -12,11 +12,16 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 15] = [
+pub const ROUTES: [&str; 20] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
     "/v1/agents",
+    "/v1/bindings",
+    "/v1/bindings/expiry",
+    "/v1/bindings/resolve",
+    "/v1/bindings/touch",
+    "/v1/bindings/unbind",
     "/v1/chat/completions",
     "/v1/models",
     "/v1/models/{*model}",

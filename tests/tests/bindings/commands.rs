@@ -11,7 +11,7 @@ use turnway_tests::real::wire::WebSocketClient;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_made_and_ended_over_websocket() {
     let dir = tempdir().expect("a directory");
-    let node = node_with_sessions("memory", &dir, &["s1"]).await;
+    let node = node_with_sessions("memory:", &dir, &["s1"]).await;
     let mut boss = WebSocketClient::open(node.http).await.expect("a connection");
     boss = boss.greet_with(json!({"type": "hello"})).await.expect("an operator");
     let mut ask = async |id: &str, request: Value| boss.ask(id, request).await.expect("an answer");
@@ -50,7 +50,7 @@ async fn bindings_are_made_and_ended_over_websocket() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_made_and_ended_by_the_command_line() {
     let dir = tempdir().expect("a directory");
-    let node = node_with_sessions("memory", &dir, &["s1"]).await;
+    let node = node_with_sessions("memory:", &dir, &["s1"]).await;
     let url = format!("http://{}", node.http);
     let bindings = async |args: &[&str]| {
         let out = run(dir.path(), &[&["bindings"][..], args, &["--url", &url]].concat(), &[]).await;
@@ -129,7 +129,7 @@ async fn only_operators_bind_and_tenants_do_not_share_conversations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_counted_by_the_reason_of_their_end() {
     let dir = tempdir().expect("a directory");
-    let node = node_with_sessions("memory", &dir, &["s1"]).await;
+    let node = node_with_sessions("memory:", &dir, &["s1"]).await;
     open(&node, &["s2"]).await;
     let first = bind(&node, json!({"conversation": place("7"), "session_id": "s1"})).await;
     bind(&node, json!({"conversation": place("7"), "session_id": "s2", "expected_generation": first["generation"]}))

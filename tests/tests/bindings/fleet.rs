@@ -97,7 +97,7 @@ async fn expiry_in_a_fleet_ends_each_binding_once_also_after_redis_was_away() {
 
 /// Covers: BD-D7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conversation_bound_at_one_node_is_unbound_when_another_closes_its_session() {
+async fn bindings_end_when_another_node_closes_their_session() {
     let dir = tempdir().expect("a directory");
     let redis = Redis::start(dir.path(), &DURABLE);
     let fleet = nodes(&redis, 2).await;

@@ -135,7 +135,7 @@ async fn bindings_are_kept_and_recorded_by_redis() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_expire_by_themselves_and_say_why() {
     let dir = tempdir().expect("a directory");
-    let node = node_with_sessions("memory", &dir, &["s1"]).await;
+    let node = node_with_sessions("memory:", &dir, &["s1"]).await;
     let with = |id: &str, name: &str, ms: u64| {
         let mut body = json!({"conversation": place(id), "session_id": "s1", "idle_timeout_ms": 0});
         body[name] = ms.into();
@@ -168,7 +168,7 @@ async fn bindings_expire_by_themselves_and_say_why() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_session_has_no_bindings() {
     let dir = tempdir().expect("a directory");
-    let node = node_with_sessions("memory", &dir, &["s1", "s2"]).await;
+    let node = node_with_sessions("memory:", &dir, &["s1", "s2"]).await;
     for (id, session) in [("7", "s1"), ("8", "s1"), ("9", "s2")] {
         bind(&node, json!({"conversation": place(id), "session_id": session})).await;
     }
@@ -192,7 +192,7 @@ async fn closed_session_has_no_bindings() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_requests_about_bindings_are_refused_by_name() {
     let dir = tempdir().expect("a directory");
-    let node = node_with_sessions("memory", &dir, &["s1"]).await;
+    let node = node_with_sessions("memory:", &dir, &["s1"]).await;
     let bound = bind(&node, json!({"conversation": place("7"), "session_id": "s1"})).await;
     let elsewhere = json!({"channel": "rooms", "account_id": "other"});
     let long = "x".repeat(3_000);

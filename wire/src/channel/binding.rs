@@ -1,12 +1,14 @@
 //! Requests about the bindings of conversations, and their replies. Authority is checked where they are performed.
 use std::collections::BTreeMap;
 use turnway_core::id::{AccountId, ChannelName, SessionId, TenantId};
-use turnway_core::limits::BINDING_METADATA_BYTES_MAX;
 use turnway_core::protocol::binding::{Binding, BindingId, EndedBinding, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::time::Millis;
 
-/// A request about bindings.
+/// An estimate of the bytes of a binding on the wire, metadata included.
+const BINDING_BYTES: usize = 1024;
+
+/// A request about the bindings of conversations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindingCommand {
     /// Bind a conversation to a session.
@@ -139,7 +141,7 @@ impl BindingReply {
             // A candidate has a binding and one that has ended.
             Self::Resolved(found) => 1 + 2 * found.candidates.as_ref().map_or(0, Vec::len),
         };
-        512 + (512 + BINDING_METADATA_BYTES_MAX) * count
+        512 + BINDING_BYTES * count
     }
 }
 
@@ -160,7 +162,7 @@ impl BindingScope {
 // === impl CandidateVerdict ===
 
 impl CandidateVerdict {
-    /// Every verdict.
+    /// All verdicts, for the schema.
     pub const ALL: [Self; 4] = [Self::Bound, Self::Unbound, Self::Moved, Self::Parent];
 
     /// Returns the name on the wire.

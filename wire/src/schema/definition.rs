@@ -174,8 +174,7 @@ fn contents() -> Vec<Definition> {
 
 fn binding() -> Vec<FieldSpec> {
     let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
-    let metadata =
-        JsonShape::Map { key: "metadata_name", value: Box::new(text()), entries_max: limits::BINDING_METADATA_MAX };
+    let metadata = binding_metadata();
     vec![
         required("binding_id", Defined("binding_id"), ""),
         required("generation", integer(), "The version of the conversation's binding; never repeats."),
@@ -235,6 +234,12 @@ fn snapshot() -> Vec<FieldSpec> {
         required("seq", Defined("seq"), "The last fact that the snapshot contains."),
         required("epoch", Defined("epoch"), "The epoch of that fact."),
     ]
+}
+
+/// Returns the shape of a binding's metadata.
+pub(super) fn binding_metadata() -> JsonShape {
+    let line = pattern(r"^\P{Cc}{0,256}$", &["Ada", "", "日本 语"]);
+    JsonShape::Map { key: "metadata_name", value: Box::new(line), entries_max: limits::BINDING_METADATA_MAX }
 }
 
 /// Returns the fields of a handover that waits for a decision.

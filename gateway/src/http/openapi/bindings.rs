@@ -2,14 +2,17 @@
 //! against the running server checks that they match.
 #![expect(dead_code, reason = "shapes are only told, never made")]
 use serde::Serialize;
-use std::collections::BTreeMap;
-use utoipa::ToSchema;
+use std::borrow::Cow;
+use turnway_core::limits;
+use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A conversation of one account on one channel
 #[derive(Serialize, ToSchema)]
 #[schema(as = Conversation)]
 pub(in crate::http) struct ConversationSchema {
-    /// The platform
+    /// Name of the platform
     #[schema(pattern = "^[a-z0-9_.-]{1,64}$", example = "rooms")]
     channel: String,
     /// The gateway's account there
@@ -39,14 +42,14 @@ pub(in crate::http) struct BindingSchema {
     bound_at: u64,
     /// The last routed message, a minute late at most
     last_activity_at: u64,
-    /// Absent: never
+    /// Absent if it never ends by being idle
     idle_timeout_ms: Option<u64>,
-    /// Absent: never
+    /// Absent if it never ends by age
     max_age_ms: Option<u64>,
-    /// Absent: never
+    /// Absent if no end is set
     expires_at: Option<u64>,
     /// Texts of whoever bound it
-    metadata: Option<BTreeMap<String, String>>,
+    metadata: Option<MetadataSchema>,
     /// The reason of the end, if it has ended
     reason: Option<String>,
     ended_at: Option<u64>,
@@ -124,8 +127,7 @@ pub(in crate::http) struct BindRequestSchema {
     /// Milliseconds since 1970; 0 or absent: never
     #[schema(maximum = 9_007_199_254_740_991_u64)]
     expires_at: Option<u64>,
-    /// Texts by name, 2 KiB at most
-    metadata: Option<BTreeMap<String, String>>,
+    metadata: Option<MetadataSchema>,
 }
 
 /// The account of a binding id
@@ -138,16 +140,44 @@ struct BindingScopeSchema {
     account_id: String,
 }
 
-/// One binding by `binding_id` and `scope`, or all bindings of `session_id`
+/// The end of one binding
 #[derive(Serialize, ToSchema)]
-#[schema(as = UnbindRequest)]
-pub(in crate::http) struct UnbindRequestSchema {
-    #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1")]
-    session_id: Option<String>,
-    #[schema(example = "1764000000000.7")]
-    binding_id: Option<String>,
-    scope: Option<BindingScopeSchema>,
+#[schema(as = UnbindOne)]
+pub(in crate::http) struct UnbindOneSchema {
+    #[schema(pattern = r"^[1-9][0-9]{0,14}\.[!-9;-~]{1,200}$", example = "1764000000000.7")]
+    binding_id: String,
+    scope: BindingScopeSchema,
     reason: Option<UnbindReasonSchema>,
+}
+
+/// The end of all bindings of a session
+#[derive(Serialize, ToSchema)]
+#[schema(as = UnbindAll)]
+pub(in crate::http) struct UnbindAllSchema {
+    #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1")]
+    session_id: String,
+    reason: Option<UnbindReasonSchema>,
+}
+
+/// A request about one binding, or about all bindings of a session
+#[derive(Serialize)]
+pub(in crate::http) struct UnbindRequestSchema;
+
+impl PartialSchema for UnbindRequestSchema {
+    fn schema() -> RefOr<Schema> {
+        one_or_all(&UnbindOneSchema::name(), &UnbindAllSchema::name())
+    }
+}
+
+impl ToSchema for UnbindRequestSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("UnbindRequest")
+    }
+}
+
+fn one_or_all(one: &str, all: &str) -> RefOr<Schema> {
+    let [one, all] = [one, all].map(Ref::from_schema_name);
+    AnyOfBuilder::new().item(one).item(all).into()
 }
 
 #[derive(Serialize, ToSchema)]
@@ -162,27 +192,82 @@ enum UnbindReasonSchema {
 #[derive(Serialize, ToSchema)]
 #[schema(as = TouchRequest)]
 pub(in crate::http) struct TouchRequestSchema {
-    #[schema(example = "1764000000000.7")]
+    #[schema(pattern = r"^[1-9][0-9]{0,14}\.[!-9;-~]{1,200}$", example = "1764000000000.7")]
     binding_id: String,
     scope: BindingScopeSchema,
 }
 
-/// One binding by `binding_id` and `scope`, or all bindings of `session_id`; at least one of the times
+/// New times of one binding; an absent one is not changed
 #[derive(Serialize, ToSchema)]
-#[schema(as = ExpiryRequest)]
-pub(in crate::http) struct ExpiryRequestSchema {
+#[schema(as = ExpiryOne)]
+pub(in crate::http) struct ExpiryOneSchema {
+    #[schema(pattern = r"^[1-9][0-9]{0,14}\.[!-9;-~]{1,200}$", example = "1764000000000.7")]
+    binding_id: String,
+    scope: BindingScopeSchema,
+    #[serde(flatten)]
+    times: ExpiryTimesSchema,
+}
+
+/// New times of all bindings of a session; an absent one is not changed
+#[derive(Serialize, ToSchema)]
+#[schema(as = ExpiryAll)]
+pub(in crate::http) struct ExpiryAllSchema {
     #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1")]
-    session_id: Option<String>,
-    #[schema(example = "1764000000000.7")]
-    binding_id: Option<String>,
-    scope: Option<BindingScopeSchema>,
-    /// 0: never; absent: not changed
+    session_id: String,
+    #[serde(flatten)]
+    times: ExpiryTimesSchema,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ExpiryTimes)]
+struct ExpiryTimesSchema {
+    /// Time without a routed message; 0: never
     #[schema(maximum = 9_007_199_254_740_991_u64)]
     idle_timeout_ms: Option<u64>,
-    /// 0: never; absent: not changed
+    /// Time since the bind; 0: never
     #[schema(maximum = 9_007_199_254_740_991_u64)]
     max_age_ms: Option<u64>,
-    /// 0: never; absent: not changed
+    /// Milliseconds since 1970; 0: never
     #[schema(maximum = 9_007_199_254_740_991_u64)]
     expires_at: Option<u64>,
+}
+
+/// A request about one binding, or about all bindings of a session
+#[derive(Serialize)]
+pub(in crate::http) struct ExpiryRequestSchema;
+
+impl PartialSchema for ExpiryRequestSchema {
+    fn schema() -> RefOr<Schema> {
+        one_or_all(&ExpiryOneSchema::name(), &ExpiryAllSchema::name())
+    }
+}
+
+impl ToSchema for ExpiryRequestSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("ExpiryRequest")
+    }
+}
+
+/// Texts of one line by name
+#[derive(Serialize)]
+struct MetadataSchema;
+
+impl PartialSchema for MetadataSchema {
+    fn schema() -> RefOr<Schema> {
+        let text =
+            |pattern: &str| ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).pattern(Some(pattern));
+        let kind = SchemaType::Type(Type::Object);
+        ObjectBuilder::new()
+            .schema_type(kind)
+            .property_names(Some(text("^[!-~]{1,64}$")))
+            .additional_properties(Some(text("^[ -~]{0,256}$")))
+            .max_properties(Some(limits::BINDING_METADATA_MAX))
+            .into()
+    }
+}
+
+impl ToSchema for MetadataSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Metadata")
+    }
 }

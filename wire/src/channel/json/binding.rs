@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use turnway_core::id::{AccountId, ChannelName, RequestId, SessionId};
-use turnway_core::limits::{BINDING_METADATA_BYTES_MAX, BINDING_METADATA_MAX};
+use turnway_core::limits::{BINDING_METADATA_CHARACTERS_MAX, BINDING_METADATA_MAX};
 use turnway_core::protocol::binding::{
     Binding, BindingId, BindingStatus, EndedBinding, Generation, TargetKind, UnbindReason,
 };
@@ -39,11 +39,7 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
             id: required(fields::name(fields, "binding_id", BindingId::parse)?, "binding_id")?,
         },
         "set_binding_expiry" => {
-            let change = parse_expiry(fields)?;
-            if change == ExpiryChange::default() {
-                return Err(MalformedReason::MissingField("idle_timeout_ms"));
-            }
-            BindingCommand::SetExpiry { target: parse_target(fields)?, change }
+            BindingCommand::SetExpiry { change: parse_expiry(fields)?, target: parse_target(fields)? }
         }
         "resolve" => {
             let explain = fields::flag(fields, "explain")?.unwrap_or(false);
@@ -88,21 +84,21 @@ fn parse_expiry(fields: &mut Fields) -> Result<ExpiryChange, MalformedReason> {
     })
 }
 
-/// Parses at most [`BINDING_METADATA_MAX`] texts by name, of [`BINDING_METADATA_BYTES_MAX`] bytes as JSON.
+/// Parses at most [`BINDING_METADATA_MAX`] texts by name, each on one line.
 fn parse_metadata(fields: &mut Fields) -> Result<BTreeMap<String, String>, MalformedReason> {
     const BAD: MalformedReason = MalformedReason::InvalidField("metadata");
     let object = fields::object(fields, "metadata")?.unwrap_or_default();
     if object.len() > BINDING_METADATA_MAX {
         return Err(MalformedReason::TooManyItems("metadata"));
     }
-    // A name has the form of the other labels of the protocol.
+    let is_line =
+        |text: &str| text.chars().count() <= BINDING_METADATA_CHARACTERS_MAX && !text.chars().any(char::is_control);
     let parse = |(name, value): (String, Value)| {
-        let text = value.as_str().filter(|_| RequestId::parse(&name).is_ok()).map(str::to_owned);
-        text.map(|text| (name, text)).ok_or(BAD)
+        // A name has the form of the other labels of the protocol.
+        let text = value.as_str().filter(|text| RequestId::parse(&name).is_ok() && is_line(text));
+        text.map(|text| (name.clone(), text.to_owned())).ok_or(BAD)
     };
-    let metadata = object.into_iter().map(parse).collect::<Result<BTreeMap<_, _>, _>>()?;
-    let bytes = serde_json::to_string(&metadata).map_or(usize::MAX, |text| text.len());
-    if bytes > BINDING_METADATA_BYTES_MAX { Err(BAD) } else { Ok(metadata) }
+    object.into_iter().map(parse).collect()
 }
 
 /// Parses the name of one binding, or of the session whose bindings are meant. All fields are checked, also if only some

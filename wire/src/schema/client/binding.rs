@@ -1,8 +1,7 @@
 //! Messages about the bindings of conversations.
 use super::super::connection::{self, answer};
-use super::super::shape::{FieldSpec, JsonShape, MessageSpec, integer, list, names, optional, required, text, words};
+use super::super::shape::{FieldSpec, JsonShape, MessageSpec, integer, list, names, optional, required, words};
 use JsonShape::Defined;
-use turnway_core::limits;
 use turnway_core::protocol::binding::{TargetKind, UnbindReason};
 
 use crate::channel::binding::CandidateVerdict;
@@ -25,7 +24,7 @@ pub(super) fn requests() -> Vec<MessageSpec> {
             .with_alternatives(either()),
         received("touch", "Records that a message was routed by a binding. Only operators.", touched),
         received("set_binding_expiry", "Changes when bindings expire. Only operators.", expiry_fields)
-            .with_alternatives(either_with_expiry()),
+            .with_alternatives(either()),
         received("resolve", "Looks up the binding of a conversation. Only operators.", resolved),
         received(
             "list_bindings",
@@ -63,8 +62,7 @@ pub(super) fn answers() -> Vec<MessageSpec> {
 
 fn bind() -> Vec<FieldSpec> {
     let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
-    let metadata =
-        JsonShape::Map { key: "metadata_name", value: Box::new(text()), entries_max: limits::BINDING_METADATA_MAX };
+    let metadata = super::super::definition::binding_metadata();
     let fields = vec![
         required("conversation", Defined("conversation"), ""),
         required("session_id", Defined("session_id"), ""),
@@ -74,8 +72,7 @@ fn bind() -> Vec<FieldSpec> {
             integer(),
             "The generation to replace, 0: none; absent: the conversation is free or bound to the same session.",
         ),
-        optional("metadata", metadata, "Texts for whoever sees the binding.")
-            .json_bytes(limits::BINDING_METADATA_BYTES_MAX),
+        optional("metadata", metadata, "Texts for whoever sees the binding."),
     ];
     [fields, expiry("Absent: the default")].concat()
 }
@@ -100,12 +97,6 @@ fn target() -> Vec<FieldSpec> {
 fn either() -> Vec<Vec<FieldSpec>> {
     let one = vec![required("binding_id", Defined("binding_id"), ""), required("scope", scope(), "")];
     vec![vec![required("session_id", Defined("session_id"), "")], one]
-}
-
-fn either_with_expiry() -> Vec<Vec<FieldSpec>> {
-    let times = ["idle_timeout_ms", "max_age_ms", "expires_at"].map(|name| required(name, integer(), ""));
-    let with_time = |fields: Vec<FieldSpec>| times.clone().map(|time| [fields.clone(), vec![time]].concat());
-    either().into_iter().flat_map(with_time).collect()
 }
 
 fn scope() -> JsonShape {
