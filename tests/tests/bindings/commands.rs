@@ -1,7 +1,10 @@
 //! The same requests over WebSocket and by `turnway bindings`, and the rights that they need.
 use super::{await_recorded, bind, node_with_sessions, open, place, scope, session_of};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tempfile::tempdir;
+use tokio::time::{interval, timeout};
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::web::Web;
@@ -136,13 +139,23 @@ async fn bindings_are_counted_by_the_reason_of_their_end() {
         .await;
     await_recorded(&node, "s1", &["binding.bound 7", "binding.ended 7 rebound"]).await;
     await_recorded(&node, "s2", &["binding.bound 7"]).await;
-    let metrics = Web::new(node.admin, None).get("/metrics").await.text;
-    for line in [
+    let lines = [
         "turnway_binding_bound_total 2",
         "turnway_binding_ended_total{reason=\"rebound\"} 1",
         "turnway_binding_ended_total{reason=\"manual\"} 0",
         "turnway_binding_work 0",
-    ] {
-        assert!(metrics.lines().any(|metric| metric == line), "{line}: {metrics}");
-    }
+    ];
+    let mut looks = interval(Duration::from_millis(100));
+    let mut missing = Vec::new();
+    let shown = timeout(PATIENCE, async {
+        loop {
+            looks.tick().await;
+            let metrics = Web::new(node.admin, None).get("/metrics").await.text;
+            missing = lines.into_iter().filter(|line| !metrics.lines().any(|metric| metric == *line)).collect();
+            if missing.is_empty() {
+                return;
+            }
+        }
+    });
+    assert!(shown.await.is_ok(), "{missing:?}");
 }

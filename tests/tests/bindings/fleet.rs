@@ -1,9 +1,10 @@
 //! Bindings in a fleet: any node looks them up, and what a killed node left undone is done once by another.
-use super::{await_recorded, bind, open, place, recorded, session_of};
+use super::{await_recorded, bind, open, place, post, recorded, scope, session_of};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
 use tokio::time::{interval, timeout};
+use turnway_core::id::NodeId;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
@@ -116,4 +117,49 @@ async fn bindings_end_when_another_node_closes_their_session() {
     .await
     .expect("it ends");
     await_recorded(&fleet[0].1, "s1", &["binding.bound 7", "binding.ended 7 session_closed"]).await;
+}
+
+/// A node that does not know the facts of bindings joins: nothing is bound, and what ends meanwhile is recorded later.
+///
+/// Covers: the level of facts of docs/ownership.md §4.3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_wait_for_their_record_while_an_earlier_node_lives() {
+    let dir = tempdir().expect("a directory");
+    let redis = Redis::start(dir.path(), &DURABLE);
+    let fleet = nodes(&redis, 1).await;
+    let node = &fleet[0].1;
+    open(node, &["s1"]).await;
+    let bound = bind(node, json!({"conversation": place("7"), "session_id": "s1"})).await;
+    await_recorded(node, "s1", &["binding.bound 7"]).await;
+    let earlier = NodeId(7);
+    let lease = format!("node:{{{earlier}}}");
+    let record = r#"{"name":"x","address":"y","state":"serving","frames":1,"release":"0","seen_ms":9999999999999}"#;
+    let _: redis::Value = redis.command(&["HSET", "nodes", &earlier.to_string(), record]);
+    let _: redis::Value = redis.command(&["HSET", &lease, "1", "9999999999999"]);
+    let mut looks = interval(Duration::from_millis(100));
+    let refused = timeout(4 * PATIENCE, async {
+        loop {
+            let reply = post(node, "/v1/bindings", &json!({"conversation": place("8"), "session_id": "s1"})).await;
+            if reply.status != 200 {
+                return reply;
+            }
+            looks.tick().await;
+        }
+    });
+    let refused = refused.await.expect("the node learns of the other");
+    assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("fleet_upgrading")), "{}", refused.text);
+    let before = recorded(node, "s1").await;
+    let id = json!({"binding_id": bound["binding_id"], "scope": scope()});
+    assert_eq!(post(node, "/v1/bindings/unbind", &id).await.status, 200);
+    assert_eq!(session_of(node, "7").await, Value::Null);
+    assert_eq!(recorded(node, "s1").await, before, "the other node could not read the fact");
+    let _: redis::Value = redis.command(&["DEL", &lease]);
+    let mut looks = interval(Duration::from_millis(100));
+    timeout(4 * PATIENCE, async {
+        while !recorded(node, "s1").await.contains(&"binding.ended 7 manual".to_owned()) {
+            looks.tick().await;
+        }
+    })
+    .await
+    .expect("the end is recorded once all nodes know the fact");
 }

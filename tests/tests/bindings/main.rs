@@ -208,7 +208,7 @@ async fn bad_requests_about_bindings_are_refused_by_name() {
         ("/unbind", json!({"binding_id": "7", "scope": scope()}), 400, "invalid_message"),
         ("/unbind", json!({"binding_id": bound["binding_id"], "scope": elsewhere}), 409, "not_applied"),
         ("/unbind", json!({"session_id": "s1", "reason": "rebound"}), 400, "invalid_message"),
-        ("/expiry", json!({"session_id": "s1"}), 400, "invalid_message"),
+        ("/expiry", json!({"session_id": "s1", "max_age_ms": -1}), 400, "invalid_message"),
         ("/touch", json!({"session_id": "s1"}), 400, "invalid_message"),
     ] {
         let reply = post(&node, &format!("/v1/bindings{path}"), &body).await;

@@ -13,7 +13,7 @@ const BINDING_BYTES: usize = 1024;
 pub enum BindingCommand {
     /// Bind a conversation to a session.
     Bind(Box<BindCommand>),
-    /// End bindings.
+    /// End one binding, or all of a session.
     Unbind { target: BindingTarget, reason: UnbindReason },
     /// Record that a message was routed by a binding.
     Touch { scope: BindingScope, id: BindingId },

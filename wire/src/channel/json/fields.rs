@@ -35,10 +35,13 @@ pub fn name<T>(
     text.map(|text| parse(&text).map_err(|_| MalformedReason::InvalidField(label))).transpose()
 }
 
-/// Takes an integer from 0, below [`INTEGER_END`].
+/// Takes an integer from 0, below [`INTEGER_END`]. A number without a fraction is an integer, also as `7.0` (JSON Schema
+/// 2020-12, 6.1.1).
 pub fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, MalformedReason> {
     let Some(value) = take(fields, label) else { return Ok(None) };
-    value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(MalformedReason::InvalidField(label))
+    let whole = |number: f64| (number.fract() == 0.0 && number >= 0.0).then_some(number as u64);
+    let number = value.as_u64().or_else(|| value.as_f64().and_then(whole));
+    number.filter(|n| *n < INTEGER_END).map(Some).ok_or(MalformedReason::InvalidField(label))
 }
 
 /// Takes a boolean.
