@@ -54,6 +54,14 @@ pub struct BindingAsker {
     pub principal: Principal,
 }
 
+/// The store's reply to a change of a row.
+struct RowReply {
+    key: ConversationKey,
+    action: BindingAction,
+    outcome: BindingOutcome,
+    row: Option<BindingRow>,
+}
+
 /// The requests of one node.
 #[derive(Debug)]
 pub struct BindingService {
@@ -161,8 +169,12 @@ impl BindingService {
     fn handle_stored(&mut self, now: Now, op: ConversationOp, ticket: OpTicket, result: Result<Reply, StoreError>) {
         let Some(request) = self.requests.remove(&ticket) else { return };
         match (op, result) {
-            (ConversationOp::Change { key, .. }, Ok(Reply::Conversation(ConversationReply::Row { outcome, row }))) => {
-                self.use_row(now, ticket, request, &key, outcome, row.map(|row| *row));
+            (
+                ConversationOp::Change { key, action },
+                Ok(Reply::Conversation(ConversationReply::Row { outcome, row })),
+            ) => {
+                let row = row.map(|row| *row);
+                self.use_row(now, ticket, request, RowReply { key, action, outcome, row });
             }
             (ConversationOp::List { session, .. }, Ok(Reply::Conversation(ConversationReply::Bindings(bindings)))) => {
                 self.use_list(now, ticket, request, &session, bindings);
@@ -195,15 +207,9 @@ impl BindingService {
         self.outputs.push_back(Output::StoreLater(Op::Conversation { op, ticket: Some(ticket) }));
     }
 
-    fn use_row(
-        &mut self,
-        now: Now,
-        ticket: OpTicket,
-        mut request: BindingRequest,
-        key: &ConversationKey,
-        outcome: BindingOutcome,
-        row: Option<BindingRow>,
-    ) {
+    fn use_row(&mut self, now: Now, ticket: OpTicket, mut request: BindingRequest, reply: RowReply) {
+        let RowReply { key, action, outcome, row } = reply;
+        let key = &key;
         if let Some(row) = row.as_ref().filter(|row| !row.reports.is_empty()) {
             self.outputs.push_back(Output::Changed { key: key.clone(), row: Box::new(row.clone()) });
         }
@@ -222,6 +228,10 @@ impl BindingService {
                 }
                 _ => self.reply(request, not_applied(outcome, &row)),
             },
+            RequestStep::FindOne(task, generation) if let ConversationState::Moved { to, .. } = &row.state => {
+                let step = RequestStep::FindOne(task, generation);
+                self.proceed(ticket, BindingRequest { step, ..request }, change(key.sibling(to), action));
+            }
             RequestStep::FindOne(task, generation) => {
                 match row.active().filter(|binding| binding.generation == generation) {
                     Some(binding) => {
@@ -233,23 +243,42 @@ impl BindingService {
                     None => self.reply(request, not_applied(BindingOutcome::NotApplied, &row)),
                 }
             }
-            RequestStep::Change { task, left, is_one, mut done, mut ended } => {
-                if outcome == BindingOutcome::Applied {
-                    match task {
-                        BindingTask::Unbind(_) => ended.extend(row.last_ended.as_deref().cloned()),
-                        BindingTask::Touch | BindingTask::SetExpiry(_) => done.extend(row.active().cloned()),
-                    }
-                } else if is_one {
-                    return self.reply(request, not_applied(outcome, &row));
-                }
-                let step = RequestStep::Change { task, left, is_one, done, ended };
-                self.change_next(now, ticket, BindingRequest { step, ..request }, key);
+            step @ RequestStep::Change { .. } => {
+                self.use_change(
+                    now,
+                    ticket,
+                    BindingRequest { step, ..request },
+                    RowReply { key: key.clone(), action, outcome, row: Some(row) },
+                );
             }
             step @ RequestStep::LookUp { .. } => {
                 self.use_lookup(now, ticket, BindingRequest { step, ..request }, key, &row);
             }
             RequestStep::Find(_) | RequestStep::List => self.reply(request, Err(unconfirmed())),
         }
+    }
+
+    /// Uses the reply to the change of one of a request's bindings.
+    fn use_change(&mut self, now: Now, ticket: OpTicket, mut request: BindingRequest, reply: RowReply) {
+        let RowReply { key, action, outcome, row } = reply;
+        let row = row.unwrap_or_default();
+        let RequestStep::Change { task, is_one, done, ended, .. } = &mut request.step else { return };
+        if outcome == BindingOutcome::Applied {
+            match task {
+                BindingTask::Unbind(_) => ended.extend(row.last_ended.as_deref().cloned()),
+                BindingTask::Touch | BindingTask::SetExpiry(_) => done.extend(row.active().cloned()),
+            }
+        } else if let ConversationState::Moved { to, .. } = &row.state {
+            // An alias leads to the row that has the binding; a row that is an alias takes none over.
+            return self.proceed(ticket, request, change(key.sibling(to), action));
+        } else if row.is_moving() && request.asker.is_none() {
+            self.requests.insert(ticket, request);
+            let op = change(key, action);
+            return self.outputs.push_back(Output::StoreLater(Op::Conversation { op, ticket: Some(ticket) }));
+        } else if *is_one || row.is_moving() {
+            return self.reply(request, not_applied(outcome, &row));
+        }
+        self.change_next(now, ticket, request, &key);
     }
 
     fn use_list(

@@ -381,6 +381,38 @@ fn closed_session_loses_its_bindings_whatever_the_store_does() {
     assert_eq!(bench.service.waiting_count(), 0);
 }
 
+/// Covers: BR-35.
+#[test]
+fn binding_that_moves_while_its_session_closes_ends_at_its_new_place() {
+    let mut bench = Bench::new();
+    let binding = bench.bind(bind("7", "s"));
+    let generation = binding.generation;
+    bench.change("7", BindingAction::Settle { generation, is_end: false });
+    let to = ConversationId::parse("8").expect("an id");
+    bench.change("7", BindingAction::StartMove { generation, to: to.clone() });
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: session("s") };
+    bench.give(Input::SessionClosed(key));
+    assert_eq!(bench.later.len(), 1, "nothing but the move changes the row");
+    let refusal = bench.ask(unbind_all("s")).expect_err("a move is in progress");
+    assert_eq!(refusal.code, Code::StoreUnavailable);
+    let from = ConversationId::parse("7").expect("an id");
+    let moved = Box::new(Binding { conversation: conversation("8", None), ..binding.clone() });
+    bench.change("8", BindingAction::AcceptMove { binding: moved, from });
+    bench.change("7", BindingAction::FinishMove { generation, to });
+    bench.retry();
+    assert_eq!(bench.later.len(), 1, "the new row is about to take it over");
+    bench.change("8", BindingAction::Arrive { generation });
+    bench.retry();
+    assert_eq!([bench.session_of("7"), bench.session_of("8")], [None, None]);
+    assert_eq!(bench.service.waiting_count(), 0);
+    // Whoever still has the binding's old id reaches the present place.
+    let again = bench.bind(bind("8", "t"));
+    let id = BindingId { conversation: binding.id().conversation, ..again.id() };
+    let target = BindingTarget::Binding { scope: scope(), id };
+    let unbind = BindingCommand::Unbind { target, reason: UnbindReason::Manual };
+    assert!(matches!(bench.ask(unbind), Ok(BindingReply::Unbound(ended)) if ended.len() == 1));
+}
+
 #[test]
 fn request_is_refused_if_the_store_is_away_and_repeated_if_it_may_be_done() {
     let mut bench = Bench::new();

@@ -165,6 +165,11 @@ impl BindingRow {
         is_last.then_some(BindingStatus::Ended)
     }
 
+    /// Returns whether a move of the conversation to another id is in progress.
+    pub fn is_moving(&self) -> bool {
+        matches!(self.state, ConversationState::Moving { .. } | ConversationState::Arriving { .. })
+    }
+
     /// Returns the session that lists the conversation among its bindings.
     pub fn listed_session(&self) -> Option<&SessionId> {
         self.active().map(|binding| &binding.session)
