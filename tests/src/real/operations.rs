@@ -10,7 +10,7 @@ use turnway_wire::schema::{JsonShape, MessageGroup, MessageSpec};
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 
 /// Types of requests that name no session and no run: they are in no tenant's matrix.
-const NAME_NO_SESSION: [&str; 2] = ["resolve", "touch"];
+pub const NAME_NO_SESSION: [&str; 2] = ["resolve", "touch"];
 
 /// Returns the requests of one action on a session and a run: those written below, and one of each other type of the
 /// table of messages.

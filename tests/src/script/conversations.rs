@@ -47,7 +47,7 @@ impl KnownConversations {
     pub(super) fn next(&mut self, rng: &mut Rng, now: Now, session: SessionKey, principal: Principal) -> Op {
         let op = match rng.below(10) {
             0 => {
-                let principal = rng.chance(50).then_some(principal);
+                let principal = now.store.0.is_multiple_of(2).then_some(principal);
                 ConversationOp::List { session, principal }
             }
             1 => ConversationOp::FindDue { limit: 1 + rng.below(5) as u32 },
@@ -88,9 +88,9 @@ impl KnownConversations {
                     expiry: expiry(rng, now),
                     metadata: if rng.chance(30) { metadata } else { BTreeMap::new() },
                     unnamed: UnnamedFields {
-                        idle_timeout: rng.chance(50),
-                        max_age: rng.chance(50),
-                        metadata: rng.chance(50),
+                        idle_timeout: self.binds.is_multiple_of(2),
+                        max_age: self.binds.is_multiple_of(3),
+                        metadata: self.binds.is_multiple_of(5),
                     },
                     nonce,
                 }))
