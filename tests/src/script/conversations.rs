@@ -46,10 +46,7 @@ impl KnownConversations {
     /// Returns an operation on a conversation of a session's tenant, or on the session's list.
     pub(super) fn next(&mut self, rng: &mut Rng, now: Now, session: SessionKey, principal: Principal) -> Op {
         let op = match rng.below(10) {
-            0 => {
-                let principal = now.store.0.is_multiple_of(2).then_some(principal);
-                ConversationOp::List { session, principal }
-            }
+            0 => ConversationOp::List { session, principal: None },
             1 => ConversationOp::FindDue { limit: 1 + rng.below(5) as u32 },
             _ => {
                 let conversation = conversation(rng);
@@ -87,11 +84,7 @@ impl KnownConversations {
                     expected,
                     expiry: expiry(rng, now),
                     metadata: if rng.chance(30) { metadata } else { BTreeMap::new() },
-                    unnamed: UnnamedFields {
-                        idle_timeout: self.binds.is_multiple_of(2),
-                        max_age: self.binds.is_multiple_of(3),
-                        metadata: self.binds.is_multiple_of(5),
-                    },
+                    unnamed: UnnamedFields::default(),
                     nonce,
                 }))
             }
