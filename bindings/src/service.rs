@@ -96,17 +96,19 @@ impl BindingService {
         *waiting += 1;
         let tenant = asker.principal.tenant.clone();
         let principal = asker.principal.clone();
-        let session_key = |session| SessionKey { tenant: tenant.clone(), session };
+        let list = |session| {
+            let session = SessionKey { tenant: tenant.clone(), session };
+            ConversationOp::List { session, principal: Some(principal.clone()) }
+        };
         let (step, op) = match command {
-            BindingCommand::Bind(bind) => self.bind(principal, *bind),
+            BindingCommand::Bind(bind) => self.bind(principal.clone(), *bind),
             BindingCommand::Unbind { target: BindingTarget::Binding { scope, id }, reason } => {
                 let task = BindingTask::Unbind(reason);
                 let op = change(scope.key_of(&tenant, &id), task.action(now, id.generation, None));
                 (RequestStep::change_one(task), op)
             }
             BindingCommand::Unbind { target: BindingTarget::Session(session), reason } => {
-                let step = RequestStep::Find(BindingTask::Unbind(reason));
-                (step, ConversationOp::List { session: session_key(session), principal: Some(principal) })
+                (RequestStep::Find(BindingTask::Unbind(reason)), list(session))
             }
             BindingCommand::Touch { scope, id } => {
                 let op = change(scope.key_of(&tenant, &id), BindingTask::Touch.action(now, id.generation, None));
@@ -117,17 +119,13 @@ impl BindingService {
                 (step, change(scope.key_of(&tenant, &id), BindingAction::Resolve))
             }
             BindingCommand::SetExpiry { target: BindingTarget::Session(session), change: expiry } => {
-                let step = RequestStep::Find(BindingTask::SetExpiry(expiry));
-                (step, ConversationOp::List { session: session_key(session), principal: Some(principal) })
+                (RequestStep::Find(BindingTask::SetExpiry(expiry)), list(session))
             }
             BindingCommand::Resolve { conversation, explain } => {
                 let op = change(conversation.key(&tenant), BindingAction::Resolve);
                 (RequestStep::look_up(conversation, explain), op)
             }
-            BindingCommand::List { session } => {
-                let op = ConversationOp::List { session: session_key(session), principal: Some(principal) };
-                (RequestStep::List, op)
-            }
+            BindingCommand::List { session } => (RequestStep::List, list(session)),
         };
         self.begin(Some(asker), step, op);
     }
@@ -412,12 +410,10 @@ fn not_applied(outcome: BindingOutcome, row: &BindingRow) -> Result<BindingReply
         let why = "the conversation was bound too often in a short time; try again later";
         return Err(Refusal::new(Code::RateLimited, why).retry_after(limits::BINDING_REPORT_DUE));
     }
-    match &row.state {
-        ConversationState::Moving { .. } | ConversationState::Arriving { .. } => Err(moving()),
-        ConversationState::Bound(_) | ConversationState::Free | ConversationState::Moved { .. } => {
-            Ok(BindingReply::NotApplied { current: row.active().cloned().map(Box::new) })
-        }
+    if row.is_moving() {
+        return Err(moving());
     }
+    Ok(BindingReply::NotApplied { current: row.active().cloned().map(Box::new) })
 }
 
 /// Returns the refusal for a conversation whose row is changing its place: nothing is known until then.

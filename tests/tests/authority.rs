@@ -36,7 +36,7 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
             let like = if action.creates() { &unknown[0] } else { &unknown[n] };
             let got = mallory.ask("q", foreign.clone()).await.expect("an answer");
             let want = mallory.ask("q", like.clone()).await.expect("an answer");
-            // What is reserved for operators is refused before the session is looked for.
+            // An operation for operators is refused before the session is looked for.
             let is_reserved = action.needs_operator() && want["code"] == "forbidden";
             assert!(is_reserved || want["code"] == "not_found", "{like}: {want}");
             assert_eq!(bare(got, ["anns", &run]), bare(want, ["nobodys", &unknown_run]), "{foreign}");

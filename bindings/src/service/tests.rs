@@ -383,7 +383,7 @@ fn closed_session_loses_its_bindings_whatever_the_store_does() {
 
 /// Covers: BR-35.
 #[test]
-fn binding_that_moves_while_its_session_closes_ends_at_its_new_place() {
+fn moving_binding_of_a_closed_session_ends_at_its_new_place() {
     let mut bench = Bench::new();
     let binding = bench.bind(bind("7", "s"));
     let generation = binding.generation;
@@ -405,7 +405,7 @@ fn binding_that_moves_while_its_session_closes_ends_at_its_new_place() {
     bench.retry();
     assert_eq!([bench.session_of("7"), bench.session_of("8")], [None, None]);
     assert_eq!(bench.service.waiting_count(), 0);
-    // Whoever still has the binding's old id reaches the present place.
+    // The binding's old id reaches the present place.
     let again = bench.bind(bind("8", "t"));
     let id = BindingId { conversation: binding.id().conversation, ..again.id() };
     let target = BindingTarget::Binding { scope: scope(), id };
@@ -414,7 +414,7 @@ fn binding_that_moves_while_its_session_closes_ends_at_its_new_place() {
 }
 
 #[test]
-fn request_is_refused_if_the_store_is_away_and_repeated_if_it_may_be_done() {
+fn unavailable_store_refuses_and_unknown_outcome_is_retried() {
     let mut bench = Bench::new();
     bench.faults = [StoreError::Unavailable].into();
     let refusal = bench.ask(BindingCommand::Bind(Box::new(bind("7", "s")))).expect_err("the store is away");

@@ -163,9 +163,27 @@ impl Binding {
     }
 }
 
+// === impl TargetKind ===
+
+impl TargetKind {
+    /// All kinds, for parsers and the schema.
+    pub const ALL: [Self; 3] = [Self::Session, Self::Subagent, Self::Acp];
+
+    /// Returns the name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Subagent => "subagent",
+            Self::Acp => "acp",
+        }
+    }
+}
+
 // === impl UnbindReason ===
 
 impl UnbindReason {
+    /// The reasons that a request may give; the others are the gateway's own.
+    pub const OF_REQUESTS: [Self; 3] = [Self::Manual, Self::ConversationArchived, Self::ConversationDeleted];
     /// Every reason, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Manual,

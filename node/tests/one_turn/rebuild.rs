@@ -69,7 +69,7 @@ fn answer_views(node: &mut Fixture) {
 ///
 /// Covers: RX-3, S-17.
 #[test]
-fn unreadable_snapshot_costs_one_reading_of_the_log_however_many_wait() {
+fn waiting_rebuilds_of_a_session_share_one_reading_of_the_log() {
     let mut node = node_after_turns(120, false);
     let facts = node.model.session(&key()).expect("the session").log_tail().seq.0;
     let pages = usize::try_from(facts.div_ceil(u64::from(READ_FACTS_MAX))).expect("few");

@@ -61,7 +61,7 @@ async fn binding_of_a_killed_node_is_recorded_once_by_another() {
 
 /// Covers: BD-L2, BD-L10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn expiry_in_a_fleet_ends_each_binding_once_also_after_redis_was_away() {
+async fn expired_bindings_of_a_fleet_end_once_after_redis_was_away() {
     let dir = tempdir().expect("a directory");
     let mut redis = Redis::start(dir.path(), &DURABLE);
     let fleet = nodes(&redis, 3).await;

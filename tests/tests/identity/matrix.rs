@@ -92,7 +92,7 @@ async fn by_socket(node: &Node, prize: &Target, thief: &ForeignCredential) -> us
             let got = wire.ask("q", foreign.clone()).await.expect("an answer");
             let like = if action.creates() { &unknown[0] } else { &unknown[n] };
             let want = wire.ask("q", like.clone()).await.expect("an answer");
-            // Who is no operator at all learns it before the session is looked for.
+            // An operation for operators is refused before the session is looked for.
             let is_reserved = action.needs_operator() && want["code"] == "forbidden";
             assert!(is_reserved || want["code"] == "not_found", "{like}: {want}");
             let got = bare(got, ["anns", &prize.run]);

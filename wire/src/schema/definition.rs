@@ -149,12 +149,24 @@ fn contents() -> Vec<Definition> {
         define(
             "conversation",
             "A conversation of one account on one channel.",
-            JsonShape::Object(vec![
-                required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), "The platform."),
-                required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
-                required("conversation_id", platform_id(&["7"]), "As the platform names it: at most 256 bytes."),
-                optional("parent_conversation_id", platform_id(&["9"]), "The conversation that contains it, if any."),
-            ]),
+            JsonShape::Object(
+                [
+                    account("The platform.", "The gateway's account there."),
+                    vec![
+                        required(
+                            "conversation_id",
+                            platform_id(&["7"]),
+                            "As the platform names it: at most 256 bytes.",
+                        ),
+                        optional(
+                            "parent_conversation_id",
+                            platform_id(&["9"]),
+                            "The conversation that contains it, if any.",
+                        ),
+                    ],
+                ]
+                .concat(),
+            ),
         ),
         define(
             "event_mark",
@@ -173,14 +185,13 @@ fn contents() -> Vec<Definition> {
 }
 
 fn binding() -> Vec<FieldSpec> {
-    let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
     let metadata = binding_metadata();
     vec![
         required("binding_id", Defined("binding_id"), ""),
         required("generation", integer(), "The version of the conversation's binding; never repeats."),
         required("session_id", Defined("session_id"), ""),
         required("conversation", Defined("conversation"), ""),
-        required("target_kind", names(&kinds), "The role of the session."),
+        required("target_kind", names(&TargetKind::ALL), "The role of the session."),
         required("status", names(&[BindingStatus::Active, BindingStatus::Ended]), ""),
         required("bound_at", integer(), "Unix milliseconds, by the store's clock."),
         required("last_activity_at", integer(), "The last routed message, a minute late at most."),
@@ -233,6 +244,14 @@ fn snapshot() -> Vec<FieldSpec> {
         required("pending", JsonShape::Object(pending), "Decisions that the session waits for."),
         required("seq", Defined("seq"), "The last fact that the snapshot contains."),
         required("epoch", Defined("epoch"), "The epoch of that fact."),
+    ]
+}
+
+/// Returns the fields that name an account on a channel, with a description of each.
+pub(super) fn account(channel: &str, account_id: &str) -> Vec<FieldSpec> {
+    vec![
+        required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), channel),
+        required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), account_id),
     ]
 }
 

@@ -115,7 +115,6 @@ fn binding_facts() -> Vec<FactRow> {
     let place = || {
         vec![required("binding_id", Defined("binding_id"), ""), required("conversation", Defined("conversation"), "")]
     };
-    let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
     vec![
         fact!(
             "binding.bound",
@@ -123,7 +122,7 @@ fn binding_facts() -> Vec<FactRow> {
             [
                 place(),
                 vec![
-                    required("target_kind", names(&kinds), "The role of the session."),
+                    required("target_kind", names(&TargetKind::ALL), "The role of the session."),
                     required("bound_at", integer(), "Unix milliseconds, by the store's clock."),
                 ]
             ]

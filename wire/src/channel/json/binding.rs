@@ -52,19 +52,18 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
     })
 }
 
-/// Parses the reasons that a caller may give; the others are the gateway's own.
-pub fn parse_reason(word: &str) -> Result<UnbindReason, MalformedReason> {
-    let reasons = [UnbindReason::Manual, UnbindReason::ConversationArchived, UnbindReason::ConversationDeleted];
-    let named = reasons.into_iter().find(|reason| reason.as_str() == word);
+fn parse_reason(word: &str) -> Result<UnbindReason, MalformedReason> {
+    let named = UnbindReason::OF_REQUESTS.into_iter().find(|reason| reason.as_str() == word);
     named.ok_or(MalformedReason::InvalidField("reason"))
 }
 
 fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {
-    let target_kind = match fields::text(fields, "target_kind")?.as_deref() {
-        None | Some("session") => TargetKind::Session,
-        Some("subagent") => TargetKind::Subagent,
-        Some("acp") => TargetKind::Acp,
-        Some(_) => return Err(MalformedReason::InvalidField("target_kind")),
+    let target_kind = match fields::text(fields, "target_kind")? {
+        None => TargetKind::default(),
+        Some(word) => {
+            let named = TargetKind::ALL.into_iter().find(|kind| kind.as_str() == word);
+            named.ok_or(MalformedReason::InvalidField("target_kind"))?
+        }
     };
     Ok(BindCommand {
         conversation: parse_conversation(fields)?,

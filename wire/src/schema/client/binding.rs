@@ -1,17 +1,16 @@
 //! Messages about the bindings of conversations.
 use super::super::connection::{self, answer};
+use super::super::definition::{account, binding_metadata};
 use super::super::shape::{FieldSpec, JsonShape, MessageSpec, integer, list, names, optional, required, words};
+use crate::channel::binding::CandidateVerdict;
 use JsonShape::Defined;
 use turnway_core::protocol::binding::{TargetKind, UnbindReason};
-
-use crate::channel::binding::CandidateVerdict;
 
 /// Returns the requests about bindings.
 pub(super) fn requests() -> Vec<MessageSpec> {
     let received =
         |kind, summary, fields: Vec<FieldSpec>| MessageSpec::new(kind, summary, connection::received(fields));
-    let reasons = [UnbindReason::Manual, UnbindReason::ConversationArchived, UnbindReason::ConversationDeleted];
-    let reason = optional("reason", names(&reasons), "Absent: `manual`.");
+    let reason = optional("reason", names(&UnbindReason::OF_REQUESTS), "Absent: `manual`.");
     let touched = vec![required("scope", scope(), ""), required("binding_id", Defined("binding_id"), "")];
     let resolved = vec![
         required("conversation", Defined("conversation"), ""),
@@ -61,18 +60,16 @@ pub(super) fn answers() -> Vec<MessageSpec> {
 }
 
 fn bind() -> Vec<FieldSpec> {
-    let kinds = [TargetKind::Session, TargetKind::Subagent, TargetKind::Acp];
-    let metadata = super::super::definition::binding_metadata();
     let fields = vec![
         required("conversation", Defined("conversation"), ""),
         required("session_id", Defined("session_id"), ""),
-        optional("target_kind", names(&kinds), "The role of the session; absent: `session`."),
+        optional("target_kind", names(&TargetKind::ALL), "The role of the session; absent: `session`."),
         optional(
             "expected_generation",
             integer(),
             "The generation to replace, 0: none; absent: the conversation is free or bound to the same session.",
         ),
-        optional("metadata", metadata, "Texts for whoever sees the binding."),
+        optional("metadata", binding_metadata(), "Texts for whoever sees the binding."),
     ];
     [fields, expiry("Absent: the default")].concat()
 }
@@ -100,8 +97,5 @@ fn either() -> Vec<Vec<FieldSpec>> {
 }
 
 fn scope() -> JsonShape {
-    JsonShape::Object(vec![
-        required("channel", super::super::shape::pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), ""),
-        required("account_id", super::super::shape::pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), ""),
-    ])
+    JsonShape::Object(account("", ""))
 }

@@ -12,9 +12,6 @@ use turnway_core::time::Millis;
 /// The message of a refused compare and set.
 pub const NOT_APPLIED: &str = "the conversation has another binding than the request named, or none";
 
-/// The size of one binding in a message, which mostly has no metadata.
-const BINDING_BYTES: usize = 512;
-
 #[derive(Serialize)]
 struct BoundPayload<'a> {
     binding: BindingPayload<'a>,
@@ -42,42 +39,37 @@ struct NotAppliedPayload<'a> {
 
 /// Renders an answer as a message.
 pub(super) fn render_binding_reply(ts: Millis, request_id: &Option<RequestId>, reply: &BindingReply) -> String {
+    let capacity = reply.weight();
     match reply {
-        BindingReply::Bound(binding) => reply_frame(ts, "bound", request_id, bound(binding)).text(BINDING_BYTES),
-        BindingReply::Unbound(ended) => {
-            reply_frame(ts, "unbound", request_id, all_ended(ended)).text(BINDING_BYTES * ended.len())
+        BindingReply::Bound(binding) => {
+            let body = BoundPayload { binding: (&**binding).into() };
+            reply_frame(ts, "bound", request_id, body).text(capacity)
         }
+        BindingReply::Unbound(ended) => reply_frame(ts, "unbound", request_id, all_ended(ended)).text(capacity),
         BindingReply::Updated(bindings) => {
-            reply_frame(ts, "bindings_updated", request_id, all_active(bindings)).text(BINDING_BYTES * bindings.len())
+            reply_frame(ts, "bindings_updated", request_id, all_active(bindings)).text(capacity)
         }
-        BindingReply::Listed(bindings) => {
-            reply_frame(ts, "bindings", request_id, all_active(bindings)).text(BINDING_BYTES * bindings.len())
-        }
-        BindingReply::Resolved(found) => reply_frame(ts, "resolved", request_id, resolved(found)).text(BINDING_BYTES),
+        BindingReply::Listed(bindings) => reply_frame(ts, "bindings", request_id, all_active(bindings)).text(capacity),
+        BindingReply::Resolved(found) => reply_frame(ts, "resolved", request_id, resolved(found)).text(capacity),
         BindingReply::NotApplied { current } => {
             let code = Code::NotApplied;
             let current = current.as_deref().map(BindingPayload::from);
             let body = NotAppliedPayload { code, message: NOT_APPLIED, retryable: code.retryable(), current };
-            reply_frame(ts, "error", request_id, body).text(BINDING_BYTES)
+            reply_frame(ts, "error", request_id, body).text(capacity)
         }
     }
 }
 
 /// Returns the fields of an answer as a JSON object, for HTTP.
 pub fn binding_reply_object(reply: &BindingReply) -> String {
+    let capacity = reply.weight();
     match reply {
-        BindingReply::Bound(binding) => to_json(&BindingPayload::from(&**binding), BINDING_BYTES),
-        BindingReply::Unbound(ended) => to_json(&all_ended(ended), BINDING_BYTES * ended.len()),
-        BindingReply::Updated(bindings) | BindingReply::Listed(bindings) => {
-            to_json(&all_active(bindings), BINDING_BYTES * bindings.len())
-        }
-        BindingReply::Resolved(found) => to_json(&resolved(found), BINDING_BYTES),
-        BindingReply::NotApplied { current } => to_json(&current.as_deref().map(BindingPayload::from), BINDING_BYTES),
+        BindingReply::Bound(binding) => to_json(&BindingPayload::from(&**binding), capacity),
+        BindingReply::Unbound(ended) => to_json(&all_ended(ended), capacity),
+        BindingReply::Updated(bindings) | BindingReply::Listed(bindings) => to_json(&all_active(bindings), capacity),
+        BindingReply::Resolved(found) => to_json(&resolved(found), capacity),
+        BindingReply::NotApplied { current } => to_json(&current.as_deref().map(BindingPayload::from), capacity),
     }
-}
-
-fn bound(binding: &Binding) -> BoundPayload<'_> {
-    BoundPayload { binding: binding.into() }
 }
 
 fn all_active(bindings: &[Binding]) -> BindingsPayload<'_> {
