@@ -93,7 +93,9 @@ where
             let next = self.machine.poll_timeout().map(|deadline| deadline.at).filter(|at| *at <= end);
             let Some(at) = next else { break };
             if self.driver == Driver::Restless {
-                self.set((self.now.mono.0 + at.0) / 2);
+                // A machine that is due since before its start, is due at once.
+                let between = (self.now.mono.0 + at.0) / 2;
+                self.set(between.max(self.now.mono.0));
                 self.poke();
             }
             self.set(at.0.max(self.now.mono.0));
