@@ -66,5 +66,6 @@ fn binding_upkeep_obeys_the_laws() {
     let outputs = laws(make, &script, 4, |op| op.name().to_owned());
     let count = |name: &str| outputs.iter().filter(|output| output.ends_with(&format!(" {name}"))).count();
     assert_eq!((count("control"), count("conversation")), (1, 2), "{outputs:?}");
-    assert!((60..130).contains(&count("due_bindings")), "{outputs:?}");
+    // 62 s, and a search every 2 to 4 s.
+    assert!((15..32).contains(&count("due_bindings")), "{outputs:?}");
 }
