@@ -58,6 +58,7 @@ fn create(n: usize) -> Op {
         replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
+        origin: None,
         traceparent: None,
     };
     let hash = input.body_hash();

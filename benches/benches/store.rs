@@ -54,6 +54,7 @@ impl Session {
             replaces: None,
             strategy: Strategy::Enqueue,
             metadata: None,
+            origin: None,
             traceparent: None,
         };
         let principal =

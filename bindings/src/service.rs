@@ -52,6 +52,8 @@ pub struct BindingAsker {
     pub link: LinkId,
     pub request_id: Option<RequestId>,
     pub principal: Principal,
+    /// The event of an adapter that waits for the answer; the link is told what follows from it.
+    pub inbound: Option<u64>,
 }
 
 /// The store's reply to a change of a row.

@@ -88,12 +88,13 @@ fn is_trimmed_label(text: &str) -> bool {
     is_printable_label(text) && text.trim() == text
 }
 
+/// Returns whether the text is 26 letters of base32.
+fn is_digest(text: &str) -> bool {
+    text.len() == 26 && text.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))
+}
+
 fn is_run_id(text: &str) -> bool {
-    text.split_once('.').is_some_and(|(session, rest)| {
-        is_key_safe(session)
-            && rest.len() == 26
-            && rest.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))
-    })
+    text.split_once('.').is_some_and(|(session, rest)| is_key_safe(session) && is_digest(rest))
 }
 
 macro_rules! define_name {
@@ -169,6 +170,8 @@ define_name!(/// A place on a platform where people talk, as the platform names 
     ConversationId, is_trimmed_label, "conversation_id");
 define_name!(/// A turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
     RunId, is_run_id, "run_id");
+define_name!(/// A delivery to a conversation: 26 letters of base32, derived from what is delivered and where.
+    DeliveryId, is_digest, "delivery_id");
 
 impl TenantId {
     /// Returns the only tenant that exists unless identity is configured.
@@ -247,7 +250,38 @@ fn base32_26(digest: &[u8]) -> String {
     text
 }
 
+/// Hashes parts of a name, each preceded by its length, so that no two lists of parts have the same hash.
+fn hash_parts(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    base32_26(&hash.finalize())
+}
+
+/// The beginning of the ids of sessions that belong to conversations nobody has bound.
+const CONVERSATION_SESSION: &str = "conv-";
+
 impl SessionId {
+    /// Returns the session of a conversation that nobody has bound. Its form is reserved: see
+    /// [`Self::is_of_conversation`].
+    pub fn for_conversation(
+        tenant: &TenantId,
+        channel: &ChannelName,
+        account: &AccountId,
+        conversation: &ConversationId,
+    ) -> Self {
+        let parts = [tenant.as_str(), channel.as_str(), account.as_str(), conversation.as_str()];
+        Self(format!("{CONVERSATION_SESSION}{}", hash_parts(&parts)).into())
+    }
+
+    /// Returns whether the id has the form of a conversation's own session, which no user may create: whoever made it
+    /// first would read what people write there.
+    pub fn is_of_conversation(&self) -> bool {
+        self.as_str().strip_prefix(CONVERSATION_SESSION).is_some_and(is_digest)
+    }
+
     /// Returns the session of a call that names itself but no session. `tag` identifies the call and its user, and is
     /// made with a secret, so that the session's name cannot be guessed before the call is made.
     pub fn for_call(tag: &[u8]) -> Self {
@@ -263,16 +297,55 @@ impl ControlId {
     }
 }
 
+impl MessageId {
+    /// Returns the name of a platform's message in the inbox of its session: platforms number messages within an account
+    /// or within a conversation only.
+    pub fn of_platform(
+        channel: &ChannelName,
+        account: &AccountId,
+        conversation: &ConversationId,
+        message: &Self,
+    ) -> Self {
+        let parts = [channel.as_str(), account.as_str(), conversation.as_str(), message.as_str()];
+        Self(format!("{channel}:{}", hash_parts(&parts)).into())
+    }
+}
+
+impl UserId {
+    /// Returns the user that an adapter acts as: the account, whoever wrote there.
+    pub fn of_account(channel: &ChannelName, account: &AccountId) -> Self {
+        Self(format!("channel:{channel}/{account}").into())
+    }
+}
+
+impl DeliveryId {
+    /// Returns the id that sorts before every other, for the start of a range.
+    pub fn first() -> Self {
+        Self("".into())
+    }
+
+    /// Derives the id of the delivery of a run's end to a place: its channel, account and conversation. The same end has
+    /// the same delivery at every owner.
+    pub fn derive(tenant: &TenantId, run: &RunId, kind: &str, place: &[&str; 3]) -> Self {
+        let [channel, account, conversation] = place;
+        let parts = [tenant.as_str(), run.as_str(), kind, channel, account, conversation];
+        Self(hash_parts(&parts).into())
+    }
+
+    /// Returns the key of a part for platforms that recognise a repeated message.
+    pub(crate) fn dedupe_key(&self, kind: &str, part: u32) -> String {
+        let mut key = hash_parts(&[self.as_str(), kind, &part.to_string()]);
+        key.truncate(25);
+        key
+    }
+}
+
 impl RunId {
     /// Derives the id of a run. The same input gets the same id on any node, in any try (requirement RX-1, EV-N4):
     /// SHA-256 over tenant, session, user and message id, each preceded by its length.
     pub fn derive(key: &SessionKey, user: &UserId, message: &MessageId) -> Self {
-        let mut hash = Sha256::new();
-        for part in [key.tenant.as_str(), key.session.as_str(), user.as_str(), message.as_str()] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Self(format!("{}.{}", key.session, base32_26(&hash.finalize())).into())
+        let parts = [key.tenant.as_str(), key.session.as_str(), user.as_str(), message.as_str()];
+        Self(format!("{}.{}", key.session, hash_parts(&parts)).into())
     }
     /// Returns the session that the run belongs to; any node can route by it without an index.
     pub fn session(&self) -> SessionId {

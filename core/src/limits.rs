@@ -469,6 +469,50 @@ pub const BINDING_METADATA_MAX: usize = 8;
 pub const BINDING_METADATA_CHARACTERS_MAX: usize = 256;
 /// Bindings that one step of the expiry examines: a step takes the store some milliseconds.
 pub const DUE_BINDINGS_MAX: u32 = 256;
+/// Maximum capabilities that an adapter declares: about twice as many as are known.
+pub const ADAPTER_CAPABILITIES_MAX: usize = 64;
+/// Maximum characters of the id and of the name of a message's sender.
+pub const SENDER_CHARACTERS_MAX: usize = 256;
+/// Maximum adapter connections of one account at a node: a few that stand by.
+pub const ADAPTER_LINKS_MAX: usize = 8;
+/// Maximum accounts with adapters at a node.
+pub const ADAPTER_ACCOUNTS_MAX: usize = 4096;
+/// Maximum parts that one adapter is sending at a time: platforms send a few dozen messages a second.
+pub const ADAPTER_IN_FLIGHT_MAX: usize = 64;
+/// Maximum orders that wait for one adapter at its node; an owner repeats an order that finds no room.
+pub const ADAPTER_QUEUE_MAX: usize = 1024;
+/// Time for which a node remembers the parts of an account whose last adapter has left: a restart of the adapter.
+pub const ADAPTER_DESK_KEPT: Duration = Duration::from_secs(5 * 60);
+/// Maximum outcomes that are remembered for one account, for owners that ask again.
+pub const ADAPTER_OUTCOMES_MAX: usize = 4096;
+/// Time within which an adapter answers; after that, nobody knows whether the platform has the part.
+pub const ADAPTER_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which an owner repeats an order that has no answer: the message may have been lost.
+pub const DELIVERY_ORDER_REPEAT: Duration = Duration::from_secs(3);
+/// Longest wait before an owner looks again for the adapter of an account that has none; an adapter that arrives tells
+/// every node.
+pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Maximum accounts whose adapter's node is remembered; the next order to another account reads the store.
+pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
+/// Maximum bytes of an answer that are sent to a conversation: two dozen messages of Discord. All parts are in one fact,
+/// which has room for [`FACT_DATA_BYTES_MAX`]; JSON may write a byte as two.
+pub const DELIVERY_TEXT_BYTES_MAX: usize = 24 * 1024;
+/// Maximum deliveries of a session that are not sent; an adapter that is away for a day leaves as many.
+pub const DELIVERIES_OPEN_MAX: usize = 256;
+/// Maximum bytes of these deliveries: the session's snapshot, which may have [`FRAME_BYTES_MAX`], contains them.
+pub const DELIVERIES_OPEN_BYTES_MAX: usize = 256 * 1024;
+/// Failed deliveries of a session that are kept for an operator; an older one is only in the log.
+pub const DELIVERIES_FAILED_KEPT_MAX: usize = 8;
+/// Time after which a delivery is not tried any more: an answer of yesterday confuses more than it helps.
+pub const DELIVERY_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Maximum attempts at one part: with waits up to [`DELIVERY_RETRY_MAX`] they take about as long as the maximum age.
+pub const DELIVERY_ATTEMPTS_MAX: u32 = 300;
+/// Longest wait before the second attempt; doubles with each attempt.
+pub const DELIVERY_RETRY: Duration = Duration::from_secs(1);
+/// Longest wait between two attempts, unless the platform asks for more.
+pub const DELIVERY_RETRY_MAX: Duration = Duration::from_secs(5 * 60);
+/// Shortest wait after a refused credential: each attempt with it may count against the account.
+pub const DELIVERY_AUTH_RETRY: Duration = Duration::from_secs(60);
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to
 /// 10,000 facts, and the node's users share this.
 pub const SCAN_REQUESTS_MAX: usize = 256;

@@ -19,6 +19,13 @@ macro_rules! define_planted {
 }
 
 define_planted! {
+    // --- deliveries to conversations ---
+    /// Two deliveries to one place may be on their way at a time: an answer overtakes the one before it.
+    DeliveryLanesCross,
+    /// The place that an adapter reports is not compared with the place of the delivery.
+    DeliveryPlaceUnchecked,
+    /// A user may create the session of a conversation before the conversation does, and reads what people write there.
+    ConversationSessionOpen,
     // --- connections and addresses ---
     /// An address may have twice [`crate::limits::ADDRESS_CONNECTIONS_MAX`] connections: one host fills a node
     /// sooner.

@@ -7,6 +7,7 @@ pub mod binding;
 pub mod chunk;
 pub mod codec;
 pub mod conversation;
+pub mod delivery;
 pub mod entry;
 pub mod handover;
 pub mod history;

@@ -8,6 +8,9 @@ mod binding_decide;
 mod command;
 mod context;
 mod control_lane;
+mod delivery_apply;
+mod delivery_decide;
+mod delivery_state;
 mod ending;
 mod handover_apply;
 mod handover_decide;
@@ -38,6 +41,7 @@ mod text_hash;
 
 pub use action_state::{Action, Actions, FinishedAction};
 pub use context::SessionCounts;
+pub use delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin, OriginEnd};
 pub use handover_state::{
     AnswerTail, ConfirmedHandover, Handover, HandoverEnded, HandoverStatus, Handovers, PendingJoin,
 };

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use token_verifier::TokenVerifier;
 use turnway_core::id::{Principal, TenantId, UserId};
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::hello::{ConnectionRole, HelloRequest};
+use turnway_wire::channel::hello::HelloRequest;
 
 /// The header with the id of the user that a request acts for.
 const USER: HeaderName = HeaderName::from_static("x-user-id");
@@ -49,8 +49,6 @@ enum AuthPolicy {
 /// A reason why a client is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
-    /// The role is not supported by this release.
-    Role,
     /// The user id is invalid, or given twice.
     UserId,
     /// No credential was shown.
@@ -114,8 +112,7 @@ impl AuthError {
                 BadToken::Key | BadToken::Claims | BadToken::Time => false,
             },
             Self::UnknownCredential => true,
-            Self::Role
-            | Self::UserId
+            Self::UserId
             | Self::NoCredential
             | Self::ExpiredCredential
             | Self::MalformedCredential
@@ -191,12 +188,8 @@ impl Authenticator {
 
     /// Authenticates a hello.
     pub fn admit(&self, hello: &HelloRequest, now: Millis) -> Result<AuthenticatedClient, AuthError> {
-        let role = match hello.role {
-            ConnectionRole::User | ConnectionRole::Agent | ConnectionRole::ToolRunner => Ok(()),
-            ConnectionRole::Adapter => Err(AuthError::Role),
-        };
         let credential = hello.credential.as_ref().map(|credential| credential.0.as_str());
-        let decided = role.and_then(|()| self.decide(IdentityClaim { user: hello.user.clone(), credential }, now));
+        let decided = self.decide(IdentityClaim { user: hello.user.clone(), credential }, now);
         self.count_denied(decided)
     }
 
@@ -272,7 +265,6 @@ impl Authenticator {
     fn count_denied<T>(&self, decided: Result<T, AuthError>) -> Result<T, AuthError> {
         if let Err(denied) = &decided {
             self.metrics.auth.count_denied(match denied {
-                AuthError::Role => DenialReason::Role,
                 AuthError::UserId => DenialReason::Name,
                 AuthError::NoCredential => DenialReason::Nothing,
                 AuthError::UnknownCredential | AuthError::MalformedCredential => DenialReason::Credential,

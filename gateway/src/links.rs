@@ -14,6 +14,7 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::share::{Account, Ledger, Shares};
 use turnway_node::switchboard::{Input, over_share_refusal};
+use turnway_wire::channel::adapter::AdapterHello;
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::Notification;
 
@@ -352,6 +353,11 @@ impl CommandSender {
     /// Reports that a link was admitted. The caller must call [`CommandSender::disconnect`] at the link's end.
     pub async fn connect(&self, link: LinkId, principal: Principal) -> Result<(), SwitchboardGone> {
         self.send(Input::Connect { link, principal }).await
+    }
+
+    /// Reports that an admitted link serves an account of a platform.
+    pub async fn serve_account(&self, link: LinkId, adapter: Box<AdapterHello>) -> Result<(), SwitchboardGone> {
+        self.send(Input::ServeAccount { link, adapter }).await
     }
 
     /// Reports that a link is gone.

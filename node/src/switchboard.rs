@@ -1,5 +1,6 @@
 //! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Its parts have
 //! their own state and do not call each other; this file hands each effect of a part to the next part. Performs no IO.
+mod adapters;
 mod bindings;
 mod delivery;
 mod effect;
@@ -15,14 +16,15 @@ mod stats;
 pub use histogram::DurationHistogram;
 pub use io::{Input, Output};
 pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
-pub use ownership::session_task::MEMBER_PREFIX;
 pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
+use adapters::{AdapterContext, Adapters, DELIVERY_FACT, is_lease};
 use bindings::{BINDING_FACT, Bindings, is_report};
 use delivery::Delivery;
 use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
 use links::LinkTable;
 use membership::Membership;
+use ownership::session_task::MEMBER_PREFIX;
 use ownership::{OwnerContext, Ownership};
 use router::requests::{RequestKey, RequestPayload};
 use router::{AcceptanceReply, RequestRouter, RouterContext};
@@ -34,11 +36,21 @@ use turnway_core::id::{LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::delivery::DeliveryReport;
 use turnway_core::rng::Rng;
 use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_wire::peer::PeerMessage;
+
+/// Returns whether a named value of the store belongs to the switchboard: the replies to other values are the shell's.
+pub fn is_switchboard_value(name: &str) -> bool {
+    name.starts_with(MEMBER_PREFIX) || is_lease(name)
+}
+
+fn is_lease_op(op: &Op) -> bool {
+    matches!(op, Op::Get { name } | Op::Put { name, .. } if is_lease(name))
+}
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
@@ -64,6 +76,7 @@ pub struct Config {
 /// - [`RequestRouter`]: requests of links until their session's owner has accepted them.
 /// - [`Delivery`]: subscribed sessions and the position of each link.
 /// - [`Bindings`]: requests about bindings of conversations, and the upkeep of bindings.
+/// - [`Adapters`]: connections of adapters, and deliveries to conversations.
 /// - [`Ownership`]: owned and claimed sessions.
 /// - [`Membership`]: the node's lease, suspicions of other nodes, takeovers, the shutdown.
 /// - [`EffectSink`]: effects, timers, statistics, and the links, which every part notifies.
@@ -72,6 +85,7 @@ pub struct Switchboard {
     me: NodeId,
     router: RequestRouter,
     bindings: Bindings,
+    adapters: Adapters,
     delivery: Delivery,
     ownership: Ownership,
     membership: Membership,
@@ -99,6 +113,7 @@ impl Switchboard {
         Self {
             me,
             bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT)),
+            adapters: Adapters::new(me, router.is_known_to_all(DELIVERY_FACT)),
             router,
             delivery: Delivery::new(me),
             ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
@@ -134,6 +149,8 @@ impl Switchboard {
             permits_waiting: owned.permits_waiting,
             requests: self.router.request_count() as u64,
             bindings_open: self.bindings.open_count() as u64,
+            deliveries_open: self.adapters.open_count() as u64,
+            adapters: self.adapters.link_count() as u64,
             timers: self.sink.timers.len() as u64,
             open_turns: owned.open_turns,
             oldest_turn: owned.oldest_turn,
@@ -175,6 +192,14 @@ impl Switchboard {
             PartEffect::Peer(message) => self.handle_peer(now, self.me, message),
             PartEffect::Router(command) => self.router.handle_effect(now, command, &mut self.sink),
             PartEffect::Bindings(command) => self.bindings.handle_effect(now, command, &mut self.sink),
+            PartEffect::Adapters(command) => {
+                let context = self.adapter_context(now);
+                self.adapters.handle_effect(context, command, &mut self.sink);
+            }
+            PartEffect::SubmitInbound(turn) => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.submit_inbound(context, *turn, &mut self.sink);
+            }
             PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
             PartEffect::Ownership(command) => {
                 let (ownership, context, sink) = self.ownership(now);
@@ -216,6 +241,10 @@ impl Switchboard {
         }
     }
 
+    fn adapter_context(&self, now: Now) -> AdapterContext {
+        AdapterContext::new(now, &self.membership.lease)
+    }
+
     /// Returns the ownership with what it reads and its sink.
     fn ownership(&mut self, now: Now) -> (&mut Ownership, OwnerContext<'_>, &mut EffectSink) {
         let context = OwnerContext { now, membership: &self.membership, delivery: &self.delivery };
@@ -251,8 +280,12 @@ impl Switchboard {
 
     // === inputs ===
 
-    fn handle_disconnect(&mut self, link: LinkId) {
-        let Some(gone) = self.sink.links.disconnect(link) else { return };
+    fn handle_disconnect(&mut self, now: Now, link: LinkId) {
+        let Some(mut gone) = self.sink.links.disconnect(link) else { return };
+        if let Some(account) = gone.adapter.take() {
+            let context = self.adapter_context(now);
+            self.adapters.disconnect(context, link, &account, &mut self.sink);
+        }
         let (requests, sessions) = gone.into_holdings();
         self.router.forget_waiters(link, requests, &mut self.sink);
         for key in sessions {
@@ -304,6 +337,20 @@ impl Switchboard {
             PeerMessage::Reserved { key, epoch, holder, nonce } => {
                 self.ownership.handle_reserved(from, &key, epoch, (holder, nonce), &mut self.sink);
             }
+            PeerMessage::Deliver { order } => {
+                let context = self.adapter_context(now);
+                self.adapters.handle_order(context, from, order, &mut self.sink);
+            }
+            PeerMessage::DeliveryReport { key, report } => {
+                self.adapters.handle_report(key, DeliveryReport::clone(&report), &mut self.sink);
+            }
+            PeerMessage::NoAdapter { account } => {
+                self.adapters.handle_no_adapter(now, from, &account, &mut self.sink);
+            }
+            PeerMessage::AdapterArrived { account } => {
+                let context = self.adapter_context(now);
+                self.adapters.handle_arrived(context, &account, &mut self.sink);
+            }
             PeerMessage::Probe | PeerMessage::RemoteAttempt(_) => {}
         }
     }
@@ -315,6 +362,9 @@ impl Switchboard {
                 self.membership.lease.handle_renewed(now, holder, fresh, sent, result, sink);
             }
             (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => {
+                if left.is_none() {
+                    self.adapters.handle_dead_node(now, node, sink);
+                }
                 self.membership.handle_lease_check(now, node, sent, left, sink);
             }
             (Op::Lease { node, .. }, _) => self.membership.suspicions.clear_suspect(node, sink),
@@ -339,6 +389,10 @@ impl Switchboard {
             (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
             (Op::Find { run_id, link, .. }, result) => router::queries::handle_found(link, run_id, result, sink),
             (Op::Conversation { op, ticket }, result) => self.bindings.handle_stored(now, op, ticket, result, sink),
+            (op @ (Op::Get { .. } | Op::Put { .. }), result) if is_lease_op(&op) => {
+                let context = self.adapter_context(now);
+                self.adapters.handle_lease(context, op, result, &mut self.sink);
+            }
             (Op::Get { name } | Op::Put { name, .. }, result) => {
                 let (ownership, context, sink) = self.ownership(now);
                 ownership.handle_task_value(context, name, result, sink);
@@ -451,6 +505,10 @@ impl Switchboard {
             Timer::Renew => self.membership.lease.renew(now, sink),
             Timer::Sweep => self.membership.takeover.start_sweep(now, sink),
             Timer::Bindings => self.bindings.tend(now, sink),
+            Timer::Adapters => {
+                let context = AdapterContext::new(now, &self.membership.lease);
+                self.adapters.handle_timeout(context, sink);
+            }
             Timer::Idle => self.membership.expire_idle_sessions(now, sink),
             Timer::Drain => self.membership.drain.handle_timeout(now, sink),
             Timer::Suspect(node) => self.membership.suspicions.probe_suspect(now, node, sink),
@@ -490,7 +548,11 @@ impl Machine for Switchboard {
                     sink.notify(link, membership::drain::go_away());
                 }
             }
-            Input::Disconnect { link } => self.handle_disconnect(link),
+            Input::ServeAccount { link, adapter } => {
+                let context = AdapterContext::new(now, &self.membership.lease);
+                self.adapters.connect(context, link, &adapter, sink);
+            }
+            Input::Disconnect { link } => self.handle_disconnect(now, link),
             Input::Command { link, command } => {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.handle_command(context, link, command, sink);
@@ -506,7 +568,10 @@ impl Machine for Switchboard {
                 }
             }
             Input::Peer { from, message } => self.handle_peer(now, from, message),
-            Input::PublishFailed { to } => self.membership.suspicions.suspect(now, to, sink),
+            Input::PublishFailed { to } => {
+                self.membership.suspicions.suspect(now, to, sink);
+                self.adapters.handle_unreachable(now, to, sink);
+            }
             Input::MessagesMissed => self.delivery.register_all_again(sink),
             Input::Stored { op, result } => self.handle_stored(now, op, result),
             Input::Agent { key, run_id, attempt, epoch, events } => {
@@ -524,6 +589,7 @@ impl Machine for Switchboard {
             Input::FactLevel(level) => {
                 self.router.set_fact_level(level);
                 self.bindings.set_may_report(self.router.is_known_to_all(BINDING_FACT));
+                self.adapters.set_may_publish(self.router.is_known_to_all(DELIVERY_FACT));
             }
         }
         self.finish_input(now);

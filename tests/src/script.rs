@@ -310,6 +310,7 @@ impl Script {
             // Derived from the count, not from the random numbers, so that seeds keep their meaning.
             replaces: self.count.is_multiple_of(10).then(|| RunId::derive(&key, &user, &name(MessageId::parse("m1")))),
             metadata: None,
+            origin: None,
             traceparent: None,
         };
         self.runs.push(input.run_id.clone());
@@ -475,6 +476,7 @@ impl Script {
             strategy: Strategy::Enqueue,
             replaces: None,
             metadata: None,
+            origin: None,
             traceparent: None,
         };
         input.message.content = Content::Text("x".repeat(weight.saturating_sub(input.weight())));

@@ -499,6 +499,7 @@ fn said_in(key: &SessionKey, message: &str) -> Op {
         replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
+        origin: None,
         traceparent: None,
     };
     Op::Accept { key: key.clone(), principal, hash: input.body_hash(), input: Arc::new(input) }

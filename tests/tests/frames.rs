@@ -9,8 +9,8 @@ mod remote_attempts;
 use mirror::{MirrorMessage, mirror};
 use std::sync::Arc;
 use turnway_core::id::{
-    AgentId, ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId, NodeId, Nonce,
-    OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
+    AgentId, ControlId, Cursor, DeliveryId, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId,
+    NodeId, Nonce, OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::private::Private;
@@ -18,6 +18,8 @@ use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::codec::{BlobKind, CodecError, decode, encode};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::{AccountKey, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
@@ -63,6 +65,7 @@ fn input(text: &str, history: Option<History>) -> Arc<Input> {
         replaces: None,
         strategy: Strategy::Interrupt,
         metadata: None,
+        origin: None,
         traceparent: None,
     })
 }
@@ -113,6 +116,40 @@ fn printed() -> Box<ProcessOutput> {
 
 /// Returns one message of each kind.
 fn all() -> Vec<PeerMessage> {
+    of_version_1().into_iter().chain(of_deliveries()).collect()
+}
+
+/// Returns the messages about deliveries, which nodes send only if every node knows them.
+fn of_deliveries() -> Vec<PeerMessage> {
+    let conversation = ConversationRef::without_parent("rooms", "main", "lobby").expect("a reference");
+    let delivery_id = DeliveryId::parse("abcdefghijklmnopqrstuvwxyz").expect("an id");
+    let account = Arc::new(AccountKey::of(&TenantId::default_tenant(), &conversation));
+    let external_id = MessageId::parse("x1").expect("a name");
+    let outcome = DeliveryOutcome::Sent { external_id, place: conversation.clone() };
+    let report = DeliveryReport { delivery_id: delivery_id.clone(), part: 1, attempt: 2, outcome };
+    let order = DeliveryOrder {
+        key: key("s1"),
+        delivery_id,
+        attempt: 2,
+        part: 1,
+        parts: 3,
+        kind: DeliveryKind::Final,
+        conversation,
+        reply_to: MessageId::parse("m1").ok(),
+        text: Private("höh".to_owned()),
+        requested_at: Millis(1_764_000_000_123),
+        deadline: Millis(1_764_000_000_456),
+        may_be_sent: true,
+    };
+    vec![
+        PeerMessage::Deliver { order: Arc::new(order) },
+        PeerMessage::DeliveryReport { key: key("s1"), report: Arc::new(report) },
+        PeerMessage::NoAdapter { account: Arc::clone(&account) },
+        PeerMessage::AdapterArrived { account },
+    ]
+}
+
+fn of_version_1() -> Vec<PeerMessage> {
     let key = key("s1");
     let position = InboxPosition(9);
     let prev = InboxPosition(8);
@@ -185,9 +222,14 @@ fn frame_bytes_match_the_golden_values() {
     let want =
         format!("545746015a000000efcdab8967452301efcdab8967452301010000000000000001000000{names}1d00000000000000{id}");
     assert_eq!(taken, want);
-    let whole = pack(all()).remove(0);
-    let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
-    assert_eq!(hash, "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1", "{} bytes", whole.len());
+    for (messages, golden) in [
+        (of_version_1(), "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1"),
+        (of_deliveries(), "bc85cf2d1b1370b8f5801c1fb6a542db057b5a6853ba20fd20414fbb2055b612"),
+    ] {
+        let whole = pack(messages).remove(0);
+        let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
+        assert_eq!(hash, golden, "{} bytes", whole.len());
+    }
 }
 
 /// Compares the fuzzer's corpus with one frame of each kind; `./test bless` writes the files.

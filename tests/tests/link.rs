@@ -46,8 +46,8 @@ fn message_before_hello_closes_the_link() {
 fn authentication_decides_on_admission() {
     check("hello; deny; ping; +600000", "asks the door; error unauthorized; CLOSE 4401");
     check("hello; admit; admit; deny", "asks the door; welcome");
-    check("hello-as adapter; admit", "error forbidden; CLOSE 4403");
     // Roles that do not name themselves and their capabilities.
+    check("hello-as adapter; admit", "error unauthorized; CLOSE 4401");
     check("hello-as tool_runner; admit", "error unauthorized; CLOSE 4401");
     check("hello-as user; admit", "asks the door; welcome");
     check("hello-as agent; forbid; ping", "asks the door; error forbidden; CLOSE 4403");

@@ -10,6 +10,7 @@ use turnway_core::id::{
 };
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::chunk::TextChunk;
+use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
 
@@ -107,6 +108,14 @@ pub enum PeerMessage {
         /// The nonce of the successor's claim.
         nonce: Nonce,
     },
+    /// Have an adapter of the receiver send a part. Repeated until it is answered.
+    Deliver { order: Arc<DeliveryOrder> },
+    /// The result of an attempt to send a part; the receiver owns the session, as far as the sender knows.
+    DeliveryReport { key: SessionKey, report: Arc<DeliveryReport> },
+    /// The sender has no adapter that sends for the account.
+    NoAdapter { account: Arc<AccountKey> },
+    /// An adapter of the sender sends for the account from now on.
+    AdapterArrived { account: Arc<AccountKey> },
 }
 
 impl PeerMessage {
@@ -119,6 +128,7 @@ impl PeerMessage {
             Self::ProcessOutput { printed, .. } => printed.data.reveal().len(),
             Self::TailDigest { logs } | Self::Ack { logs } => logs.len() * 160,
             Self::RemoteAttempt(message) => message.weight(),
+            Self::Deliver { order } => order.text.reveal().len() + 512,
             Self::Offer { item: OfferedEntry::Control { .. }, .. }
             | Self::InputAccepted { .. }
             | Self::ControlAnswered { .. }
@@ -128,6 +138,9 @@ impl PeerMessage {
             | Self::HandOff { .. }
             | Self::Reserve { .. }
             | Self::Reserved { .. }
+            | Self::DeliveryReport { .. }
+            | Self::NoAdapter { .. }
+            | Self::AdapterArrived { .. }
             | Self::Probe => 0,
         };
         content + 256
@@ -146,8 +159,15 @@ impl PeerMessage {
             | Self::FetchText { key, .. }
             | Self::HandOff { key, .. }
             | Self::Reserve { key, .. }
-            | Self::Reserved { key, .. } => Some(key),
-            Self::TailDigest { .. } | Self::Ack { .. } | Self::Probe | Self::RemoteAttempt(_) => None,
+            | Self::Reserved { key, .. }
+            | Self::DeliveryReport { key, .. } => Some(key),
+            Self::Deliver { order } => Some(&order.key),
+            Self::TailDigest { .. }
+            | Self::Ack { .. }
+            | Self::Probe
+            | Self::RemoteAttempt(_)
+            | Self::NoAdapter { .. }
+            | Self::AdapterArrived { .. } => None,
         }
     }
 }

@@ -103,6 +103,7 @@ impl Bench {
             strategy: Strategy::Enqueue,
             replaces: None,
             metadata: None,
+            origin: None,
             traceparent: None,
         };
         let hash = input.body_hash();
@@ -145,7 +146,8 @@ impl Bench {
     }
 
     fn send(&mut self, command: BindingCommand) {
-        let asker = BindingAsker { link: LinkId(1), request_id: None, principal: principal("boss", true) };
+        let asker =
+            BindingAsker { link: LinkId(1), request_id: None, principal: principal("boss", true), inbound: None };
         self.give(Input::Command { asker, command });
     }
 
@@ -460,11 +462,12 @@ fn waiting_requests_of_a_link_are_limited() {
 fn list_of_a_foreign_session_is_refused() {
     let mut bench = Bench::new();
     for (user, name) in [("bob", "s"), ("ann", "nobodys")] {
-        let asker = BindingAsker { link: LinkId(1), request_id: None, principal: principal(user, false) };
+        let asker =
+            BindingAsker { link: LinkId(1), request_id: None, principal: principal(user, false), inbound: None };
         bench.give(Input::Command { asker, command: BindingCommand::List { session: session(name) } });
         assert_eq!(bench.replies.pop_front(), Some(Err(Refusal::not_found())), "{user} {name}");
     }
-    let asker = BindingAsker { link: LinkId(1), request_id: None, principal: principal("ann", false) };
+    let asker = BindingAsker { link: LinkId(1), request_id: None, principal: principal("ann", false), inbound: None };
     bench.give(Input::Command { asker, command: BindingCommand::List { session: session("s") } });
     assert_eq!(bench.replies.pop_front(), Some(Ok(BindingReply::Listed(Vec::new()))));
 }

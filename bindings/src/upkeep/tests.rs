@@ -79,6 +79,7 @@ impl Fleet {
             strategy: Strategy::Enqueue,
             replaces: None,
             metadata: None,
+            origin: None,
             traceparent: None,
         };
         let hash = input.body_hash();

@@ -9,6 +9,8 @@ const MAGIC: [u8; 2] = *b"TW";
 const HEADER_BYTES: usize = 8;
 /// Bytes reserved for a blob. Most blobs have more than 128 bytes, which would be reached in five allocations.
 const USUAL_BYTES: usize = 256;
+/// Position of the version in a header.
+const VERSION_AT: usize = 3;
 /// Position of the body's length in a header.
 const LENGTH_RANGE: std::ops::Range<usize> = 4..HEADER_BYTES;
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<FRAME_BYTES_MAX>> =
@@ -36,11 +38,12 @@ impl BlobKind {
             Self::Heartbeat => b'B',
         }
     }
-    /// Returns the version that this release writes, and that [`decode`] reads.
+    /// Returns the version that this release usually writes, and that [`decode`] reads.
     pub fn version(self) -> u8 {
         match self {
             // 2: data for attempts that outlive their owner. 3: records of members. 4: inputs steered into a run. 5:
-            // handovers. 6: actions. 7: the answer's end in a turn that is handed over. 8: the time of the last fact.
+            // handovers. 6: actions. 7: the answer's end in a turn that is handed over. 8: the time of the last fact. Snapshots with
+            // deliveries have version 9.
             Self::Snapshot => 8,
             Self::Frame | Self::Heartbeat => 1,
         }
@@ -62,7 +65,13 @@ pub enum CodecError {
 
 /// Encodes a value with its header.
 pub fn encode<T: Serialize>(kind: BlobKind, value: &T) -> Result<Vec<u8>, CodecError> {
+    encode_newer(kind, kind.version(), value)
+}
+
+/// Encodes a value in a version above the one that this release usually writes.
+pub fn encode_newer<T: Serialize>(kind: BlobKind, version: u8, value: &T) -> Result<Vec<u8>, CodecError> {
     let mut blob = header(kind);
+    blob[VERSION_AT] = version;
     write(&mut blob, value)?;
     write_length(blob)
 }

@@ -1,6 +1,6 @@
 //! References to conversations: the places on a platform where people talk, such as a channel, a thread or a topic. The
 //! only place where references from outside are normalised; raw texts go no further.
-use crate::id::{AccountId, BadName, ChannelName, ConversationId, TenantId};
+use crate::id::{AccountId, BadName, ChannelName, ConversationId, MessageId, SessionId, TenantId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -72,6 +72,16 @@ impl ConversationRef {
             account: self.account_id.clone(),
             conversation: self.conversation_id.clone(),
         }
+    }
+
+    /// Returns the session that the conversation has as long as nobody has bound it.
+    pub fn own_session(&self, tenant: &TenantId) -> SessionId {
+        SessionId::for_conversation(tenant, &self.channel, &self.account_id, &self.conversation_id)
+    }
+
+    /// Returns the name that a platform's message has in the inbox of a session.
+    pub fn inbox_message_id(&self, message: &MessageId) -> MessageId {
+        MessageId::of_platform(&self.channel, &self.account_id, &self.conversation_id, message)
     }
 
     /// Returns whether both are the same conversation, whatever their parents.

@@ -2,6 +2,7 @@
 //! releases. The session machine decides on them; stores, links and agents carry them.
 mod action;
 mod binding;
+mod delivery;
 mod envelope;
 mod family;
 mod handover;
@@ -15,6 +16,7 @@ mod session;
 use crate::protocol::json::Json;
 pub use action::ActionFact;
 pub use binding::BindingFact;
+pub use delivery::DeliveryFact;
 pub use envelope::{Entry, Envelope};
 pub use family::FactKind;
 pub use handover::HandoverFact;
@@ -63,6 +65,7 @@ pub enum Fact {
     Handover(HandoverFact),
     Action(ActionFact),
     Binding(BindingFact),
+    Delivery(DeliveryFact),
     Input(InputFact),
     Run(RunFact),
     /// A fact of a newer release.
@@ -86,6 +89,7 @@ impl Serialize for Fact {
             Self::Handover(fact) => fact.serialize(to),
             Self::Action(fact) => fact.serialize(to),
             Self::Binding(fact) => fact.serialize(to),
+            Self::Delivery(fact) => fact.serialize(to),
             Self::Input(fact) => fact.serialize(to),
             Self::Run(fact) => fact.serialize(to),
             Self::Unknown(fact) => fact.serialize(to),

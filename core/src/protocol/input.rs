@@ -1,7 +1,8 @@
 //! Inputs and control requests of users, as stored in a session's inbox and control lane.
-use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
+use crate::id::{AgentId, ControlId, DeliveryId, EventId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
 use crate::protocol::binding::{BindingChange, BindingEnd};
+use crate::protocol::delivery::InputOrigin;
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
 use serde::de::{Deserializer, Error};
@@ -135,6 +136,9 @@ pub struct Input {
     /// Passed on unchanged (RX-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
+    /// The conversation that the message came from, if an adapter brought it. The answer goes there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Box<InputOrigin>>,
     /// W3C trace context of the requester (ST-42).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
@@ -149,7 +153,13 @@ impl Input {
     /// not depend on their order in the client's JSON. Numbers are hashed as their nearest floats, as in every
     /// release, so a message accepted by an earlier release is recognised. Only a number that no float can hold is
     /// hashed as text.
+    ///
+    /// A platform may send a message again with another name of its sender, or after an edit. It is the same message, which
+    /// its id alone tells.
     pub fn body_hash(&self) -> BodyHash {
+        if self.origin.is_some() {
+            return Sha256::digest(self.message_id.as_str()).into();
+        }
         let content = match &self.message.content {
             Content::Text(text) => text.as_str().into(),
             Content::Parts(parts) => Value::Array(parts.iter().map(with_rounded_numbers).collect()),
@@ -172,7 +182,7 @@ impl Input {
     pub fn fact_bytes(&self) -> usize {
         let names = (&self.message_id, &self.request_id, &self.user, &self.agent_id, self.strategy);
         // 256: the names of the fields, and the hash of the earlier messages.
-        256 + json_bytes(&names) + json_bytes(&self.message) + json_bytes(&self.metadata)
+        256 + json_bytes(&names) + json_bytes(&self.message) + json_bytes(&self.metadata) + json_bytes(&self.origin)
     }
     /// Returns the bytes that the input takes in the inbox, for the limit.
     pub fn weight(&self) -> usize {
@@ -182,7 +192,8 @@ impl Input {
         };
         let metadata = self.metadata.as_ref().map_or(0, json_bytes);
         let history = self.history.as_ref().map_or(0, |history| history.reveal().len());
-        256 + content + history + metadata
+        let origin = self.origin.as_ref().map_or(0, json_bytes);
+        256 + content + history + metadata + origin
     }
 }
 
@@ -240,6 +251,8 @@ pub enum ControlRequest {
     RecordBinding { bound: Box<BindingChange> },
     /// Record that a binding of the session has ended. From a node, never from a client.
     RecordBindingEnd { ended: Box<BindingEnd> },
+    /// Send a held or failed delivery again, or drop it.
+    SettleDelivery { delivery_id: DeliveryId, again: bool },
 }
 
 impl ControlRequest {
@@ -270,6 +283,7 @@ mod tests {
             strategy: Strategy::Enqueue,
             replaces: None,
             metadata: None,
+            origin: None,
             traceparent: None,
         }
     }

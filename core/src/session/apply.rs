@@ -2,7 +2,9 @@
 use crate::id::{Cursor, Epoch, Seq};
 use crate::protocol::entry::{Entry, Fact};
 use crate::session::state::State;
-use crate::session::{action_apply, handover_apply, input_apply, member_apply, run_apply, session_apply};
+use crate::session::{
+    action_apply, delivery_apply, handover_apply, input_apply, member_apply, run_apply, session_apply,
+};
 
 impl State {
     /// Returns the state after these facts.
@@ -25,6 +27,7 @@ impl State {
             Fact::Action(fact) => action_apply::apply(self, entry, fact),
             // The store has the bindings; no decision of the session depends on them.
             Fact::Binding(_) => {}
+            Fact::Delivery(fact) => delivery_apply::apply(self, entry.time, fact),
             Fact::Input(fact) => {
                 entry.run_id.iter().for_each(|run_id| input_apply::apply(self, run_id, entry, fact));
             }

@@ -1,6 +1,6 @@
 //! The commands of the session machine: each asks one family for a decision. A decision gives commands to leave the
 //! rest to another family, or to the state after its facts.
-use crate::id::{AgentId, EventId, InboxPosition, MessageId, RequestId, RunId};
+use crate::id::{AgentId, DeliveryId, EventId, InboxPosition, MessageId, RequestId, RunId};
 use crate::protocol::action::ActionRequest;
 use crate::protocol::agent::{EventMark, Resume};
 use crate::protocol::handover::HandoverRequest;
@@ -62,6 +62,15 @@ pub(super) enum ActionCommand {
 pub(super) enum BindingFactCommand {
     /// Handle a control entry about a binding.
     Take(PlacedControl),
+}
+
+/// A command to the family of deliveries.
+#[derive(Debug)]
+pub(super) enum DeliveryFactCommand {
+    /// Handle a control entry about a delivery.
+    Take(PlacedControl),
+    /// Send the next part of a delivery.
+    Send(DeliveryId),
 }
 
 /// A command to the family of inputs.

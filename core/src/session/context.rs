@@ -55,6 +55,7 @@ impl OpenInput {
             strategy: input.strategy,
             replaces: input.replaces.clone(),
             metadata: None,
+            origin: input.origin.clone(),
             traceparent: input.traceparent.clone(),
         };
         (self.input, self.has_content) = (Arc::new(named), false);

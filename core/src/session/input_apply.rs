@@ -6,7 +6,10 @@ use crate::session::state::{Run, State};
 /// Applies a fact of an input.
 pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &InputFact) {
     match fact {
-        InputFact::UserMessage { message_id, request_id, user, .. } => {
+        InputFact::UserMessage { message_id, request_id, user, origin, .. } => {
+            if let Some(origin) = origin {
+                state.deliveries.add_origin(run_id, origin);
+            }
             let origin = (user.clone(), message_id.clone(), request_id.clone());
             let run = Run::new_waiting(state.tail.seq, entry.id, origin);
             state.runs.insert(run_id.clone(), Box::new(run));

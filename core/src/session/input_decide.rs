@@ -82,6 +82,7 @@ fn record_message(context: &SessionContext, input: &Input, plan: &mut Plan) {
         agent_id: input.agent_id.clone(),
         strategy: input.strategy,
         metadata: input.metadata.clone(),
+        origin: input.origin.clone(),
     });
     let about = RecordContext { source: FactSource::User(input.user.clone()), ..RecordContext::run(&input.run_id) };
     plan.record(context, fact, about);

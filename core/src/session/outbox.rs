@@ -1,8 +1,9 @@
 //! The session's outputs, and the outbox that holds an output back until the facts it depends on are durable.
-use crate::id::{ControlId, Epoch, InboxPosition, RunId, Seq};
+use crate::id::{ControlId, DeliveryId, Epoch, InboxPosition, RunId, Seq};
 use crate::protocol::action::{ProcessOutput, ToolOrder};
 use crate::protocol::agent::Order;
 use crate::protocol::chunk::TextChunk;
+use crate::protocol::delivery::DeliveryOrder;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
 use crate::protocol::member::SessionTask;
@@ -21,6 +22,10 @@ pub enum Output {
     Order(Order),
     /// Send an order to a tool runner, never before its fact is durable.
     Tool(ToolOrder),
+    /// Have an adapter send a part of a delivery, never before its fact is durable.
+    Deliver(Arc<DeliveryOrder>),
+    /// Withdraw the order for a part of a delivery that has ended without it.
+    WithdrawDelivery(DeliveryId),
     /// Show a piece of text to all subscribers. May be lost: a checkpoint repeats the text.
     Chunk(TextChunk),
     /// Show output of a process to those that have asked for it. May be lost, for good.
@@ -93,6 +98,8 @@ impl Output {
                 | Order::Credit { .. },
             )
             | Self::Tool(_)
+            | Self::Deliver(_)
+            | Self::WithdrawDelivery(_)
             | Self::Record(_)
             | Self::RemoveControl { .. }
             | Self::Chunk(_)
@@ -161,6 +168,8 @@ impl Outbox {
                 Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => *under = epoch,
                 Output::Order(Order::Drop { .. } | Order::Credit { .. } | Order::News(_))
                 | Output::Tool(_)
+                | Output::Deliver(_)
+                | Output::WithdrawDelivery(_)
                 | Output::Record(_)
                 | Output::RemoveControl { .. }
                 | Output::Chunk(_)

@@ -5,11 +5,13 @@ use crate::protocol::entry::{Fact, MemberFact, SessionFact};
 use crate::protocol::input::ControlEntry;
 use crate::rng::Rng;
 use crate::session::command::{
-    ActionCommand, BindingFactCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand, SessionCommand,
+    ActionCommand, BindingFactCommand, DeliveryFactCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand,
+    SessionCommand,
 };
 use crate::session::context::{SessionContext, SessionCounts};
 use crate::session::outbox::{EndedInput, Outbox, Output};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// A step of a plan.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(super) enum Step {
     Handover(HandoverCommand),
     Action(ActionCommand),
     Binding(BindingFactCommand),
+    Delivery(DeliveryFactCommand),
     Input(InputCommand),
     Run(RunCommand),
 }
@@ -50,6 +53,7 @@ impl Step {
             | Self::Handover(_)
             | Self::Action(_)
             | Self::Binding(_)
+            | Self::Delivery(_)
             | Self::Input(_)
             | Self::Run(_) => true,
         }
@@ -143,6 +147,12 @@ impl Plan {
         EventId::new(context.now.store, self.rng.next_u128())
     }
 
+    /// Returns a random wait from a half of `longest` up to it, so that repetitions spread.
+    pub(super) fn spread(&mut self, longest: Duration) -> Duration {
+        let half = longest / 2;
+        half + Duration::from_millis(self.rng.below(u64::try_from(half.as_millis()).unwrap_or(u64::MAX).max(1)))
+    }
+
     /// Adds a fact; returns its position, if only facts and outputs were added before.
     pub(super) fn record(&mut self, context: &SessionContext, fact: Fact, about: RecordContext) -> Seq {
         self.added.push_back(Step::Record(fact, about));
@@ -205,6 +215,10 @@ impl Plan {
 
     pub(super) fn binding(&mut self, command: BindingFactCommand) {
         self.added.push_back(Step::Binding(command));
+    }
+
+    pub(super) fn delivery(&mut self, command: DeliveryFactCommand) {
+        self.added.push_back(Step::Delivery(command));
     }
 
     pub(super) fn input(&mut self, command: InputCommand) {

@@ -1,6 +1,8 @@
 //! Applies the facts of runs to the state. Called by `apply`.
 use crate::id::RunId;
+use crate::private::Private;
 use crate::protocol::entry::{Entry, RunFact, Scope};
+use crate::session::delivery_state::OriginEnd;
 use crate::session::state::{RunPhase, State};
 use crate::shrink::Shrink;
 
@@ -28,6 +30,7 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Run
             state.reset_steers(run_id);
             // A further attempt starts its answer from the beginning.
             state.handovers.start_answer(run_id);
+            state.deliveries.start_answer(run_id);
         }
         RunFact::Resumed { .. } => {
             run.into_iter().for_each(|run| (run.cause, run.resumed) = (entry.id, run.resumed + 1));
@@ -38,6 +41,7 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Run
         RunFact::TextDelta { offset, text, mark, .. } => {
             run.into_iter().for_each(|run| run.apply_text(*offset, text.reveal(), mark.as_ref()));
             state.handovers.append_answer(run_id, text.reveal());
+            state.deliveries.append_answer(run_id, text.reveal());
         }
         RunFact::State { scope: Scope::Agent, mark, .. } => {
             run.into_iter().for_each(|run| run.apply_state(mark.as_ref()));
@@ -52,9 +56,17 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Run
             if host_run_id.is_none() {
                 state.count_turn(run_id);
             }
+            state.deliveries.end_origin(run_id, host_run_id.is_none().then_some(OriginEnd::Answered));
             end_run(state, run_id, true);
         }
-        RunFact::Failed { .. } | RunFact::Cancelled { .. } => end_run(state, run_id, false),
+        RunFact::Failed { message, .. } => {
+            state.deliveries.end_origin(run_id, Some(OriginEnd::Failed { message: Private(message.clone()) }));
+            end_run(state, run_id, false);
+        }
+        RunFact::Cancelled { .. } => {
+            state.deliveries.end_origin(run_id, None);
+            end_run(state, run_id, false);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::action::ToolReport;
 use crate::protocol::agent::{AgentDirectory, AgentEvent, Order};
+use crate::protocol::delivery::DeliveryReport;
 use crate::protocol::entry::{ActionFact, Entry, Fact};
 use crate::protocol::input::{self, ControlEntry};
 use crate::protocol::member::SessionTaskResult;
@@ -14,6 +15,7 @@ use crate::session::attempt::Attempt;
 use crate::session::binding_decide;
 use crate::session::context::{OpenInput, SessionContext, SessionCounts};
 use crate::session::control_lane::ControlLane;
+use crate::session::delivery_decide::{self, DeliveryProgress};
 use crate::session::handover_decide::{self, HandoverProgress};
 use crate::session::member_decide::{self, MemberChangeProgress};
 use crate::session::outbox::{FactRecord, Outbox, Output};
@@ -59,6 +61,8 @@ pub enum Input {
     },
     /// A report about an action.
     Tool { action_id: EventId, report: ToolReport },
+    /// The result of an attempt at a delivery.
+    Delivery(DeliveryReport),
     /// Start no more turns: the node is draining.
     Hold,
     /// The same, and leave a resumable attempt to the next owner.
@@ -78,6 +82,7 @@ pub struct SessionRuntime {
     changes: MemberChangeProgress,
     handover: HandoverProgress,
     actions: ActionDeadlines,
+    deliveries: DeliveryProgress,
     attempt: Attempt,
     permits: Permits,
     plan: Plan,
@@ -93,6 +98,7 @@ impl SessionRuntime {
             changes: MemberChangeProgress::default(),
             handover: HandoverProgress::default(),
             actions: ActionDeadlines::default(),
+            deliveries: DeliveryProgress::default(),
             attempt: Attempt::None,
             permits: Permits { permit: AttemptPermit::Unbounded, reading_content: None },
             plan: Plan::new(rng, outbox),
@@ -260,6 +266,9 @@ impl Machine for SessionRuntime {
             Input::Tool { action_id, report } => {
                 action_decide::handle_report(&self.context, &mut self.actions, action_id, report, &mut self.plan);
             }
+            Input::Delivery(report) => {
+                delivery_decide::handle_report(&self.context, &mut self.deliveries, report, &mut self.plan);
+            }
             Input::Hold => {
                 self.context.is_draining = true;
                 self.attempt.drop_delayed();
@@ -291,7 +300,12 @@ impl Machine for SessionRuntime {
     fn poll_timeout(&self) -> Option<Deadline> {
         let open = self.context.state.handovers.open.as_deref();
         let actions = self.actions.poll_timeout(&self.context.state.actions);
-        let rest = [self.changes.poll_timeout(), self.handover.poll_timeout(open), actions];
+        let rest = [
+            self.changes.poll_timeout(),
+            self.handover.poll_timeout(open),
+            actions,
+            self.deliveries.poll_timeout(&self.context.state.deliveries),
+        ];
         rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
     }
 }
@@ -327,6 +341,8 @@ impl SessionRuntime {
         loop {
             let before = self.context.state.tail.seq;
             action_decide::settle_all(&self.context, &mut self.actions, &mut self.plan);
+            self.perform();
+            delivery_decide::settle_all(&self.context, &mut self.deliveries, &mut self.plan);
             self.perform();
             session_decide::finish_close(&self.context, &mut self.lane, &mut self.plan);
             self.perform();
@@ -382,6 +398,7 @@ impl SessionRuntime {
                 Step::Handover(command) => handover_decide::decide(context, &mut self.handover, command, plan),
                 Step::Action(command) => action_decide::decide(context, &mut self.actions, command, plan),
                 Step::Binding(command) => binding_decide::decide(context, command, plan),
+                Step::Delivery(command) => delivery_decide::decide(context, &mut self.deliveries, command, plan),
                 Step::Input(command) => input_decide::decide(context, &mut self.attempt, command, plan),
                 Step::Run(command) => {
                     run_decide::decide(context, &mut self.attempt, &mut self.permits, command, plan);

@@ -4,7 +4,9 @@ use crate::id::{AgentId, InboxPosition, RunId};
 use crate::protocol::entry::{Fact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
-use crate::session::command::{BindingFactCommand, HandoverCommand, MemberCommand, RunCommand, SessionCommand};
+use crate::session::command::{
+    BindingFactCommand, DeliveryFactCommand, HandoverCommand, MemberCommand, RunCommand, SessionCommand,
+};
 use crate::session::context::SessionContext;
 use crate::session::control_lane::ControlLane;
 use crate::session::outbox::Output;
@@ -62,6 +64,7 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
         ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
             plan.binding(BindingFactCommand::Take((position, control)));
         }
+        ControlRequest::SettleDelivery { .. } => plan.delivery(DeliveryFactCommand::Take((position, control))),
     }
     // The next entry is decided once this one is performed.
     if !lane.waiting.is_empty() {

@@ -3,6 +3,7 @@
 mod version_6;
 mod version_7;
 mod version_8;
+mod version_9;
 
 use crate::mutant::{Mutant, planted};
 use crate::protocol::codec::{self, BlobKind, CodecError};
@@ -12,9 +13,10 @@ use std::borrow::Cow;
 use version_6::StateVersion6;
 use version_7::StateVersion7;
 use version_8::StateVersion8;
+use version_9::StateVersion9;
 
 impl State {
-    /// Decodes a snapshot of this version or of the two versions before.
+    /// Decodes a snapshot of version 9, of version 8, or of the two versions before.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
         let stored = match codec::decode::<StateVersion8<'_>>(BlobKind::Snapshot, blob) {
             Err(CodecError::Version(version_7::VERSION)) => {
@@ -22,6 +24,10 @@ impl State {
             }
             Err(CodecError::Version(version_6::VERSION)) => {
                 codec::decode_older::<StateVersion6>(BlobKind::Snapshot, version_6::VERSION, blob)?.into_version_8()
+            }
+            Err(CodecError::Version(version_9::VERSION)) => {
+                let stored = codec::decode_older::<StateVersion9<'_>>(BlobKind::Snapshot, version_9::VERSION, blob)?;
+                return Ok(stored.into_domain());
             }
             read => read?,
         };
@@ -34,7 +40,10 @@ impl State {
         if planted(Mutant::SnapshotForgetsQueue) {
             stored.waiting = Cow::Borrowed(&[]);
         }
-        codec::encode(BlobKind::Snapshot, &stored)
+        if self.deliveries.is_empty() {
+            return codec::encode(BlobKind::Snapshot, &stored);
+        }
+        codec::encode_newer(BlobKind::Snapshot, version_9::VERSION, &StateVersion9::borrow(self))
     }
 }
 
@@ -89,7 +98,7 @@ mod tests {
         older[3] = 5;
         assert_eq!(State::from_snapshot(&older), Err(CodecError::Version(5)), "two versions back, no more");
         let mut newer = of_8["handovers"].clone();
-        newer[3] = 9;
-        assert_eq!(State::from_snapshot(&newer), Err(CodecError::Version(9)));
+        newer[3] = 10;
+        assert_eq!(State::from_snapshot(&newer), Err(CodecError::Version(10)));
     }
 }

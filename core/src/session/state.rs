@@ -4,6 +4,7 @@ use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::EventMark;
 use crate::protocol::member::Member;
 use crate::session::action_state::Actions;
+use crate::session::delivery_state::Deliveries;
 use crate::session::handover_state::Handovers;
 use crate::session::input_state::{Rank, SteeredInput};
 use crate::session::member_state::PendingMemberChange;
@@ -115,6 +116,8 @@ pub struct State {
     pub handovers: Handovers,
     /// Actions of the session's agents.
     pub actions: Actions,
+    /// Deliveries to conversations.
+    pub deliveries: Deliveries,
     /// The time of the last fact.
     pub time: Millis,
     /// Facts of a later release were applied, whose effects are missing here: the state must not become a snapshot,
@@ -128,9 +131,10 @@ impl State {
         !self.runs.is_empty()
     }
 
-    /// Returns whether the session needs an owner: a handover waits for a decision, or an action is open.
+    /// Returns whether the session needs an owner: a handover waits for a decision, an action is open, or a delivery is
+    /// not sent.
     pub fn needs_owner(&self) -> bool {
-        self.handovers.open.is_some() || !self.actions.open.is_empty()
+        self.handovers.open.is_some() || !self.actions.open.is_empty() || self.deliveries.are_due()
     }
 
     /// Returns the speaking agent (SR-T3): the agent of a running turn that has reported something.

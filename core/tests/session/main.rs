@@ -1,6 +1,7 @@
 //! The session's state machine, driven by scripts: its facts, orders and outputs.
 mod acting;
 mod bounds;
+mod delivery;
 mod events;
 mod handover;
 mod kinds;
@@ -437,6 +438,7 @@ const LEVELS: &[(u32, &str)] = &[
          session.opened system.event tool.invoke tool.result turn.admitted user.message",
     ),
     (2, "binding.bound binding.ended session.labelled"),
+    (3, "delivery.attempted delivery.failed delivery.held delivery.redriven delivery.requested delivery.sent"),
 ];
 
 #[test]

@@ -14,6 +14,7 @@ use turnway_core::protocol::agent::{
     AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order, StopReason,
     TextKind,
 };
+use turnway_core::protocol::delivery::DeliveryOrder;
 use turnway_core::protocol::entry::{
     ActionFact, Entry, Fact, HandoverFact, InputFact, MemberFact, RunFact, Scope, SessionFact,
 };
@@ -42,6 +43,8 @@ pub(crate) struct Script {
     running: Option<(RunId, u32, Epoch)>,
     pending_task: Option<SessionTask>,
     kept_member: Option<Member>,
+    /// Orders to send parts of deliveries, the last one last.
+    pub(super) sending: Vec<Arc<DeliveryOrder>>,
     pub(crate) record: Vec<String>,
 }
 
@@ -95,6 +98,7 @@ impl Script {
             running,
             pending_task: None,
             kept_member: None,
+            sending: Vec::new(),
             record,
         }
     }
@@ -130,6 +134,8 @@ impl Script {
                 self.log.push((Epoch(self.epoch), Arc::clone(&record.entry)));
                 name(&record.entry.fact)
             }
+            Output::WithdrawDelivery(_) => "WITHDRAW".to_owned(),
+            Output::Deliver(order) => self.take_delivery(order),
             Output::RemoveControl { position: place } => {
                 self.lane.remove(&place);
                 "consume".to_owned()
@@ -185,6 +191,14 @@ impl Script {
         self.record.push(word);
     }
 
+    fn take_delivery(&mut self, order: Arc<DeliveryOrder>) -> String {
+        let doubt = if order.may_be_sent { "?" } else { "" };
+        let DeliveryOrder { attempt, part, parts, .. } = &*order;
+        let word = format!("DELIVER({part}/{parts},{attempt}{doubt} {})", order.text.reveal());
+        self.sending.push(order);
+        word
+    }
+
     fn place(&mut self) -> InboxPosition {
         self.places += 1;
         InboxPosition(self.places)
@@ -202,6 +216,7 @@ impl Script {
             strategy,
             replaces: None,
             metadata: None,
+            origin: None,
             traceparent: None,
         });
     }
@@ -227,18 +242,19 @@ impl Script {
             strategy,
             replaces: Some(run(old)),
             metadata: None,
+            origin: None,
             traceparent: None,
         });
     }
 
-    fn submit(&mut self, input: Request) {
+    pub(super) fn submit(&mut self, input: Request) {
         let input = Arc::new(input);
         let place = self.place();
         self.inbox.insert(place, Arc::clone(&input));
         self.give(Input::Take { position: place, input });
     }
 
-    fn ask(&mut self, what: ControlRequest) {
+    pub(super) fn ask(&mut self, what: ControlRequest) {
         let place = self.place();
         let id = ControlId::parse(&format!("c{}", place.0)).expect("a label");
         let control = Arc::new(ControlEntry { id, user: user(), request_id: None, what });
@@ -374,6 +390,7 @@ impl Script {
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
+            ["hears" | "delivery" | "operator", ..] => self.deliver(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),
@@ -471,6 +488,7 @@ fn name(fact: &Fact) -> String {
         Fact::Handover(HandoverFact::Confirmed(done)) => format!("confirmed({})", done.to),
         Fact::Handover(HandoverFact::Rejected(ended)) => format!("rejected({})", ended.why.as_str()),
         Fact::Action(ActionFact::Ended(ended)) => crate::acting::shown(ended),
+        Fact::Delivery(fact) => crate::delivery::shown(fact),
         other => match other.annotation().map(|annotation| annotation.text) {
             Some(text) => format!("{}({})", other.name(), text.as_ref().map_or("", Private::reveal)),
             None => other.name().to_owned(),

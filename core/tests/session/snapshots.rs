@@ -8,6 +8,9 @@ use turnway_core::session::State;
 /// The bytes of version 8, from the release that introduced this test.
 const VERSION_8: &str = include_str!("../snapshots/version_8.txt");
 
+/// The bytes of version 9, which a session with deliveries has.
+const VERSION_9: &str = include_str!("../snapshots/version_9.txt");
+
 /// A state of a session, described by the facts that lead to it.
 struct Example {
     name: &'static str,
@@ -16,6 +19,31 @@ struct Example {
     /// Number of facts at the end of the log that the state does not include.
     left_out: usize,
 }
+
+/// States in which every field of deliveries has content, and every variant occurs.
+const WITH_DELIVERIES: [Example; 4] = [
+    Example {
+        name: "open_origins",
+        policy: OnOwnerLoss::Retry,
+        script: "hears m1; ack; text hi; hears m2 attic",
+        left_out: 0,
+    },
+    Example {
+        name: "answered_origin",
+        policy: OnOwnerLoss::Retry,
+        script: "hears m1; ack; text hi; done",
+        left_out: 1,
+    },
+    Example { name: "failed_origin", policy: OnOwnerLoss::Retry, script: "hears m1; gone", left_out: 1 },
+    Example {
+        name: "deliveries",
+        policy: OnOwnerLoss::Retry,
+        script: "hears m1; ack; text hi; done; delivery transient; wait 1000; hears m2 attic; ack; text wörds; done; \
+                 delivery lost; hears m3 porch; ack; text ha; done; delivery invalid; hears m4 hall; ack; flood 150; done; \
+                 delivery sent; hears m5 cellar; gone",
+        left_out: 0,
+    },
+];
 
 /// States in which every field of a snapshot has content, and every variant occurs.
 const EXAMPLES: [Example; 15] = [
@@ -125,6 +153,9 @@ fn fill_in(state: &mut State) {
     if let Some(change) = state.changes.values_mut().next() {
         (change.request_id, change.reason) = (request.clone(), Some("wörds".to_owned()));
     }
+    if let Some(origin) = state.deliveries.origins.values_mut().next() {
+        origin.cut_bytes = 7;
+    }
     if let Some(joining) = state.handovers.open.as_mut().and_then(|open| open.joining.as_mut()) {
         joining.request_id = request;
     }
@@ -148,10 +179,11 @@ fn kept(file: &'static str, name: &str) -> Vec<u8> {
 #[test]
 fn snapshot_bytes_match_the_golden_values() {
     let mut changed = Vec::new();
-    for example in &EXAMPLES {
+    let with_deliveries = WITH_DELIVERIES.iter().map(|example| (example, VERSION_9));
+    for (example, file) in EXAMPLES.iter().map(|example| (example, VERSION_8)).chain(with_deliveries) {
         let state = example.state();
         let blob = state.to_snapshot().expect("a snapshot");
-        if blob != kept(VERSION_8, example.name) {
+        if blob != kept(file, example.name) {
             let hex: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
             changed.push(format!("{} {hex}", example.name));
         }
@@ -163,11 +195,11 @@ fn snapshot_bytes_match_the_golden_values() {
 /// Shows that the golden bytes have content in every field, by the words that the states print.
 #[test]
 fn golden_snapshots_have_every_field_and_variant() {
-    let states: Vec<State> = EXAMPLES.iter().map(Example::state).collect();
+    let states: Vec<State> = EXAMPLES.iter().chain(&WITH_DELIVERIES).map(Example::state).collect();
     let shown = format!("{states:?}");
     let words: BTreeSet<&str> = shown.split(|letter: char| !letter.is_alphanumeric()).collect();
     let variants = "New Open Closing Closed Waiting Routing Running Cancelling Interrupts Returned Queued Accepted Pending \
-                    Refused Expired Unavailable AgentLeft SessionClosed Adding Removing";
+                    Refused Expired Unavailable AgentLeft SessionClosed Adding Removing Answered Failed Held Final Notice";
     for variant in variants.split(' ') {
         assert!(words.contains(variant), "no state has a {variant}");
     }
@@ -204,6 +236,11 @@ fn golden_snapshots_have_every_field_and_variant() {
         "outcome: None",
         "with: Some",
         "with: None",
+        "cut_bytes: 7",
+        "end: Some",
+        "reply_to: Some",
+        "sent: 1",
+        "attempts: 1",
     ];
     for content in contents {
         assert!(shown.contains(content), "no state has {content}");

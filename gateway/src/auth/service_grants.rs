@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use turnway_core::id::{AgentId, ToolName};
+use turnway_core::id::{AccountId, AgentId, ChannelName, ToolName};
 use turnway_core::limits;
+use turnway_wire::channel::adapter::AdapterHello;
 use turnway_wire::channel::hello::RunnerHello;
 
 /// Everything that a key may serve; written as a list of words such as `agent:helper`.
@@ -23,9 +24,9 @@ pub enum Grant {
     /// One account of a chat system.
     Adapter {
         /// The chat system, such as `telegram`.
-        channel: ToolName,
+        channel: ChannelName,
         /// The account in that system.
-        account: ToolName,
+        account: AccountId,
     },
 }
 
@@ -36,6 +37,8 @@ pub enum ServiceRole<'a> {
     Agent(&'a AgentId),
     /// A tool runner, with the tools that it offers.
     Runner(&'a RunnerHello),
+    /// An adapter of one account.
+    Adapter(&'a AdapterHello),
 }
 
 /// The reason why a list of grants is invalid.
@@ -64,6 +67,9 @@ impl ServiceGrants {
     /// offers.
     pub fn allows(&self, role: ServiceRole<'_>) -> bool {
         match role {
+            ServiceRole::Adapter(AdapterHello { channel, account, .. }) => {
+                self.0.contains(&Grant::Adapter { channel: channel.clone(), account: account.clone() })
+            }
             ServiceRole::Agent(agent) => self.0.contains(&Grant::Agent(agent.clone())),
             ServiceRole::Runner(runner) => {
                 let by_id = self.0.iter().any(|grant| grant.is_runner(runner.runner_id.as_str()));
@@ -108,8 +114,8 @@ impl Grant {
             "tools" => ToolName::parse(name).ok().map(Self::Tools),
             "adapter" => {
                 let (channel, account) = name.split_once('/')?;
-                let channel = ToolName::parse(channel).ok()?;
-                let account = ToolName::parse(account).ok()?;
+                let channel = ChannelName::parse(channel).ok()?;
+                let account = AccountId::parse(account).ok()?;
                 Some(Self::Adapter { channel, account })
             }
             _ => None,

@@ -3,6 +3,8 @@
 use super::AuthenticatedClient;
 use super::service_grants::{ServiceGrants, ServiceRole};
 use crate::config::ServedBy;
+use turnway_core::id::{Principal, UserId};
+use turnway_wire::channel::adapter::AdapterHello;
 use turnway_wire::channel::service::{ServerIdentity, TenantScope};
 
 /// The extent of what a credential may serve.
@@ -32,5 +34,18 @@ impl AuthenticatedClient {
             ServiceScope::Own(_) => None,
         };
         Some(ServerIdentity { tenants: reach?, credential: self.credential_key().map(Into::into) })
+    }
+
+    /// Returns the principal of a connection that serves an account of a platform, or `None` if the credential does not
+    /// allow it. The adapter acts as the account, whatever the user of the credential is.
+    pub fn adapter_principal(&self, adapter: &AdapterHello) -> Option<Principal> {
+        let may_serve = match &self.service {
+            ServiceScope::Anything => true,
+            ServiceScope::Own(grants) => grants.allows(ServiceRole::Adapter(adapter)),
+            ServiceScope::Nothing => false,
+        };
+        let user = UserId::of_account(&adapter.channel, &adapter.account);
+        let tenant = self.principal.tenant.clone();
+        may_serve.then_some(Principal { tenant, user, operator: false, writes: true })
     }
 }

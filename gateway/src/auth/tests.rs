@@ -7,6 +7,7 @@ use crate::config::RateSettings;
 use crate::config::ServedBy;
 use prometheus::Registry;
 use turnway_core::id::AgentId;
+use turnway_wire::channel::hello::ConnectionRole;
 use turnway_wire::channel::hello::{Credential, DialInCapabilities};
 use turnway_wire::channel::service::TenantScope;
 
@@ -26,6 +27,7 @@ fn hello(user: Option<&str>, shown: Option<&str>) -> HelloRequest {
         role: ConnectionRole::User,
         agent_id: None,
         capabilities,
+        adapter: None,
         runner: None,
         streams: true,
     }
@@ -46,8 +48,6 @@ fn without_authentication_a_client_without_user_is_operator() {
     assert!(local.operator && local.writes && local.user == UserId::local());
     let ann = auth.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
-    let adapter = HelloRequest { role: ConnectionRole::Adapter, ..hello(None, None) };
-    assert_eq!(auth.admit(&adapter, NOW), Err(AuthError::Role));
     assert!(auth.still_admits(&AuthProof::Anonymous, NOW));
 }
 
@@ -244,7 +244,6 @@ fn only_forged_credentials_count_as_guesses() {
         AuthError::MalformedCredential,
         AuthError::NoCredential,
         AuthError::UserId,
-        AuthError::Role,
         AuthError::Token(BadToken::Key),
         AuthError::Token(BadToken::Claims),
         AuthError::Token(BadToken::Time),

@@ -86,6 +86,7 @@ impl Effects {
             }
             Input::Agent { events, .. } => events.iter().for_each(|event| self.metrics.agents.record_event(event)),
             Input::Connect { .. }
+            | Input::ServeAccount { .. }
             | Input::Tool { .. }
             | Input::Disconnect { .. }
             | Input::Command { .. }

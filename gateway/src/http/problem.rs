@@ -9,11 +9,6 @@ use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_wire::channel::json::malformed::{Malformed, MalformedReason};
 
-/// Text for a role that this release does not serve: the roles that it serves, and how to get the right to them.
-const UNSUPPORTED_ROLE: &str = "role: expected user (the default), agent or tool_runner; adapter is not supported by \
-    this release. An agent or a tool runner needs a key made with `turnway key new --serves`, or a user that the \
-    configuration names in served_by";
-
 /// The reason why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpProblem {
@@ -130,7 +125,6 @@ impl From<AuthError> for HttpProblem {
     fn from(denied: AuthError) -> Self {
         let is_guess = denied.is_guess();
         let problem = match denied {
-            AuthError::Role => Self::new(Code::Forbidden, UNSUPPORTED_ROLE),
             AuthError::UserId => Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text"),
             AuthError::NoCredential => {
                 Self::unauthorized("expected `Authorization: Bearer` with an API key or a token")
@@ -197,13 +191,6 @@ impl IntoResponse for HttpProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Authenticator;
-    use crate::config::RateSettings;
-    use crate::metrics::Metrics;
-    use prometheus::Registry;
-    use std::sync::Arc;
-    use turnway_core::time::Millis;
-    use turnway_wire::channel::hello::{ConnectionRole, DialInCapabilities, HelloRequest};
 
     /// Checks every code against the table of statuses in `docs/http.md`.
     #[test]
@@ -220,36 +207,6 @@ mod tests {
             let row = rows.iter().find(|(known, _)| *known == status);
             assert!(row.is_some_and(|(_, codes)| codes.contains(&name)), "{status} {name}");
         }
-    }
-
-    /// Compares the text with the decision of the authenticator, for each role that a hello can name.
-    #[test]
-    fn unsupported_role_problem_names_the_served_roles() {
-        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let auth = Authenticator::without_credentials(RateSettings::default(), None, metrics);
-        let problem = HttpProblem::from(AuthError::Role);
-        assert_eq!((problem.status(), problem.refusal().code), (StatusCode::FORBIDDEN, Code::Forbidden));
-        let (expected, rest) = problem.refusal().message.split_once(';').expect("two clauses");
-        for (name, role) in [
-            ("user", ConnectionRole::User),
-            ("agent", ConnectionRole::Agent),
-            ("tool_runner", ConnectionRole::ToolRunner),
-            ("adapter", ConnectionRole::Adapter),
-        ] {
-            let hello = HelloRequest {
-                user: None,
-                credential: None,
-                role,
-                agent_id: None,
-                capabilities: DialInCapabilities::default(),
-                runner: None,
-                streams: true,
-            };
-            let admitted = auth.admit(&hello, Millis(0));
-            let is_named = expected.split([' ', ',']).any(|word| word == name);
-            assert_eq!(is_named, admitted.is_ok(), "{name}: {expected}");
-        }
-        assert!(rest.contains("--serves") && rest.contains("served_by"), "how to get the right: {rest}");
     }
 
     #[test]

@@ -218,6 +218,8 @@ impl RequestLink {
                     | Notification::Chunk { .. }
                     | Notification::Reply(_)
                     | Notification::ProcessOutput { .. }
+                    | Notification::Deliver(_)
+                    | Notification::AdapterState(_)
                     | Notification::GoAway { .. }) => {
                         if let Some(found) = fits(note) {
                             return Ok(found);

@@ -52,6 +52,14 @@ label_values! {
         Reserve = "reserve",
         /// The answer that the node would own the session.
         Reserved = "reserved",
+        /// An order to send a part of a delivery.
+        Deliver = "deliver",
+        /// The result of an attempt to send a part.
+        DeliveryReport = "delivery_report",
+        /// The node has no adapter that sends for the account.
+        NoAdapter = "no_adapter",
+        /// An adapter of the node sends for the account.
+        AdapterArrived = "adapter_arrived",
     }
 }
 
@@ -180,5 +188,9 @@ fn message_kind(message: &PeerMessage) -> PeerMessageKind {
         PeerMessage::RemoteAttempt(_) => PeerMessageKind::Trunk,
         PeerMessage::Reserve { .. } => PeerMessageKind::Reserve,
         PeerMessage::Reserved { .. } => PeerMessageKind::Reserved,
+        PeerMessage::Deliver { .. } => PeerMessageKind::Deliver,
+        PeerMessage::DeliveryReport { .. } => PeerMessageKind::DeliveryReport,
+        PeerMessage::NoAdapter { .. } => PeerMessageKind::NoAdapter,
+        PeerMessage::AdapterArrived { .. } => PeerMessageKind::AdapterArrived,
     }
 }

@@ -37,7 +37,13 @@ enum StatSource {
 
 use StatSource::{Number, Seconds, Spreads, Tally};
 
-const GAUGES: [(&str, &str, StatSource); 11] = [
+const GAUGES: [(&str, &str, StatSource); 13] = [
+    ("turnway_adapter_links", "Connections of adapters.", Number(|s| s.adapters)),
+    (
+        "turnway_adapter_open",
+        "Messages of conversations and parts of deliveries that are on their way at this node.",
+        Number(|s| s.deliveries_open),
+    ),
     (
         "turnway_binding_work",
         "Requests about bindings and rows of conversations that this node is working on.",
@@ -63,7 +69,8 @@ const GAUGES: [(&str, &str, StatSource); 11] = [
     ("turnway_inbox_deepest_turns", "The most such turns that one session has.", Number(|s| s.waiting_turns_max)),
 ];
 
-const COUNTERS: [(&str, &str, StatSource); 23] = [
+const COUNTERS: [(&str, &str, StatSource); 24] = [
+    ("turnway_adapter_parts_total", "Parts of deliveries that were given to adapters.", Number(|s| s.parts_sent)),
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),

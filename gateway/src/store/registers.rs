@@ -1,5 +1,5 @@
 //! Small named values that the shell itself keeps in the store beside the sessions. Replies to these ops are
-//! intercepted before the switchboard sees them; the switchboard's own values use a separate name prefix. Used by
+//! intercepted before the switchboard sees them; the switchboard's own values have name prefixes of their own. Used by
 //! `keys`.
 use super::{AnswerSink, Store};
 use futures_util::future::try_join_all;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use turnway_core::store::{Op, Reply, StoreError};
-use turnway_node::switchboard::MEMBER_PREFIX;
+use turnway_node::switchboard::is_switchboard_value;
 
 /// Timeout of one op; a caller that still needs the value repeats the op.
 const OP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ impl RegisterReplies {
         let waiting = Arc::clone(&self.0);
         Arc::new(move |op, result| {
             let (Op::Get { name } | Op::Put { name, .. }) = &op else { return answers(op, result) };
-            if name.starts_with(MEMBER_PREFIX) {
+            if is_switchboard_value(name) {
                 return answers(op, result);
             }
             let mut waiting = locked(&waiting);

@@ -258,6 +258,8 @@ impl SentRequest {
             Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
             | Notification::Reply(_)
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
             | Notification::GoAway { .. } => return false,
         };
         self.kind == kind && self.request_id == *request_id
@@ -280,7 +282,10 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         Notification::Reply(CommandReply::Members(members)) => Some(&members.session),
         Notification::Reply(CommandReply::Handover(decided)) => Some(&decided.session),
         Notification::Reply(CommandReply::Refused { session, .. }) => session.as_ref(),
-        Notification::Reply(_) | Notification::GoAway { .. } => None,
+        Notification::Reply(_)
+        | Notification::Deliver(_)
+        | Notification::AdapterState(_)
+        | Notification::GoAway { .. } => None,
     }
 }
 

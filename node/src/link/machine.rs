@@ -10,7 +10,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 use turnway_wire::channel::close_code;
 use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
-use turnway_wire::channel::hello::{ConnectionRole, HelloRequest};
+use turnway_wire::channel::hello::HelloRequest;
 use turnway_wire::channel::json::malformed::{Malformed, MalformedReason};
 use turnway_wire::channel::json::parse::{ClientMessage, parse};
 
@@ -201,7 +201,7 @@ impl Link {
             return self.connection.too_large(now, limits::HELLO_BYTES_MAX);
         }
         match parse(text) {
-            Ok(ClientMessage::Hello { hello, resume }) => self.handle_hello(now, hello, resume),
+            Ok(ClientMessage::Hello { hello, resume }) => self.handle_hello(hello, resume),
             Ok(
                 ClientMessage::Command(_)
                 | ClientMessage::Refresh { .. }
@@ -217,15 +217,7 @@ impl Link {
         }
     }
 
-    fn handle_hello(&mut self, now: Now, hello: HelloRequest, resume: Vec<SubscribeCommand>) {
-        match hello.role {
-            ConnectionRole::User | ConnectionRole::Agent | ConnectionRole::ToolRunner => {}
-            ConnectionRole::Adapter => {
-                let why = "the role adapter is not supported by this release";
-                self.connection.refuse(now, &None, Refusal::new(Code::Forbidden, why));
-                return self.connection.close(close_code::FORBIDDEN, why);
-            }
-        }
+    fn handle_hello(&mut self, hello: HelloRequest, resume: Vec<SubscribeCommand>) {
         self.side_streams &= hello.streams;
         match std::mem::replace(&mut self.phase, LinkPhase::Open) {
             LinkPhase::AwaitingHello(fresh) => {

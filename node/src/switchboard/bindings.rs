@@ -1,16 +1,16 @@
 //! The bindings of conversations at this node: performs the ops of the service and of the upkeep, tells the upkeep what the
 //! service changed, and answers links. Decides nothing about bindings.
-use super::effect::BindingsCommand;
+use super::effect::{AdaptersCommand, BindingsCommand};
 use super::sink::{EffectSink, Timer};
 use turnway_bindings::service::{self, BindingAsker, BindingService};
 use turnway_bindings::upkeep::{self, BindingUpkeep};
-use turnway_core::id::{LinkId, RequestId};
 use turnway_core::machine::Machine;
+use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
 use turnway_core::rng::Rng;
 use turnway_core::store::{ConversationOp, Op, OpTicket, Reply, StoreError};
 use turnway_core::time::Now;
-use turnway_wire::channel::binding::BindingCommand;
+use turnway_wire::channel::binding::BindingReply;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// The fact that a node must know to take part: reports go into sessions' logs, which every node reads.
@@ -46,28 +46,17 @@ impl Bindings {
     /// Handles an effect of another part.
     pub(super) fn handle_effect(&mut self, now: Now, command: BindingsCommand, sink: &mut EffectSink) {
         match command {
-            BindingsCommand::Perform { link, request_id, command } => {
-                self.handle_command(now, link, request_id, command, sink);
+            BindingsCommand::Perform { link, request_id, command, inbound } => {
+                let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
+                let asker = BindingAsker { link, request_id, principal, inbound };
+                self.service.handle_input(now, service::Input::Command { asker, command });
+                self.drain(now, sink);
             }
             BindingsCommand::EndAll(session) => {
                 self.service.handle_input(now, service::Input::SessionClosed(session));
                 self.drain(now, sink);
             }
         }
-    }
-
-    fn handle_command(
-        &mut self,
-        now: Now,
-        link: LinkId,
-        request_id: Option<RequestId>,
-        command: BindingCommand,
-        sink: &mut EffectSink,
-    ) {
-        let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
-        let asker = BindingAsker { link, request_id, principal };
-        self.service.handle_input(now, service::Input::Command { asker, command });
-        self.drain(now, sink);
     }
 
     /// Handles the reply to an op on conversations. Without a ticket, it is the upkeep's.
@@ -117,6 +106,9 @@ impl Bindings {
                     self.upkeep.handle_input(now, upkeep::Input::Changed { key, row });
                 }
                 service::Output::Changed { .. } => {}
+                service::Output::Reply { asker: BindingAsker { inbound: Some(number), .. }, reply } => {
+                    sink.push(AdaptersCommand::UseBinding { number, result: reply.map(resolved_binding) });
+                }
                 service::Output::Reply { asker: BindingAsker { link, request_id, .. }, reply } => match reply {
                     Ok(reply) => {
                         let reply = CommandReply::Binding { request_id, reply };
@@ -130,6 +122,11 @@ impl Bindings {
             sink.store(op);
         }
     }
+}
+
+/// Returns the binding that a lookup has found.
+fn resolved_binding(reply: BindingReply) -> Option<Binding> {
+    if let BindingReply::Resolved(found) = reply { found.binding } else { None }
 }
 
 /// Returns whether an op reports the change of a binding: no link can ask for one.
@@ -150,6 +147,7 @@ fn count_report(control: &ControlEntry, sink: &mut EffectSink) {
         | ControlRequest::Invite { .. }
         | ControlRequest::Remove { .. }
         | ControlRequest::Handover { .. }
-        | ControlRequest::Label { .. } => {}
+        | ControlRequest::Label { .. }
+        | ControlRequest::SettleDelivery { .. } => {}
     }
 }

@@ -1,20 +1,25 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
+use super::adapters::inbound::InboundTurn;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    Cursor, Epoch, FenceToken, LinkId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, Principal, RequestId, RunId, Seq,
-    SessionKey,
+    Cursor, DeliveryId, Epoch, FenceToken, LinkId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, Principal, RequestId,
+    RunId, Seq, SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
+use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::chunk::TextChunk;
+use turnway_core::protocol::delivery::{DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::refusal::Refusal;
 use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
+use turnway_wire::channel::adapter::{DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::command::SubscribeCommand;
 use turnway_wire::peer::PeerMessage;
@@ -27,9 +32,12 @@ pub(super) enum PartEffect {
     Peer(PeerMessage),
     Router(RouterCommand),
     Bindings(BindingsCommand),
+    Adapters(AdaptersCommand),
     Delivery(DeliveryCommand),
     Ownership(OwnershipCommand),
     Membership(MembershipCommand),
+    /// Submit what somebody wrote in a conversation; the router needs more than its own state for that.
+    SubmitInbound(Box<InboundTurn>),
     /// Exit if nothing is left to hand over.
     ExitIfDrained,
     /// Exit although sessions are left.
@@ -62,9 +70,32 @@ pub(super) enum RouterCommand {
 #[derive(Debug)]
 pub(super) enum BindingsCommand {
     /// Perform the request of a link.
-    Perform { link: LinkId, request_id: Option<RequestId>, command: BindingCommand },
+    Perform {
+        link: LinkId,
+        request_id: Option<RequestId>,
+        command: BindingCommand,
+        /// The event that waits for the answer, instead of the link.
+        inbound: Option<u64>,
+    },
     /// A session is closed: its bindings end.
     EndAll(SessionKey),
+}
+
+/// A command to the part for adapters.
+#[derive(Debug)]
+pub(super) enum AdaptersCommand {
+    /// Something happened in a conversation.
+    Inbound { link: LinkId, inbound: Box<InboundCommand> },
+    /// An adapter's report about a part.
+    Delivered { link: LinkId, delivered: DeliveredCommand },
+    /// The binding of an event's conversation was looked up.
+    UseBinding { number: u64, result: Result<Option<Binding>, Refusal> },
+    /// Have a part of a session of this node sent.
+    Send(Arc<DeliveryOrder>),
+    /// A delivery has ended without the order that was given for it.
+    Withdraw { key: SessionKey, delivery_id: DeliveryId },
+    /// This node does not own the session any more.
+    ForgetSession(SessionKey),
 }
 
 /// A command to the delivery.
@@ -208,6 +239,11 @@ pub(super) enum OwnershipCommand {
         state: Box<State>,
     },
     Drop(SessionKey),
+    /// Hand a session what became of a part of its delivery.
+    ReportDelivery {
+        key: SessionKey,
+        report: DeliveryReport,
+    },
 }
 
 /// A command to the membership.
@@ -262,6 +298,12 @@ impl From<RouterCommand> for PartEffect {
 impl From<BindingsCommand> for PartEffect {
     fn from(command: BindingsCommand) -> Self {
         Self::Bindings(command)
+    }
+}
+
+impl From<AdaptersCommand> for PartEffect {
+    fn from(command: AdaptersCommand) -> Self {
+        Self::Adapters(command)
     }
 }
 

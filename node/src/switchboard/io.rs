@@ -4,6 +4,7 @@ use turnway_core::id::{Epoch, EventId, LinkId, NodeId, Principal, RunId, Session
 use turnway_core::protocol::action::{ToolOrder, ToolReport};
 use turnway_core::protocol::agent::{AgentEvent, Order};
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_wire::channel::adapter::AdapterHello;
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::Notification;
 use turnway_wire::peer::PeerMessage;
@@ -17,6 +18,8 @@ pub enum Input {
         link: LinkId,
         principal: Principal,
     },
+    /// A link that was admitted serves an account of a platform.
+    ServeAccount { link: LinkId, adapter: Box<AdapterHello> },
     /// A link has disconnected.
     Disconnect { link: LinkId },
     /// A command of a link.
@@ -73,6 +76,7 @@ impl Input {
             Self::Agent { key, .. } | Self::Tool { key, .. } => Some(key),
             Self::Peer { message, .. } => message.key(),
             Self::Connect { .. }
+            | Self::ServeAccount { .. }
             | Self::Disconnect { .. }
             | Self::Command { .. }
             | Self::Written { .. }

@@ -6,6 +6,7 @@ use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
+use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::share::{Account, Ledger, ShareBound};
 use turnway_wire::channel::command::LinkCommand;
 
@@ -20,6 +21,8 @@ pub(super) struct LinkTable {
 #[derive(Debug)]
 pub(super) struct AttachedLink {
     pub(super) principal: Principal,
+    /// The account that the link serves as an adapter. Boxed, because most links are no adapters.
+    pub(super) adapter: Option<Box<AccountKey>>,
     /// The subscribed sessions, sorted; most links have one.
     sessions: Vec<SessionKey>,
     /// Requests in progress.
@@ -126,6 +129,7 @@ impl LinkTable {
     pub(super) fn connect(&mut self, link: LinkId, principal: Principal) {
         let fresh = AttachedLink {
             principal,
+            adapter: None,
             sessions: Vec::new(),
             requests: BTreeSet::new(),
             unwritten: 0,

@@ -3,7 +3,7 @@
 //! may do; the ownership of single sessions is not its subject.
 pub(super) mod drain;
 mod idle_expiry;
-mod lease;
+pub(super) mod lease;
 mod suspicion;
 mod takeover;
 

@@ -14,7 +14,8 @@ mod transfer;
 use super::delivery::Delivery;
 use super::delivery::state_reads::state_of;
 use super::effect::{
-    BindingsCommand, DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand,
+    AdaptersCommand, BindingsCommand, DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect,
+    RouterCommand,
 };
 use super::io::Output;
 use super::membership::Membership;
@@ -106,6 +107,10 @@ impl Ownership {
             OwnershipCommand::VerifyAll => self.verify_all(sink),
             OwnershipCommand::LoseLease => self.lose_lease(context, sink),
             OwnershipCommand::ReclaimAll => self.reclaim_all(context, sink),
+            OwnershipCommand::ReportDelivery { key, report } => {
+                let report = std::iter::once(RuntimeInput::Delivery(report));
+                self.handle_reports(context, &key, report, sink);
+            }
         }
     }
 
@@ -400,6 +405,7 @@ impl Ownership {
             }
             add_counts(&mut sink.stats, &mut owned);
             self.holdings.return_holdings(key, &mut owned);
+            sink.push(AdaptersCommand::ForgetSession(key.clone()));
         }
     }
 

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RequestId, RunId, SessionKey,
+    AgentId, ControlId, Epoch, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RequestId, RunId, SessionId,
+    SessionKey,
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -26,6 +27,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::shrink::Shrink;
 use turnway_core::store::{self, Op, Reply, StoreError};
 use turnway_core::time::Now;
+use turnway_wire::channel::adapter::{InboundDisposition, InboundReceipt};
 use turnway_wire::channel::command::{ControlAnswer, ControlKind};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
@@ -205,9 +207,13 @@ impl RequestRouter {
         for waiter in unanswered {
             waiter.answered = true;
             sink.stats.accept_durations.record(now.mono - waiter.since);
-            answered_links.push((waiter.link, waiter.request_id.clone()));
+            answered_links.push((waiter.link, waiter.request_id.clone(), waiter.is_inbound));
         }
-        for (link, request_id) in answered_links {
+        for (link, request_id, is_inbound) in answered_links {
+            if is_inbound {
+                notify_inbound_accepted(link, &key, &input, request_id, accepted.duplicate, sink);
+                continue;
+            }
             notify_turn_accepted(link, &key, &input, request_id, accepted.duplicate, sink);
             let run_id = input.run_id.clone();
             let tail = accepted.tail;
@@ -359,6 +365,11 @@ impl RequestRouter {
         };
         for waiter in request.waiters.into_iter().filter(|waiter| !waiter.answered) {
             let session = Some(request.key.session.clone());
+            if waiter.is_inbound && matches!(refusal.code, Code::SessionClosed | Code::NotFound) {
+                // Nobody listens any more: an adapter that repeated the message would never get past it.
+                notify_inbound_ignored(waiter, session, sink);
+                continue;
+            }
             sink.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
         }
     }
@@ -468,10 +479,11 @@ impl RequestRouter {
         for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
             waiter.answered = true;
             sink.stats.accept_durations.record(now.mono - waiter.since);
-            answered_links.push((waiter.link, waiter.request_id.clone()));
+            answered_links.push((waiter.link, waiter.request_id.clone(), waiter.is_inbound));
         }
-        for (link, request_id) in answered_links {
-            notify_turn_accepted(link, &key, &input, request_id, false, sink);
+        for (link, request_id, is_inbound) in answered_links {
+            let notify = if is_inbound { notify_inbound_accepted } else { notify_turn_accepted };
+            notify(link, &key, &input, request_id, false, sink);
         }
     }
 }
@@ -529,6 +541,35 @@ fn notify_turn_accepted(
     let message_id = input.message_id.clone();
     let note = AcceptedTurn { request_id, session, run_id, message_id, duplicate };
     sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(note))));
+}
+
+/// Tells an adapter that the message it brought leads to nothing, because its session is closed or deleted.
+fn notify_inbound_ignored(waiter: RequestWaiter, session: Option<SessionId>, sink: &mut EffectSink) {
+    let RequestWaiter { link, request_id, .. } = waiter;
+    let disposition = InboundDisposition::Ignored;
+    let receipt = InboundReceipt { request_id, disposition, session, run_id: None, duplicate: false };
+    sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
+}
+
+/// Tells an adapter that the message it brought is durable.
+fn notify_inbound_accepted(
+    link: LinkId,
+    key: &SessionKey,
+    input: &Input,
+    request_id: Option<RequestId>,
+    duplicate: bool,
+    sink: &mut EffectSink,
+) {
+    sink.stats.accepted += 1;
+    sink.stats.duplicates += u64::from(duplicate);
+    let receipt = InboundReceipt {
+        request_id,
+        disposition: InboundDisposition::Run,
+        session: Some(key.session.clone()),
+        run_id: Some(input.run_id.clone()),
+        duplicate,
+    };
+    sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
 }
 
 /// Answers a client with the session's state after its request.

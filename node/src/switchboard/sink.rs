@@ -24,6 +24,7 @@ pub(super) enum Timer {
     Sweep,
     Idle,
     Bindings,
+    Adapters,
     TailDigest,
     Probe,
     Drain,

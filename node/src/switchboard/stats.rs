@@ -87,6 +87,12 @@ pub struct SwitchboardStats {
     pub bindings_ended: CounterArray<{ UnbindReason::ALL.len() }>,
     /// Gauge: requests about bindings and rows of conversations in work.
     pub bindings_open: u64,
+    /// Orders, parts and messages of conversations that are on their way.
+    pub deliveries_open: u64,
+    /// Connections of adapters.
+    pub adapters: u64,
+    /// Parts that were given to adapters.
+    pub parts_sent: u64,
     pub leases_lost: u64,
     /// Store ops that were repeated.
     pub store_retries: u64,

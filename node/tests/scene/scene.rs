@@ -30,6 +30,7 @@ pub(crate) fn input(key: &SessionKey, name: &str) -> Arc<Said> {
         replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
+        origin: None,
         traceparent: None,
     })
 }

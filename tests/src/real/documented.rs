@@ -13,12 +13,18 @@ static VALIDATORS: Mutex<BTreeMap<String, Arc<Validator>>> = Mutex::new(BTreeMap
 
 /// Asserts that a message from a node is valid. The connection's role is not known here, so a row of any role fits.
 pub fn assert_sent_by_node(message: &Value) {
-    assert_in([MessageGroup::ToClient, MessageGroup::ToAgent, MessageGroup::ToToolRunner], message);
+    assert_in(
+        [MessageGroup::ToClient, MessageGroup::ToAdapter, MessageGroup::ToAgent, MessageGroup::ToToolRunner],
+        message,
+    );
 }
 
 /// Asserts that a message to a node is valid. For messages that the node has accepted: tests also send invalid ones.
 pub fn assert_accepted_by_node(message: &Value) {
-    assert_in([MessageGroup::FromClient, MessageGroup::FromAgent, MessageGroup::FromToolRunner], message);
+    assert_in(
+        [MessageGroup::FromClient, MessageGroup::FromAdapter, MessageGroup::FromAgent, MessageGroup::FromToolRunner],
+        message,
+    );
 }
 
 /// Asserts that the data of a server-sent event is valid: a message to a client, or a fact in its envelope. Other data,

@@ -9,6 +9,9 @@ use turnway_wire::schema::{JsonShape, MessageGroup, MessageSpec};
 /// Id of a handover that does not exist.
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 
+/// Id of a delivery that does not exist.
+const NO_DELIVERY: &str = "abcdefghijklmnopqrstuvwxyz";
+
 /// Types of requests that name no session and no run: they are in no tenant's matrix.
 pub const NAME_NO_SESSION: [&str; 2] = ["resolve", "touch"];
 
@@ -65,6 +68,7 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "switch_agent", "session_id": session, "agent_id": "held"}),
             json!({"type": "invite_agent", "session_id": session, "agent_id": "echo", "active": true}),
             json!({"type": "remove_agent", "session_id": session, "agent_id": "held", "reason": "mine now"}),
+            json!({"type": "settle_delivery", "session_id": session, "delivery_id": NO_DELIVERY, "decision": "drop"}),
         ],
         ClientOperation::Decide => vec![
             json!({"type": "handover_decision", "session_id": session, "handover_id": NO_HANDOVER, "decision": "confirm"}),
@@ -78,7 +82,7 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
                 json!({"type": "set_binding_expiry", "session_id": session, "max_age_ms": 1}),
             ]
         }
-        ClientOperation::ReadBindings => Vec::new(),
+        ClientOperation::ReadBindings | ClientOperation::Adapt => Vec::new(),
         ClientOperation::Cancel => vec![
             json!({"type": "cancel_run", "run_id": run}),
             json!({"type": "cancel_run", "session_id": session}),

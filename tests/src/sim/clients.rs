@@ -356,6 +356,8 @@ impl World {
             Notification::Fact { .. }
             | Notification::Chunk { .. }
             | Notification::Reply(_)
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
             | Notification::ProcessOutput { .. } => {}
         }
     }

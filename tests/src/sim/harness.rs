@@ -264,6 +264,7 @@ impl SessionHarness {
                     strategy,
                     replaces: None,
                     metadata,
+                    origin: None,
                     traceparent,
                 };
                 Told::Take { position, input: Arc::new(input) }

@@ -54,7 +54,10 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
         Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
             Some(&snapshot.session)
         }
-        Notification::Reply(_) | Notification::GoAway { .. } => None,
+        Notification::Reply(_)
+        | Notification::Deliver(_)
+        | Notification::AdapterState(_)
+        | Notification::GoAway { .. } => None,
     }
 }
 
@@ -231,6 +234,8 @@ impl Connection {
             Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
             | Notification::GoAway { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
             | Notification::Reply(_) => None,
         };
         if let Some(id) = id {
@@ -250,6 +255,7 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::Handover(_)
         | Fact::Action(_)
         | Fact::Binding(_)
+        | Fact::Delivery(_)
         | Fact::Input(_)
         | Fact::Run(_)
         | Fact::Unknown(_) => None,

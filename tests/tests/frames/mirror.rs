@@ -76,6 +76,19 @@ pub(crate) enum MirrorMessage {
         holder: (u128, u128),
         nonce: u128,
     },
+    Deliver {
+        order: String,
+    },
+    DeliveryReport {
+        key: (String, String),
+        report: String,
+    },
+    NoAdapter {
+        account: String,
+    },
+    AdapterArrived {
+        account: String,
+    },
 }
 
 #[derive(SchemaWrite)]
@@ -169,10 +182,7 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
         PeerMessage::Probe => MirrorMessage::Knock,
         PeerMessage::ProcessOutput { key: k, epoch, run_id, printed } => {
             let ProcessOutput { action_id, stream, offset, data, encoding, truncated } = &**printed;
-            let stream = match stream {
-                OutputStream::Stdout => MirrorStream::Stdout,
-                OutputStream::Stderr => MirrorStream::Stderr,
-            };
+            let stream = mirror_stream(*stream);
             let encoding = match encoding {
                 OutputEncoding::Utf8 => MirrorEncoding::Utf8,
                 OutputEncoding::Base64 => MirrorEncoding::Base64,
@@ -187,6 +197,19 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
             let holder = (holder.node.0, holder.life.0);
             MirrorMessage::Reserved { key: key(k), epoch: epoch.0, holder, nonce: nonce.0 }
         }
+        PeerMessage::Deliver { order } => MirrorMessage::Deliver { order: json(&**order) },
+        PeerMessage::DeliveryReport { key: k, report } => {
+            MirrorMessage::DeliveryReport { key: key(k), report: json(&**report) }
+        }
+        PeerMessage::NoAdapter { account } => MirrorMessage::NoAdapter { account: json(&**account) },
+        PeerMessage::AdapterArrived { account } => MirrorMessage::AdapterArrived { account: json(&**account) },
+    }
+}
+
+fn mirror_stream(stream: OutputStream) -> MirrorStream {
+    match stream {
+        OutputStream::Stdout => MirrorStream::Stdout,
+        OutputStream::Stderr => MirrorStream::Stderr,
     }
 }
 

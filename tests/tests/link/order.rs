@@ -87,6 +87,8 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::GetSnapshot { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
+        | LinkCommand::Inbound(_)
+        | LinkCommand::Delivered(_)
         | LinkCommand::FindRun { .. }
         | LinkCommand::Delete { .. }
         | LinkCommand::Control { .. }

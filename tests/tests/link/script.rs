@@ -165,6 +165,8 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::List { .. } => "list".to_owned(),
             LinkCommand::FindRun { .. } => "find".to_owned(),
             LinkCommand::Binding { .. } => "binding".to_owned(),
+            LinkCommand::Inbound(_) => "inbound".to_owned(),
+            LinkCommand::Delivered(_) => "delivered".to_owned(),
         },
         Output::Write(text) => {
             let message: Value = serde_json::from_str(text).expect("JSON");

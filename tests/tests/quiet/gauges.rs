@@ -30,6 +30,8 @@ const LAWS: &[(&str, IdleRule)] = &[
     ("process_virtual_memory_bytes", Exempt("address space is reserved and costs nothing")),
     ("turnway_agent_connections", Zero),
     ("turnway_agent_remote_attempts", Zero),
+    ("turnway_adapter_links", Zero),
+    ("turnway_adapter_open", Zero),
     ("turnway_binding_work", Zero),
     ("turnway_auth_jwks_keys", Same),
     ("turnway_auth_keys", Same),

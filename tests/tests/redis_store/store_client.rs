@@ -145,6 +145,7 @@ pub(crate) fn accept(session: &str, message: &str) -> Op {
         replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
+        origin: None,
         traceparent: None,
     };
     Op::Accept { key, principal, hash: input.body_hash(), input: Arc::new(input) }

@@ -24,11 +24,13 @@ pub enum ClientOperation {
     Bind,
     /// `resolve`: only operators, because the answer names a session of any user.
     ReadBindings,
+    /// `inbound`, `delivered`: only adapters.
+    Adapt,
 }
 
 impl ClientOperation {
     /// All operations; the matrix test has a row for each.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Open,
         Self::Close,
         Self::Read,
@@ -38,11 +40,19 @@ impl ClientOperation {
         Self::Decide,
         Self::Bind,
         Self::ReadBindings,
+        Self::Adapt,
     ];
     /// Returns whether the operation changes a session.
     pub fn writes(self) -> bool {
         match self {
-            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Change | Self::Decide | Self::Bind => true,
+            Self::Open
+            | Self::Close
+            | Self::Invoke
+            | Self::Cancel
+            | Self::Change
+            | Self::Decide
+            | Self::Bind
+            | Self::Adapt => true,
             Self::Read | Self::ReadBindings => false,
         }
     }
@@ -51,16 +61,28 @@ impl ClientOperation {
     pub fn needs_operator(self) -> bool {
         match self {
             Self::Bind | Self::ReadBindings => true,
-            Self::Open | Self::Close | Self::Read | Self::Invoke | Self::Cancel | Self::Change | Self::Decide => false,
+            Self::Open
+            | Self::Close
+            | Self::Read
+            | Self::Invoke
+            | Self::Cancel
+            | Self::Change
+            | Self::Decide
+            | Self::Adapt => false,
         }
     }
     /// Returns whether the operation creates a session that does not exist.
     pub fn creates(self) -> bool {
         match self {
             Self::Open | Self::Invoke => true,
-            Self::Close | Self::Read | Self::Cancel | Self::Change | Self::Decide | Self::Bind | Self::ReadBindings => {
-                false
-            }
+            Self::Close
+            | Self::Read
+            | Self::Cancel
+            | Self::Change
+            | Self::Decide
+            | Self::Bind
+            | Self::ReadBindings
+            | Self::Adapt => false,
         }
     }
 }

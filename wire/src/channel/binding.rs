@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use turnway_core::id::{AccountId, ChannelName, SessionId, TenantId};
 use turnway_core::protocol::binding::{Binding, BindingId, EndedBinding, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
+use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::time::Millis;
 
 /// An estimate of the bytes of a binding on the wire, metadata included.
@@ -125,6 +126,25 @@ impl BindingCommand {
             | Self::SetExpiry { target: BindingTarget::Binding { .. }, .. }
             | Self::Touch { .. }
             | Self::Resolve { .. } => None,
+        }
+    }
+}
+
+impl BindingCommand {
+    /// Returns whether the request is about conversations of one account only.
+    pub fn is_of_account(&self, account: &AccountKey) -> bool {
+        let is_its = |channel: &ChannelName, id: &AccountId| *channel == account.channel && *id == account.account;
+        match self {
+            Self::Bind(bind) => is_its(&bind.conversation.channel, &bind.conversation.account_id),
+            Self::Resolve { conversation, .. } => is_its(&conversation.channel, &conversation.account_id),
+            Self::Touch { scope, .. }
+            | Self::Unbind { target: BindingTarget::Binding { scope, .. }, .. }
+            | Self::SetExpiry { target: BindingTarget::Binding { scope, .. }, .. } => {
+                is_its(&scope.channel, &scope.account)
+            }
+            Self::Unbind { target: BindingTarget::Session(_), .. }
+            | Self::SetExpiry { target: BindingTarget::Session(_), .. }
+            | Self::List { .. } => false,
         }
     }
 }

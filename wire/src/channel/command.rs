@@ -1,6 +1,7 @@
 //! Client commands after parsing; every field has been checked for form.
 mod kind;
 
+use crate::channel::adapter::{DeliveredCommand, InboundCommand};
 use crate::channel::binding::BindingCommand;
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
@@ -51,6 +52,10 @@ pub enum LinkCommand {
     /// A request about the bindings of conversations. Answered by
     /// [`CommandReply::Binding`](super::notification::CommandReply::Binding).
     Binding { request_id: Option<RequestId>, command: BindingCommand },
+    /// Something happened in a conversation of the adapter's account.
+    Inbound(Box<InboundCommand>),
+    /// The adapter's report about a part that it was to send.
+    Delivered(Box<DeliveredCommand>),
     /// Cancels a run, or every open run of a session.
     Cancel {
         request_id: Option<RequestId>,

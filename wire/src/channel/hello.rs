@@ -1,4 +1,5 @@
 //! The first message of a client: its identity and the role of its connection.
+use crate::channel::adapter::AdapterHello;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use turnway_core::id::{AgentId, RunnerId, ToolName, UserId};
@@ -14,6 +15,8 @@ pub struct HelloRequest {
     pub agent_id: Option<AgentId>,
     /// `capabilities` of `role: "agent"`.
     pub capabilities: DialInCapabilities,
+    /// The account and the abilities of an adapter, for `role: "adapter"`.
+    pub adapter: Option<Box<AdapterHello>>,
     /// The tool runner's id and tools, for `role: "tool_runner"`.
     pub runner: Option<Box<RunnerHello>>,
     /// `streams`: the client accepts server-initiated streams for text (QUIC); default true.

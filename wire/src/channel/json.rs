@@ -1,7 +1,10 @@
 //! JSON encoding of `turnway.v1`, one object for each message. Errors name a field and never quote content (S-38).
-//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; [`binding`], `mention`, `frame`; `fields`, [`strict`];
+//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; [`adapter`], [`binding`], `mention`, `frame`;
+//! [`conversation`]; `fields`, [`strict`];
 //! [`malformed`].
+pub mod adapter;
 pub mod binding;
+pub mod conversation;
 #[cfg(test)]
 pub(crate) mod documented;
 pub mod envelope;

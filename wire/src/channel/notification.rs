@@ -1,4 +1,5 @@
 //! Notifications to a link: facts, text, and replies to commands.
+use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt};
 use crate::channel::binding::BindingReply;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,10 @@ pub enum Notification {
         run_id: RunId,
         output: Box<ProcessOutput>,
     },
+    /// A part of a delivery that the adapter is to send.
+    Deliver(Box<DeliverMessage>),
+    /// The state of the adapter's connection.
+    AdapterState(AdapterState),
     /// The answer to a command.
     Reply(CommandReply),
     /// This node is leaving; the client should reconnect to another node.
@@ -92,6 +97,8 @@ pub enum CommandReply {
     },
     /// The answer to a request about bindings.
     Binding { request_id: Option<RequestId>, reply: BindingReply },
+    /// The answer to an inbound event.
+    InboundAccepted(Box<InboundReceipt>),
     /// The answer to a deletion.
     Deleted { session: SessionId },
     /// The position of a run's facts in the log.
@@ -220,7 +227,8 @@ impl Notification {
             Self::Chunk { chunk, .. } => 256 + chunk.text.reveal().len(),
             Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
             Self::Reply(reply) => reply.weight(),
-            Self::GoAway { .. } => 512,
+            Self::Deliver(message) => 512 + message.order.text.reveal().len(),
+            Self::GoAway { .. } | Self::AdapterState(_) => 512,
         }
     }
 }
@@ -238,6 +246,7 @@ impl CommandReply {
             | Self::CancelAccepted { .. }
             | Self::RunLocation { .. }
             | Self::Deleted { .. }
+            | Self::InboundAccepted(_)
             | Self::Refused { .. } => 512,
         }
     }

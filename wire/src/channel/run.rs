@@ -164,6 +164,7 @@ impl RunView {
             | Fact::Handover(_)
             | Fact::Action(_)
             | Fact::Binding(_)
+            | Fact::Delivery(_)
             | Fact::Unknown(_)
             | Fact::Input(InputFact::SteerAcked { .. })
             | Fact::Run(

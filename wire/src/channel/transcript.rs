@@ -139,6 +139,7 @@ impl Transcript {
             | Fact::Handover(_)
             | Fact::Action(_)
             | Fact::Binding(_)
+            | Fact::Delivery(_)
             | Fact::Input(InputFact::SteerAcked { .. })
             | Fact::Unknown(_) => {}
         }

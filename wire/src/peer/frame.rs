@@ -145,7 +145,11 @@ fn split(message: PeerMessage) -> Option<(PeerMessage, PeerMessage)> {
         | PeerMessage::Probe
         | PeerMessage::RemoteAttempt(_)
         | PeerMessage::Reserve { .. }
-        | PeerMessage::Reserved { .. } => None,
+        | PeerMessage::Reserved { .. }
+        | PeerMessage::Deliver { .. }
+        | PeerMessage::DeliveryReport { .. }
+        | PeerMessage::NoAdapter { .. }
+        | PeerMessage::AdapterArrived { .. } => None,
     }
 }
 
@@ -176,7 +180,13 @@ fn has_valid_numbers(message: &PeerMessage) -> bool {
         PeerMessage::FetchText { offset, .. } => small(&[*offset]),
         PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
         PeerMessage::RemoteAttempt(message) => numbers(message).all(|number| number < NUMBER_MAX),
-        PeerMessage::InputAccepted { .. } | PeerMessage::ControlAnswered { .. } | PeerMessage::Probe => true,
+        PeerMessage::Deliver { order } => small(&[order.requested_at.0, order.deadline.0]),
+        PeerMessage::InputAccepted { .. }
+        | PeerMessage::ControlAnswered { .. }
+        | PeerMessage::DeliveryReport { .. }
+        | PeerMessage::NoAdapter { .. }
+        | PeerMessage::AdapterArrived { .. }
+        | PeerMessage::Probe => true,
     }
 }
 

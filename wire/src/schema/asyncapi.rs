@@ -21,13 +21,21 @@ struct RoleChannel {
     sent: MessageGroup,
 }
 
-const CHANNELS: [RoleChannel; 3] = [
+const CHANNELS: [RoleChannel; 4] = [
     RoleChannel {
         name: "client",
         title: "Clients",
         summary: "A client opens sessions, sends inputs and receives answers.",
         received: MessageGroup::FromClient,
         sent: MessageGroup::ToClient,
+    },
+    RoleChannel {
+        name: "adapter",
+        title: "Adapters",
+        summary: "An adapter brings the conversations of a platform, and sends the answers there: `hello` has \
+            `role: \"adapter\"`. It may also send what clients send.",
+        received: MessageGroup::FromAdapter,
+        sent: MessageGroup::ToAdapter,
     },
     RoleChannel {
         name: "agent",

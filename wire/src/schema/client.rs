@@ -21,7 +21,7 @@ pub(super) fn received() -> Vec<MessageSpec> {
     let hello = connection::hello(
         "The first message: the client's identity.",
         vec![
-            optional("role", words(&["user", "adapter"]), "Absent: `user`; `adapter` is reserved."),
+            optional("role", constant("user"), "Absent: `user`."),
             optional("resume", resume, "Subscriptions, answered right after `welcome`."),
             optional("streams", JsonShape::Flag, "QUIC and WebTransport: `false` if the client accepts no streams."),
         ],
@@ -135,6 +135,14 @@ fn members() -> Vec<MessageSpec> {
                 required("decision", words(&["confirm", "reject"]), ""),
             ],
         ),
+        of_session(
+            "settle_delivery",
+            "Decides on a delivery that is held or has failed.",
+            vec![
+                required("delivery_id", Defined("delivery_id"), ""),
+                required("decision", words(&["retry", "drop"]), "`retry`: it may appear twice."),
+            ],
+        ),
     ]
 }
 
@@ -193,6 +201,7 @@ fn answers() -> Vec<MessageSpec> {
             answer(members),
         ),
         MessageSpec::new("handover", "Answers `handover_decision`.", answer(handover)),
+        MessageSpec::new("delivery_settled", "Answers `settle_delivery`.", answer(vec![session()])),
         MessageSpec::new("session_labelled", "Answers `session_label`: the label is durable.", answer(vec![session()])),
     ]
 }

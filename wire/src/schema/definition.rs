@@ -69,6 +69,11 @@ fn names_of_things() -> Vec<Definition> {
             "A binding within its account: its generation and the id of its conversation.",
             pattern(r"^(?:0|[1-9]\d{0,15})\.\S(?:.*\S)?$", &["1764000000000.7"]),
         ),
+        define(
+            "delivery_id",
+            "A delivery to a conversation.",
+            pattern("^[a-z2-7]{26}$", &["abcdefghijklmnopqrstuvwxyz"]),
+        ),
         define("epoch", "The generation of the owner node that wrote a fact.", integer()),
         define("error_code", "The code of a refusal; a closed set.", JsonShape::Words(codes)),
         define(
@@ -330,6 +335,6 @@ fn input_context() -> Vec<FieldSpec> {
 }
 
 /// The id of a conversation: some text without space at its ends.
-fn platform_id(examples: &[&'static str]) -> JsonShape {
+pub(super) fn platform_id(examples: &[&'static str]) -> JsonShape {
     pattern(r"^\S(?:.*\S)?$", examples)
 }

@@ -46,6 +46,7 @@ fn add_shape(shape: &JsonShape, words: &mut BTreeSet<String>) {
         | JsonShape::NotNull
         | JsonShape::Flag
         | JsonShape::Integer(_)
+        | JsonShape::Range(..)
         | JsonShape::OtherText(_)
         | JsonShape::Defined(_) => {}
     }

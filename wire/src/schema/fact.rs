@@ -5,6 +5,7 @@ use super::shape::{
 };
 use JsonShape::{Any, Defined, Flag};
 use turnway_core::protocol::binding::{TargetKind, UnbindReason};
+use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryKind, TextUnit};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::steer::SteerOutcome;
@@ -43,6 +44,7 @@ pub(super) fn rows() -> Vec<FactRow> {
         handover_facts(),
         action_facts(),
         binding_facts(),
+        delivery_facts(),
         input_facts(),
         run_facts(),
     ];
@@ -108,6 +110,45 @@ fn session_facts() -> Vec<FactRow> {
             "A user has set or removed the session's label.",
             vec![required("label", text(), "Lists of sessions show the label; empty: none."), request_id()]
         ),
+    ]
+}
+
+fn delivery_facts() -> Vec<FactRow> {
+    let delivery_id = || required("delivery_id", Defined("delivery_id"), "");
+    let part = || required("part", small_integer(), "From 1.");
+    let requested = vec![
+        delivery_id(),
+        required("kind", names(&DeliveryKind::ALL), ""),
+        required("conversation", Defined("conversation"), "The place; no later step changes it."),
+        optional("reply_to", Defined("message_id"), "The platform's message that it answers."),
+        required("about_run", Defined("qualified_run_id"), "The run whose end caused it."),
+        required("parts", list(text()), "The messages, as they are sent."),
+    ];
+    let sent = vec![
+        delivery_id(),
+        part(),
+        required("parts", small_integer(), "With the last part the delivery has ended."),
+        required("external_id", Defined("message_id"), "The platform's id of the message."),
+    ];
+    vec![
+        fact!("delivery.requested", "A message is to be sent to a conversation.", requested),
+        fact!(
+            "delivery.attempted",
+            "A further attempt at a part begins.",
+            vec![delivery_id(), part(), required("attempt", small_integer(), "From 2.")]
+        ),
+        fact!("delivery.sent", "The platform has a part.", sent),
+        fact!(
+            "delivery.held",
+            "Nobody knows whether a part was sent; an operator decides.",
+            vec![delivery_id(), part()]
+        ),
+        fact!(
+            "delivery.failed",
+            "The delivery has ended, not sent or not whole.",
+            vec![delivery_id(), part(), required("reason", names(&DeliveryFailure::ALL), "")]
+        ),
+        fact!("delivery.redriven", "A held or failed delivery is sent again.", vec![delivery_id()]),
     ]
 }
 
@@ -265,6 +306,21 @@ fn action_facts() -> Vec<FactRow> {
     ]
 }
 
+/// Returns the fields of the origin of a message.
+fn origin() -> Vec<FieldSpec> {
+    let sender =
+        vec![required("id", text(), "The platform's id."), optional("name", text(), ""), optional("is_bot", Flag, "")];
+    let limit =
+        vec![required("max", small_integer(), ""), required("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "")];
+    vec![
+        required("conversation", Defined("conversation"), ""),
+        required("message_id", Defined("message_id"), "As the platform names it."),
+        required("sender", JsonShape::Object(sender), "Who wrote it."),
+        optional("platform_time", integer(), "Unix milliseconds, by the platform's clock."),
+        required("text_limit", JsonShape::Object(limit), "The longest message that the adapter can send there."),
+    ]
+}
+
 fn input_facts() -> Vec<FactRow> {
     let admissions = names(&[Admission::Run, Admission::Queued, Admission::Interrupts, Admission::Steered]);
     let outcomes = names(&[SteerOutcome::Accepted, SteerOutcome::Pending, SteerOutcome::Refused]);
@@ -277,6 +333,7 @@ fn input_facts() -> Vec<FactRow> {
         optional("agent_id", Defined("agent_id"), "The addressed agent."),
         required("strategy", names(&Strategy::ALL), ""),
         optional("metadata", Any, "Passed on unchanged."),
+        optional("origin", JsonShape::Object(origin()), "The conversation that it came from; the answer goes there."),
     ];
     let admitted = vec![
         agent_id(),

@@ -141,6 +141,7 @@ fn of_shape(shape: &JsonShape, null_is_absent: bool) -> Map<String, Value> {
         JsonShape::Any => json!({}),
         JsonShape::NotNull => json!({"not": {"type": "null"}}),
         JsonShape::Flag => json!({"type": "boolean"}),
+        JsonShape::Range(min, max) => json!({"type": "integer", "minimum": min, "maximum": max}),
         JsonShape::Integer(max) => json!({"type": "integer", "minimum": 0, "maximum": max}),
         JsonShape::Text(text) => return of_text(text),
         JsonShape::Words(words) => match &words[..] {

@@ -77,6 +77,7 @@ fn brief(shape: &JsonShape) -> String {
         JsonShape::Flag => "boolean".to_owned(),
         JsonShape::Integer(max) if *max == u64::from(u32::MAX) => "integer below 2^32".to_owned(),
         JsonShape::Integer(_) => "integer".to_owned(),
+        JsonShape::Range(min, max) => format!("integer from {min} to {max}"),
         JsonShape::Text(text) => brief_text(text),
         JsonShape::Words(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
         JsonShape::OtherText(_) => "another text".to_owned(),

@@ -11,6 +11,8 @@ pub enum JsonShape {
     Flag,
     /// An integer up to this maximum.
     Integer(u64),
+    /// An integer from the first to the second value.
+    Range(i8, i8),
     Text(TextShape),
     /// One of these texts.
     Words(Vec<String>),

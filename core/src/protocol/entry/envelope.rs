@@ -74,6 +74,7 @@ impl Entry {
             | Fact::Handover(_)
             | Fact::Action(_)
             | Fact::Binding(_)
+            | Fact::Delivery(_)
             | Fact::Input(_)
             | Fact::Run(_) => return Arc::clone(self),
         };

@@ -2,6 +2,7 @@
 use super::Admission;
 use super::family::{FactKind, fact_family};
 use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
+use crate::protocol::delivery::InputOrigin;
 use crate::protocol::input::{Content, Message, Strategy};
 use crate::protocol::json::Json;
 use crate::protocol::steer::SteerOutcome;
@@ -29,6 +30,9 @@ fact_family! {
             /// Passed on unchanged.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             metadata: Option<Json>,
+            /// The conversation that the message came from, if an adapter brought it.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            origin: Option<Box<InputOrigin>>,
         },
         /// The owner's decision on the input.
         "turn.admitted" -> "event TURN_ADMITTED" => Admitted {

@@ -1,15 +1,18 @@
 //! The properties of facts, from the tables of the families.
-use super::{ActionFact, BindingFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact};
+use super::{
+    ActionFact, BindingFact, DeliveryFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact,
+};
 use crate::protocol::annotation::Annotation;
 use crate::protocol::json::json_bytes;
 
 /// The tables of all families.
-const TABLES: [&[FactKind]; 7] = [
+const TABLES: [&[FactKind]; 8] = [
     SessionFact::KINDS,
     MemberFact::KINDS,
     HandoverFact::KINDS,
     ActionFact::KINDS,
     BindingFact::KINDS,
+    DeliveryFact::KINDS,
     InputFact::KINDS,
     RunFact::KINDS,
 ];
@@ -53,6 +56,7 @@ impl Fact {
             Self::Handover(fact) => Some(fact.kind()),
             Self::Action(fact) => Some(fact.kind()),
             Self::Binding(fact) => Some(fact.kind()),
+            Self::Delivery(fact) => Some(fact.kind()),
             Self::Input(fact) => Some(fact.kind()),
             Self::Run(fact) => Some(fact.kind()),
             Self::Unknown(_) => None,
@@ -106,6 +110,7 @@ impl Fact {
         match self {
             Self::Session(_) | Self::Member(_) | Self::Binding(_) => 0,
             Self::Handover(fact) => fact.content_bytes(),
+            Self::Delivery(fact) => fact.content_bytes(),
             Self::Action(fact) => fact.content_bytes(),
             Self::Input(fact) => fact.content_bytes(),
             Self::Run(fact) => fact.content_bytes(),

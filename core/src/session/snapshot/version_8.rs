@@ -9,6 +9,7 @@ use crate::id::{AgentId, Cursor, Epoch, EventId, RunId, Seq, UserId};
 use crate::protocol::member::Member;
 use crate::protocol::versioned::{FormList, FormMap, VersionedForm};
 use crate::session::action_state::{Action, FinishedAction};
+use crate::session::delivery_state::Deliveries;
 use crate::session::member_state::PendingMemberChange;
 use crate::session::state::{Run, SessionPhase, State};
 use crate::time::Millis;
@@ -85,6 +86,7 @@ impl<'a> VersionedForm<'a> for StateVersion8<'a> {
             changes,
             handovers,
             actions,
+            deliveries: _,
             time,
             has_unknown_facts: _,
         } = state;
@@ -134,6 +136,7 @@ impl<'a> VersionedForm<'a> for StateVersion8<'a> {
             changes: changes.into_domain(),
             handovers: handovers.into_domain(),
             actions: actions.into_domain(),
+            deliveries: Deliveries::default(),
             time,
             has_unknown_facts: false,
         }

@@ -268,6 +268,8 @@ async fn current_attempt(
         | Notification::Chunk { .. }
         | Notification::Reply(_)
         | Notification::ProcessOutput { .. }
+        | Notification::Deliver(_)
+        | Notification::AdapterState(_)
         | Notification::GoAway { .. } => None,
     });
     let snapshot = snapshot.await.map_err(|why| OpenAiError::unanswered(why, true))?;

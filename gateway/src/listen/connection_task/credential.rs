@@ -4,11 +4,11 @@ use crate::auth::{AuthError, AuthProof, AuthenticatedClient};
 use crate::links::Pool;
 use crate::listen::close_reason::LinkCloseReason;
 use crate::listen::link_transport::LinkTransport;
-use crate::metrics::{HandshakeOutcome, Transport};
-use turnway_core::id::RequestId;
+use crate::metrics::{DenialReason, HandshakeOutcome, Transport};
+use turnway_core::id::{Principal, RequestId};
 use turnway_core::planted::{Planted, planted};
 use turnway_node::connection::RefreshOutcome;
-use turnway_node::link::Input;
+use turnway_node::link::{Input, ServiceRefusal};
 use turnway_wire::channel::close_code;
 use turnway_wire::channel::hello::{ConnectionRole, Credential, HelloRequest};
 
@@ -33,7 +33,17 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
             Ok(admitted) if hello.role == ConnectionRole::Agent => self.admit_agent(&hello, admitted),
             Ok(admitted) if hello.role == ConnectionRole::ToolRunner => self.admit_runner(&hello, admitted),
             Ok(admitted) => {
+                let Some(principal) = connection_principal(&hello, &admitted) else {
+                    self.stage = ConnectionStage::Denied;
+                    self.context.metrics.auth.count_denied(DenialReason::Role);
+                    self.handle_input(Input::NotServing(ServiceRefusal::Forbidden));
+                    return Ok(());
+                };
+                let admitted = AuthenticatedClient { principal, ..admitted };
                 self.context.commands.connect(self.mailbox.id(), admitted.principal.clone()).await?;
+                if let Some(adapter) = &hello.adapter {
+                    self.context.commands.serve_account(self.mailbox.id(), adapter.clone()).await?;
+                }
                 self.stage = ConnectionStage::Connected;
                 self.context.metrics.links.count_handshake(HandshakeOutcome::Admitted);
                 let principal = admitted.principal.clone();
@@ -104,6 +114,14 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
     async fn prepare_credential(&mut self, shown: &str) {
         self.context.auth.prepare(shown, self.now).await;
         self.now = self.context.clock.now();
+    }
+}
+
+/// Returns the principal that a client or an adapter acts as; `None` if the credential does not let it serve the account.
+fn connection_principal(hello: &HelloRequest, admitted: &AuthenticatedClient) -> Option<Principal> {
+    match &hello.adapter {
+        Some(adapter) => admitted.adapter_principal(adapter),
+        None => Some(admitted.principal.clone()),
     }
 }
 

@@ -47,8 +47,9 @@ impl Link {
 fn refusal_and_close_code(why: ServiceRefusal) -> (Refusal, u16) {
     match why {
         ServiceRefusal::Forbidden => {
-            let why = "no such agent dials in here, or this credential may not serve it: a key must be made with \
-                       `--serves agent:NAME` or `--serves tools:NAME`, or its user named by `served_by`";
+            let why = "no such agent dials in here, or this credential may not serve the role: a key must be made with \
+                       `--serves agent:NAME`, `--serves tools:NAME` or `--serves adapter:CHANNEL/ACCOUNT`, or its user named by \
+                       `served_by`";
             (Refusal::new(Code::Forbidden, why), close_code::FORBIDDEN)
         }
         ServiceRefusal::IdInUse => {

@@ -65,6 +65,8 @@ impl Link {
             | Notification::Chunk { .. }
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
             | Notification::GoAway { .. } => self.write_main_stream(now, note),
         }
         self.unflushed += note.weight();
@@ -89,6 +91,8 @@ impl Link {
             | Notification::Chunk { .. }
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
             | Notification::GoAway { .. } => {}
         }
     }

@@ -5,7 +5,7 @@ use super::inbox::OfferOutcome;
 use super::owned_session::OwnedSession;
 use super::session_task::TaskReceipt;
 use super::{OwnerContext, Ownership};
-use crate::switchboard::effect::{DeliveryCommand, OwnershipCommand};
+use crate::switchboard::effect::{AdaptersCommand, DeliveryCommand, OwnershipCommand};
 use crate::switchboard::io::Output;
 use crate::switchboard::sink::{EffectSink, Timer};
 use crate::switchboard::stats::SwitchboardStats;
@@ -226,7 +226,12 @@ impl Ownership {
                     RuntimeOutput::RemoveControl { position } => owned.consumed.push(position),
                     RuntimeOutput::Order(order) if lawful => sink.output(Output::Order(order)),
                     RuntimeOutput::Tool(order) if lawful => sink.output(Output::Tool(order)),
+                    RuntimeOutput::WithdrawDelivery(delivery_id) => {
+                        sink.push(AdaptersCommand::Withdraw { key: key.clone(), delivery_id });
+                    }
+                    RuntimeOutput::Deliver(order) if lawful => sink.push(AdaptersCommand::Send(order)),
                     other @ (RuntimeOutput::Order(_)
+                    | RuntimeOutput::Deliver(_)
                     | RuntimeOutput::Tool(_)
                     | RuntimeOutput::Chunk(_)
                     | RuntimeOutput::ProcessOutput { .. }
@@ -300,6 +305,8 @@ impl Ownership {
             RuntimeOutput::Record(_)
             | RuntimeOutput::RemoveControl { .. }
             | RuntimeOutput::Order(_)
+            | RuntimeOutput::Deliver(_)
+            | RuntimeOutput::WithdrawDelivery(_)
             | RuntimeOutput::Tool(_) => {}
         }
     }

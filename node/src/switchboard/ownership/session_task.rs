@@ -12,7 +12,7 @@ use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Now;
 
 /// Prefix of the names of all values that the switchboard stores.
-pub const MEMBER_PREFIX: &str = "member/";
+pub(in crate::switchboard) const MEMBER_PREFIX: &str = "member/";
 
 /// The tasks in progress.
 #[derive(Debug)]

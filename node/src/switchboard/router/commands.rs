@@ -3,13 +3,15 @@
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext};
-use crate::switchboard::effect::{BindingsCommand, DeliveryCommand};
+use crate::switchboard::adapters::inbound::InboundTurn;
+use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::input::{ControlEntry, ControlRequest, Input, Strategy};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::Op;
@@ -32,11 +34,20 @@ impl RequestRouter {
         let principal = there.principal.clone();
         let busy = there.is_busy(&command);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
-        if let Err(refusal) = authority::check_access(&principal, command.kind().operation) {
+        let is_of_account = there.adapter.as_deref().is_some_and(|account| command.is_of_account(account));
+        if let Err(refusal) = authority::check_access(&principal, command.kind().operation)
+            && !is_of_account
+        {
             return sink.refuse(link, command.request_id().cloned(), None, None, refusal);
         }
         if busy && command.kind().counts_as_request {
             return sink.refuse_busy(link, command.request_id().cloned());
+        }
+        if command.creates_session().is_some_and(SessionId::is_of_conversation)
+            && !principal.operator
+            && !planted::planted(Planted::ConversationSessionOpen)
+        {
+            return sink.refuse(link, command.request_id().cloned(), None, None, Refusal::not_found());
         }
         if command.kind().leads_to.is_some_and(|fact| !self.is_known_to_all(fact)) {
             let why = "a node of an earlier release is running; try again after the upgrade";
@@ -55,7 +66,11 @@ impl RequestRouter {
             LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),
             LinkCommand::FindRun { run_id } => queries::find_run(link, principal, run_id, sink),
             LinkCommand::Binding { request_id, command } => {
-                sink.push(BindingsCommand::Perform { link, request_id, command });
+                sink.push(BindingsCommand::Perform { link, request_id, command, inbound: None });
+            }
+            LinkCommand::Inbound(inbound) => sink.push(AdaptersCommand::Inbound { link, inbound }),
+            LinkCommand::Delivered(delivered) => {
+                sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });
             }
             LinkCommand::Invoke(invoke) => self.handle_invoke(context, link, principal, *invoke, sink),
             LinkCommand::Open { request_id, session, agents, active } => {
@@ -126,6 +141,7 @@ impl RequestRouter {
             strategy: invoke.strategy.unwrap_or(Strategy::Steer),
             replaces: invoke.replaces,
             metadata: invoke.metadata,
+            origin: None,
             traceparent: invoke.traceparent,
         });
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
@@ -144,6 +160,24 @@ impl RequestRouter {
             sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(early))));
         }
         let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, invoke.request_id) };
+        let payload = RequestPayload::Input(input);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+    }
+
+    /// Submits what somebody wrote in a conversation; the adapter is answered once it is durable.
+    pub(in crate::switchboard) fn submit_inbound(
+        &mut self,
+        context: RouterContext<'_>,
+        turn: InboundTurn,
+        sink: &mut EffectSink,
+    ) {
+        let InboundTurn { link, request_id, key, principal, input } = turn;
+        if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
+            let why = format!("the message exceeds the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
+            return sink.refuse(link, request_id, None, None, Refusal::new(Code::TooLarge, why));
+        }
+        let request_key = RequestKey::Input(input.run_id.clone(), input.body_hash());
+        let waiter = RequestWaiter { is_inbound: true, ..RequestWaiter::new(context.now, link, request_id) };
         let payload = RequestPayload::Input(input);
         self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
     }

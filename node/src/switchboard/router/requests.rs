@@ -56,12 +56,22 @@ pub(in crate::switchboard) struct RequestWaiter {
     pub(in crate::switchboard) wants_receipt: bool,
     /// The client named the request, so a repetition is recognised.
     pub(in crate::switchboard) repeatable: bool,
+    /// An adapter brought the message: it is told so, and not subscribed.
+    pub(in crate::switchboard) is_inbound: bool,
     pub(in crate::switchboard) since: Mono,
 }
 
 impl RequestWaiter {
     pub(in crate::switchboard) fn new(now: Now, link: LinkId, request_id: Option<RequestId>) -> Self {
-        Self { link, request_id, answered: false, wants_receipt: false, repeatable: true, since: now.mono }
+        Self {
+            link,
+            request_id,
+            answered: false,
+            wants_receipt: false,
+            repeatable: true,
+            is_inbound: false,
+            since: now.mono,
+        }
     }
 }
 

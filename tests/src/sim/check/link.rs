@@ -93,7 +93,11 @@ impl LinkHistory {
                 self.subscribed(ask, snapshot, *reset, view);
             }
             Notification::Reply(CommandReply::Opened { snapshot, .. }) => check_snapshot(snapshot, view),
-            Notification::Reply(_) | Notification::ProcessOutput { .. } | Notification::GoAway { .. } => {}
+            Notification::Reply(_)
+            | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
+            | Notification::GoAway { .. } => {}
         }
     }
 

@@ -168,8 +168,12 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::GetSnapshot { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
+        | LinkCommand::Inbound(_)
         | LinkCommand::FindRun { .. } => true,
         LinkCommand::Control { request, .. } => *request != ControlRequest::Close,
-        LinkCommand::Delete { .. } | LinkCommand::Unsubscribe { .. } | LinkCommand::Cancel { .. } => false,
+        LinkCommand::Delete { .. }
+        | LinkCommand::Unsubscribe { .. }
+        | LinkCommand::Delivered(_)
+        | LinkCommand::Cancel { .. } => false,
     }
 }

@@ -167,6 +167,7 @@ impl SessionRecord {
             | Fact::Handover(_)
             | Fact::Action(_)
             | Fact::Binding(_)
+            | Fact::Delivery(_)
             | Fact::Unknown(_) => {}
             Fact::Input(_) | Fact::Run(_) => {
                 let run_id = entry.run_id.as_ref().expect("a fact of a turn names it");

@@ -6,6 +6,7 @@ use crate::channel::binding::BindingCommand;
 #[cfg(doc)]
 use crate::channel::notification::CommandReply;
 use turnway_core::id::{EventId, RequestId, RunId, SessionId};
+use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::protocol::input::ControlRequest;
 
 /// The bucket that a message is counted in.
@@ -107,6 +108,11 @@ impl LinkCommand {
             Self::Invoke(_) => CommandKind::request(ClientOperation::Invoke).ordered(OrderedKind::Invoke),
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
             Self::Binding { command, .. } => CommandKind::of_binding(command),
+            Self::Inbound(_) => CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested"),
+            // Not counted with inbound messages: a lost receipt means that nobody knows whether a part was sent.
+            Self::Delivered(_) => {
+                CommandKind { operation: ClientOperation::Adapt, ..CommandKind::read() }.rated(RateClass::Stopping)
+            }
             Self::GetSnapshot { .. } | Self::List { .. } | Self::FindRun { .. } => CommandKind::read(),
         }
     }
@@ -122,8 +128,25 @@ impl LinkCommand {
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
-            Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
+            Self::Inbound(inbound) => inbound.request_id.as_ref(),
+            Self::Delivered(_) | Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
         }
+    }
+
+    /// Returns the session that the command creates if it does not exist, if it names one.
+    pub fn creates_session(&self) -> Option<&SessionId> {
+        if let Self::Open { session, .. } = self {
+            session.as_ref()
+        } else if let Self::Invoke(invoke) = self {
+            invoke.session.as_ref()
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether the command is about bindings of one account only, which the account's adapter may ask for.
+    pub fn is_of_account(&self, account: &AccountKey) -> bool {
+        if let Self::Binding { command, .. } = self { command.is_of_account(account) } else { false }
     }
 
     /// Returns the session or run that the command names.
@@ -141,7 +164,7 @@ impl LinkCommand {
                 CommandTarget::Run(run_id)
             }
             Self::Binding { command, .. } => command.session().map_or(CommandTarget::None, CommandTarget::Session),
-            Self::List { .. } => CommandTarget::None,
+            Self::List { .. } | Self::Inbound(_) | Self::Delivered(_) => CommandTarget::None,
         }
     }
 }
@@ -202,6 +225,11 @@ impl ControlKind {
             ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
                 let command = CommandKind::request(ClientOperation::Change).leading_to("binding.bound");
                 Self { command, answer: ControlAnswer::Receipt }
+            }
+            ControlRequest::SettleDelivery { .. } => {
+                let kind = "delivery_settled";
+                let command = CommandKind::request(ClientOperation::Change).ordered(OrderedKind::Performed(kind));
+                Self { command: command.leading_to("delivery.requested"), answer: ControlAnswer::Performed(kind) }
             }
             ControlRequest::Cancel { .. } => {
                 let command = CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping);

@@ -3,18 +3,19 @@
 use crate::channel::binding::{
     BindCommand, BindingCandidate, BindingCommand, BindingScope, BindingTarget, ExpiryChange,
 };
+use crate::channel::json::conversation::{CONVERSATION, parse_account, parse_conversation};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
 use crate::channel::json::strict;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use turnway_core::id::{AccountId, ChannelName, RequestId, SessionId};
+use turnway_core::id::{RequestId, SessionId};
 use turnway_core::limits::{BINDING_METADATA_CHARACTERS_MAX, BINDING_METADATA_MAX};
 use turnway_core::protocol::binding::{
     Binding, BindingId, BindingStatus, EndedBinding, Generation, TargetKind, UnbindReason,
 };
-use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversationRef};
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::time::Millis;
 
 /// Parses the body of an HTTP request, which is a message whose type the path gives.
@@ -43,7 +44,7 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
         }
         "resolve" => {
             let explain = fields::flag(fields, "explain")?.unwrap_or(false);
-            BindingCommand::Resolve { conversation: parse_conversation(fields)?, explain }
+            BindingCommand::Resolve { conversation: parse_conversation(fields, CONVERSATION)?, explain }
         }
         "list_bindings" => BindingCommand::List {
             session: required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")?,
@@ -66,7 +67,7 @@ fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {
         }
     };
     Ok(BindCommand {
-        conversation: parse_conversation(fields)?,
+        conversation: parse_conversation(fields, CONVERSATION)?,
         session: required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")?,
         target_kind,
         expected: fields::integer(fields, "expected_generation")?.map(Generation),
@@ -114,27 +115,8 @@ fn parse_target(fields: &mut Fields) -> Result<BindingTarget, MalformedReason> {
 
 fn parse_scope(fields: &mut Fields) -> Result<Option<BindingScope>, MalformedReason> {
     let Some(mut scope) = fields::object(fields, "scope")? else { return Ok(None) };
-    let channel = required(fields::text(&mut scope, "scope.channel")?, "scope.channel")?;
-    let account = required(fields::text(&mut scope, "scope.account_id")?, "scope.account_id")?;
-    let channel = ChannelName::parse(&channel.trim().to_ascii_lowercase());
-    Ok(Some(BindingScope {
-        channel: channel.map_err(|_| MalformedReason::InvalidField("scope.channel"))?,
-        account: AccountId::parse(account.trim()).map_err(|_| MalformedReason::InvalidField("scope.account_id"))?,
-    }))
-}
-
-fn parse_conversation(fields: &mut Fields) -> Result<ConversationRef, MalformedReason> {
-    let mut object = required(fields::object(fields, "conversation")?, "conversation")?;
-    let raw = UncheckedConversationRef {
-        channel: required(fields::text(&mut object, "conversation.channel")?, "conversation.channel")?,
-        account_id: required(fields::text(&mut object, "conversation.account_id")?, "conversation.account_id")?,
-        conversation_id: required(
-            fields::text(&mut object, "conversation.conversation_id")?,
-            "conversation.conversation_id",
-        )?,
-        parent_conversation_id: fields::text(&mut object, "conversation.parent_conversation_id")?,
-    };
-    ConversationRef::parse(&raw).map_err(|_| MalformedReason::InvalidField("conversation"))
+    let (channel, account) = parse_account(&mut scope, ["scope.channel", "scope.account_id"])?;
+    Ok(Some(BindingScope { channel, account }))
 }
 
 /// A binding in an answer.

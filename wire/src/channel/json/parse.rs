@@ -4,10 +4,10 @@ use crate::channel::command::{CancelTarget, InvokeCommand, LinkCommand, Subscrib
 use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
-use crate::channel::json::{binding, mention, strict};
+use crate::channel::json::{adapter, binding, mention, strict};
 use serde_json::Value;
 use turnway_core::id::{
-    AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
+    AgentId, DeliveryId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
 };
 use turnway_core::limits::{
     ANNOTATION_CHARACTERS_MAX, LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX,
@@ -42,6 +42,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("invite_agent", true),
     ("remove_agent", true),
     ("handover_decision", true),
+    ("settle_delivery", true),
     ("register_tools", false),
     ("bind", true),
     ("unbind", true),
@@ -49,6 +50,8 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("set_binding_expiry", true),
     ("resolve", true),
     ("list_bindings", true),
+    ("inbound", true),
+    ("delivered", true),
 ];
 
 /// A well-formed message of a client.
@@ -129,9 +132,12 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "cancel_run" | "INTERRUPT" => LinkCommand::Cancel { request_id, target: target(fields)?, wants_receipt: false },
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         "handover_decision" => decision(request_id, fields)?,
+        "settle_delivery" => settlement(request_id, fields)?,
         "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
         }
+        "inbound" => LinkCommand::Inbound(Box::new(adapter::parse_inbound(request_id, fields)?)),
+        "delivered" => LinkCommand::Delivered(Box::new(adapter::parse_delivered(fields)?)),
         other => {
             let known = MESSAGE_TYPES.iter().find(|(name, _)| *name == other);
             let (type_name, _) = known.ok_or(MalformedReason::UnknownType)?;
@@ -165,7 +171,8 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {
         Some(_) => return Err(MalformedReason::InvalidField("role")),
     };
     let agent_id = fields::name(fields, "agent_id", AgentId::parse)?;
-    let capabilities = capabilities(fields)?;
+    let adapter = if role == ConnectionRole::Adapter { Some(Box::new(adapter::parse_hello(fields)?)) } else { None };
+    let capabilities = if adapter.is_some() { DialInCapabilities::default() } else { capabilities(fields)? };
     let runner = if role == ConnectionRole::ToolRunner { Some(Box::new(runner(fields)?)) } else { None };
     let streams = fields::flag(fields, "streams")?.unwrap_or(true);
     let mut resume = Vec::new();
@@ -175,7 +182,7 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {
         resume.push(subscribe(request_id, &mut body)?);
     }
     let credential = key.or(token).map(Credential);
-    let hello = HelloRequest { user, credential, role, agent_id, capabilities, runner, streams };
+    let hello = HelloRequest { user, credential, role, agent_id, capabilities, adapter, runner, streams };
     Ok(ClientMessage::Hello { hello, resume })
 }
 
@@ -193,7 +200,7 @@ fn runner(fields: &mut Fields) -> Result<RunnerHello, MalformedReason> {
     Ok(RunnerHello { runner_id, tools: tools.collect::<Result<_, _>>()? })
 }
 
-/// Parses an agent's capabilities. Unknown capabilities are ignored, as are those of adapters.
+/// Parses an agent's capabilities. Unknown capabilities are ignored.
 fn capabilities(fields: &mut Fields) -> Result<DialInCapabilities, MalformedReason> {
     let mut capabilities = fields::object(fields, "capabilities")?.unwrap_or_default();
     let usual = DialInCapabilities::default();
@@ -247,6 +254,17 @@ fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCo
         _ => return Err(MalformedReason::InvalidField("decision")),
     };
     Ok(LinkCommand::Control { request_id, session, request: ControlRequest::Handover { handover_id, confirm } })
+}
+
+fn settlement(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
+    let session = session(fields)?;
+    let delivery_id = required(fields::name(fields, "delivery_id", DeliveryId::parse)?, "delivery_id")?;
+    let again = match required(fields::text(fields, "decision")?, "decision")?.as_str() {
+        "retry" => true,
+        "drop" => false,
+        _ => return Err(MalformedReason::InvalidField("decision")),
+    };
+    Ok(LinkCommand::Control { request_id, session, request: ControlRequest::SettleDelivery { delivery_id, again } })
 }
 
 fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<SubscribeCommand, MalformedReason> {

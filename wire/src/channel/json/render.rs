@@ -1,6 +1,7 @@
 //! Renders notifications to a link as JSON texts.
 //! A fact may be one message, two or three, or none: see `FactKind::messages`. Only the last message carries `seq` and
 //! `epoch`, so a client that disconnects between them asks for the fact again.
+mod adapter;
 pub mod binding;
 mod handover;
 mod members;
@@ -22,7 +23,7 @@ use turnway_core::id::{AgentId, Epoch, NodeId, RequestId, RunId, Seq, SessionId}
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{StopReason, TextKind};
-use turnway_core::protocol::entry::{ActionFact, Entry, Fact, InputFact, RunFact, SessionFact};
+use turnway_core::protocol::entry::{ActionFact, DeliveryFact, Entry, Fact, InputFact, RunFact, SessionFact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 
@@ -67,6 +68,11 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         }
         Notification::Reply(CommandReply::Members(members)) => to(members::render_members_reply(ts, members)),
         Notification::Reply(CommandReply::Handover(decided)) => to(handover::render_decision_reply(ts, decided)),
+        Notification::Deliver(message) => to(adapter::render_deliver(ts, message)),
+        Notification::AdapterState(state) => to(adapter::render_adapter_state(ts, state)),
+        Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
+            to(adapter::render_inbound_accepted(ts, receipt));
+        }
         Notification::Reply(CommandReply::Binding { request_id, reply }) => {
             to(binding::render_binding_reply(ts, request_id, reply));
         }
@@ -259,6 +265,11 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bo
         Fact::Action(fact) => write_action_fact(tell, entry, fact),
         // Their rows are plain.
         Fact::Binding(_) => {}
+        Fact::Delivery(DeliveryFact::Requested(requested)) => write_raw_fact(tell, entry, requested),
+        Fact::Delivery(DeliveryFact::Attempted(attempted)) => write_raw_fact(tell, entry, attempted),
+        Fact::Delivery(
+            DeliveryFact::Sent(_) | DeliveryFact::Held(_) | DeliveryFact::Failed(_) | DeliveryFact::Redriven(_),
+        ) => {}
         Fact::Input(fact) => write_input_fact(tell, entry, fact),
         Fact::Run(fact) => write_run_fact(tell, entry, fact),
         Fact::Unknown(fact) => write_raw_fact(tell, entry, &fact.data),

@@ -90,6 +90,8 @@ impl Progress {
             | Notification::Chunk { .. }
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
             | Notification::GoAway { .. } => {}
         }
     }

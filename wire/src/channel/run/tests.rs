@@ -35,6 +35,7 @@ fn asked() -> Fact {
         agent_id: None,
         strategy: Strategy::Enqueue,
         metadata: None,
+        origin: None,
     })
 }
 

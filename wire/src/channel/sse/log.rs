@@ -61,7 +61,11 @@ impl LogStream {
                 self.push_rendered("error", ts, note, to);
             }
             Notification::GoAway { .. } => self.push_rendered("go_away", ts, note, to),
-            Notification::Chunk { .. } | Notification::Reply(_) | Notification::ProcessOutput { .. } => {}
+            Notification::Chunk { .. }
+            | Notification::Reply(_)
+            | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_) => {}
         }
     }
 

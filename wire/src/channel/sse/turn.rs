@@ -78,7 +78,11 @@ impl TurnStream {
                 self.push_rendered(ts, note, false, to);
             }
             Notification::GoAway { .. } => self.push_rendered(ts, note, false, to),
-            Notification::Chunk { .. } | Notification::Reply(_) | Notification::ProcessOutput { .. } => {}
+            Notification::Chunk { .. }
+            | Notification::Reply(_)
+            | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_) => {}
         }
     }
 

@@ -40,6 +40,7 @@ fn asked(letter: &str) -> Arc<Entry> {
             agent_id: None,
             strategy: Strategy::Enqueue,
             metadata: None,
+            origin: None,
         }),
     )
 }

@@ -16,6 +16,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::chunk::TextChunk;
+use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
 use turnway_core::protocol::versioned::{FormList, VersionedForm};
@@ -90,6 +91,24 @@ pub(super) enum MessageVersion1<'a> {
         epoch: Epoch,
         holder: HolderVersion1,
         nonce: Nonce,
+    },
+    // Sent only while every node announces the level of the fact `delivery.requested`.
+    Deliver {
+        #[serde(with = "json")]
+        order: Cow<'a, Arc<DeliveryOrder>>,
+    },
+    DeliveryReport {
+        key: KeyVersion1<'a>,
+        #[serde(with = "json")]
+        report: Cow<'a, Arc<DeliveryReport>>,
+    },
+    NoAdapter {
+        #[serde(with = "json")]
+        account: Cow<'a, Arc<AccountKey>>,
+    },
+    AdapterArrived {
+        #[serde(with = "json")]
+        account: Cow<'a, Arc<AccountKey>>,
     },
 }
 
@@ -239,6 +258,12 @@ impl<'a> VersionedForm<'a> for MessageVersion1<'a> {
                 holder: HolderVersion1::borrow(holder),
                 nonce: *nonce,
             },
+            PeerMessage::Deliver { order } => Self::Deliver { order: Cow::Borrowed(order) },
+            PeerMessage::DeliveryReport { key, report } => {
+                Self::DeliveryReport { key: KeyVersion1::borrow(key), report: Cow::Borrowed(report) }
+            }
+            PeerMessage::NoAdapter { account } => Self::NoAdapter { account: Cow::Borrowed(account) },
+            PeerMessage::AdapterArrived { account } => Self::AdapterArrived { account: Cow::Borrowed(account) },
         }
     }
 
@@ -286,6 +311,12 @@ impl<'a> VersionedForm<'a> for MessageVersion1<'a> {
             Self::Reserved { key, epoch, holder, nonce } => {
                 PeerMessage::Reserved { key: key.into_domain(), epoch, holder: holder.into_domain(), nonce }
             }
+            Self::Deliver { order } => PeerMessage::Deliver { order: order.into_owned() },
+            Self::DeliveryReport { key, report } => {
+                PeerMessage::DeliveryReport { key: key.into_domain(), report: report.into_owned() }
+            }
+            Self::NoAdapter { account } => PeerMessage::NoAdapter { account: account.into_owned() },
+            Self::AdapterArrived { account } => PeerMessage::AdapterArrived { account: account.into_owned() },
         }
     }
 }

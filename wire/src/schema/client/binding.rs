@@ -18,13 +18,29 @@ pub(super) fn requests() -> Vec<MessageSpec> {
     ];
     let expiry_fields = [target(), expiry("Absent: not changed")].concat();
     vec![
-        received("bind", "Binds a conversation to a session. Only operators.", bind()),
-        received("unbind", "Ends a binding, or all of a session. Only operators.", [target(), vec![reason]].concat())
-            .with_alternatives(either()),
-        received("touch", "Records that a message was routed by a binding. Only operators.", touched),
-        received("set_binding_expiry", "Changes when bindings expire. Only operators.", expiry_fields)
-            .with_alternatives(either()),
-        received("resolve", "Looks up the binding of a conversation. Only operators.", resolved),
+        received("bind", "Binds a conversation to a session. Only operators, and adapters in their account.", bind()),
+        received(
+            "unbind",
+            "Ends a binding, or all of a session. Only operators, and adapters in their account.",
+            [target(), vec![reason]].concat(),
+        )
+        .with_alternatives(either()),
+        received(
+            "touch",
+            "Records that a message was routed by a binding. Only operators, and adapters in their account.",
+            touched,
+        ),
+        received(
+            "set_binding_expiry",
+            "Changes when bindings expire. Only operators, and adapters in their account.",
+            expiry_fields,
+        )
+        .with_alternatives(either()),
+        received(
+            "resolve",
+            "Looks up the binding of a conversation. Only operators, and adapters in their account.",
+            resolved,
+        ),
         received(
             "list_bindings",
             "Lists the active bindings of a session.",

@@ -82,7 +82,8 @@ fn collect_references<'a>(value: &'a serde_json::Value, targets: &mut Vec<&'a st
 
 #[test]
 fn table_has_every_client_message() {
-    let rows: BTreeSet<&str> = MessageGroup::FromClient.messages().iter().map(|row| row.kind).collect();
+    let rows = [MessageGroup::FromClient, MessageGroup::FromAdapter].map(MessageGroup::messages).concat();
+    let rows: BTreeSet<&str> = rows.iter().map(|row| row.kind).collect();
     let parsed = MESSAGE_TYPES.iter().filter(|(_, is_supported)| *is_supported).map(|(name, _)| *name);
     assert_eq!(rows, parsed.collect());
 }
@@ -107,6 +108,7 @@ fn table_has_every_fact_and_its_messages() {
         "bindings",
         "bindings_updated",
         "bound",
+        "delivery_settled",
         "delta",
         "event.NO_ACTIVE_SPEAKING",
         "event.process.output",

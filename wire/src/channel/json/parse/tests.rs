@@ -335,6 +335,7 @@ fn accepted_input_can_be_stored_and_read_back() {
             agent_id: None,
             strategy: Strategy::Enqueue,
             metadata,
+            origin: None,
         });
         let id = EventId::default();
         let time = Millis(1);

@@ -1,6 +1,7 @@
 //! Rendering of every fact.
 use super::*;
 mod actions;
+mod deliveries;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
@@ -42,6 +43,7 @@ fn said(content: Content) -> Fact {
         agent_id: Some(agent("a")),
         strategy: Strategy::Enqueue,
         metadata: Some(Json(json!({"k": 1}))),
+        origin: None,
     })
 }
 
@@ -382,6 +384,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
         of_members(),
         of_the_handover(),
         actions::samples(),
+        deliveries::samples(),
         of_the_turn(),
         of_the_steered(),
         of_the_lost(),

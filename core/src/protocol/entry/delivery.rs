@@ -1,0 +1,34 @@
+//! Facts of deliveries to conversations. Called through [`super::Fact`].
+use super::family::{FactKind, fact_family};
+use crate::protocol::delivery::{
+    DeliveryAttempted, DeliveryFailed, DeliveryHeld, DeliveryRedriven, DeliveryRequested, DeliverySent,
+};
+use serde::{Deserialize, Serialize};
+
+fact_family! {
+    /// Facts about deliveries.
+    pub enum DeliveryFact {
+        /// A message is to be sent to a conversation. The first attempt begins with this fact.
+        "delivery.requested" -> "" [since(3)] => Requested(DeliveryRequested),
+        /// A further attempt begins.
+        "delivery.attempted" -> "" [since(3)] => Attempted(DeliveryAttempted),
+        /// The platform has a part; with the last one the delivery has ended.
+        "delivery.sent" -> "event DELIVERY_SENT" [since(3), plain] => Sent(DeliverySent),
+        /// The delivery waits for an operator's decision.
+        "delivery.held" -> "event DELIVERY_HELD" [since(3), plain] => Held(DeliveryHeld),
+        /// The delivery has ended, not sent or not whole.
+        "delivery.failed" -> "event DELIVERY_FAILED" [since(3), plain] => Failed(DeliveryFailed),
+        /// A held or failed delivery is tried again.
+        "delivery.redriven" -> "event DELIVERY_REDRIVEN" [since(3), plain] => Redriven(DeliveryRedriven),
+    }
+}
+
+impl DeliveryFact {
+    /// Returns the bytes of content, in addition to the fixed weight of a fact.
+    pub(super) fn content_bytes(&self) -> usize {
+        match self {
+            Self::Requested(requested) => requested.parts.iter().map(|part| part.reveal().len()).sum(),
+            Self::Attempted(_) | Self::Sent(_) | Self::Held(_) | Self::Failed(_) | Self::Redriven(_) => 0,
+        }
+    }
+}

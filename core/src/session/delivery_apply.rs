@@ -1,0 +1,25 @@
+//! Applies the facts of deliveries to the state. Called by `apply`.
+use crate::protocol::delivery::DeliveryFailure;
+use crate::protocol::entry::DeliveryFact;
+use crate::session::delivery_state::DeliveryPhase;
+use crate::session::state::State;
+use crate::time::Millis;
+
+/// Applies a fact of a delivery.
+pub(super) fn apply(state: &mut State, time: Millis, fact: &DeliveryFact) {
+    let seq = state.tail.seq;
+    let deliveries = &mut state.deliveries;
+    match fact {
+        DeliveryFact::Requested(requested) => deliveries.add(seq, time, requested),
+        DeliveryFact::Attempted(attempted) => deliveries.count_attempt(&attempted.delivery_id, attempted.attempt),
+        DeliveryFact::Sent(sent) => deliveries.mark_sent(&sent.delivery_id, sent.part),
+        DeliveryFact::Held(held) => deliveries.set_phase(&held.delivery_id, DeliveryPhase::Held),
+        DeliveryFact::Failed(failed) if failed.reason == DeliveryFailure::Dropped => {
+            deliveries.remove(&failed.delivery_id);
+        }
+        DeliveryFact::Failed(failed) => {
+            deliveries.set_phase(&failed.delivery_id, DeliveryPhase::Failed(failed.reason));
+        }
+        DeliveryFact::Redriven(redriven) => deliveries.restart(&redriven.delivery_id, time),
+    }
+}

@@ -1,0 +1,321 @@
+//! Decisions on deliveries: the end of a turn that came from a conversation requests one, and each is sent part by part,
+//! in the order of its place, until the platform has it or an operator has to decide.
+use crate::id::{DeliveryId, InboxPosition, MessageId, RunId};
+use crate::limits;
+use crate::planted::{Planted, planted};
+use crate::private::Private;
+use crate::protocol::conversation::ConversationRef;
+use crate::protocol::delivery::{
+    DeliveryAttempted, DeliveryErrorClass, DeliveryFailed, DeliveryFailure, DeliveryHeld, DeliveryKind, DeliveryOrder,
+    DeliveryOutcome, DeliveryRedriven, DeliveryReport, DeliveryRequested, DeliverySent, split_text,
+};
+use crate::protocol::entry::{DeliveryFact, Fact};
+use crate::protocol::input::{ControlEntry, ControlRequest};
+use crate::protocol::refusal::Code;
+use crate::session::command::DeliveryFactCommand;
+use crate::session::context::SessionContext;
+use crate::session::delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin, OriginEnd};
+use crate::session::outbox::Output;
+use crate::session::plan::{Plan, RecordContext};
+use crate::time::{Deadline, Millis, Mono};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// This owner's part of the deliveries, which is not in the log.
+#[derive(Debug, Default)]
+pub(super) struct DeliveryProgress {
+    /// The steps of deliveries that this owner has requested or tried. A delivery without a step may have been tried by
+    /// an earlier owner.
+    steps: BTreeMap<DeliveryId, DeliveryStep>,
+}
+
+/// The progress of a delivery's next part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeliveryStep {
+    /// Nobody has tried the part.
+    Untried,
+    /// An order was given; its outcome is awaited.
+    InFlight { attempt: u32, until: Mono },
+    /// The last attempt has an outcome; the next one begins at this time. The part may have been sent, or not.
+    Waiting { until: Mono, may_be_sent: bool },
+}
+
+// === impl DeliveryProgress ===
+
+impl DeliveryProgress {
+    /// Returns the next time at which an attempt begins or an order is given up. An owner that has only read a delivery in
+    /// the log sends it at once.
+    pub(super) fn poll_timeout(&self, deliveries: &Deliveries) -> Option<Deadline> {
+        let owed = deliveries.origins.values().any(|open| open.end.is_some()).then(Mono::default);
+        let times = first_of_each_place(deliveries).into_iter().map(|(id, _)| self.next_step_at(id));
+        times.chain(owed).min().map(|at| Deadline { at, label: "delivery" })
+    }
+
+    fn next_step_at(&self, id: &DeliveryId) -> Mono {
+        match self.steps.get(id) {
+            None | Some(DeliveryStep::Untried) => Mono::default(),
+            Some(DeliveryStep::InFlight { until, .. } | DeliveryStep::Waiting { until, .. }) => *until,
+        }
+    }
+}
+
+/// Decides on a command about deliveries.
+pub(super) fn decide(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    command: DeliveryFactCommand,
+    plan: &mut Plan,
+) {
+    match command {
+        DeliveryFactCommand::Take((position, control)) => {
+            settle_by_operator(context, progress, position, control, plan)
+        }
+        DeliveryFactCommand::Send(id) => send_next_part(context, progress, &id, plan),
+    }
+}
+
+/// Requests the deliveries of ended turns, and sends what is due.
+pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgress, plan: &mut Plan) {
+    if context.state.deliveries.is_empty() && progress.steps.is_empty() {
+        return;
+    }
+    let pending = |id: &DeliveryId| {
+        context.state.deliveries.open.get(id).is_some_and(|delivery| delivery.phase == DeliveryPhase::Pending)
+    };
+    progress.steps.retain(|id, step| {
+        let is_pending = pending(id);
+        if !is_pending && matches!(step, DeliveryStep::InFlight { .. }) {
+            // An operator has dropped the delivery, or a receipt of an earlier attempt has ended it.
+            plan.send(Output::WithdrawDelivery(id.clone()));
+        }
+        is_pending
+    });
+    for (run_id, open) in &context.state.deliveries.origins {
+        if let Some(end) = &open.end {
+            request(context, progress, requested(context, run_id, open, end), plan);
+        }
+    }
+    for id in due(context, progress) {
+        plan.delivery(DeliveryFactCommand::Send(id));
+    }
+}
+
+/// Makes the request of a turn's delivery.
+fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, end: &OriginEnd) -> DeliveryRequested {
+    let OpenOrigin { origin, answer, cut_bytes, .. } = open;
+    let (kind, mut text) = match end {
+        OriginEnd::Answered => (DeliveryKind::Final, answer.reveal().to_owned()),
+        OriginEnd::Failed { message } => (DeliveryKind::Notice, format!("The turn failed: {}", message.reveal())),
+    };
+    if *cut_bytes > 0 && kind == DeliveryKind::Final {
+        text.push_str(&format!("\n\n({cut_bytes} more bytes of the answer are in the session.)"));
+    }
+    let limit = origin.text_limit;
+    let parts = split_text(&text, limit.max as usize, limit.unit);
+    let place = &origin.conversation;
+    let names = [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()];
+    DeliveryRequested {
+        delivery_id: DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names),
+        kind,
+        conversation: place.clone(),
+        reply_to: Some(origin.message_id.clone()),
+        about_run: run_id.clone(),
+        parts: parts.into_iter().map(Private).collect(),
+    }
+}
+
+fn request(context: &SessionContext, progress: &mut DeliveryProgress, requested: DeliveryRequested, plan: &mut Plan) {
+    let id = requested.delivery_id.clone();
+    let about = || RecordContext::run(&requested.about_run);
+    let is_over = context.state.deliveries.is_full();
+    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested.clone())), about());
+    if is_over {
+        let failed = DeliveryFailed { delivery_id: id, part: 1, reason: DeliveryFailure::TooMany };
+        plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
+    } else {
+        progress.steps.insert(id, DeliveryStep::Untried);
+    }
+}
+
+/// Returns the deliveries whose next part is due.
+fn due(context: &SessionContext, progress: &DeliveryProgress) -> Vec<DeliveryId> {
+    let first = first_of_each_place(&context.state.deliveries).into_iter();
+    let due = first.filter(|(id, _)| progress.next_step_at(id) <= context.now.mono);
+    due.map(|(id, _)| id.clone()).collect()
+}
+
+/// Returns the pending deliveries that no earlier one to the same place holds back.
+fn first_of_each_place(deliveries: &Deliveries) -> Vec<(&DeliveryId, &OpenDelivery)> {
+    let pending = deliveries.open.iter().filter(|(_, delivery)| delivery.phase == DeliveryPhase::Pending);
+    let mut pending: Vec<(&DeliveryId, &OpenDelivery)> = pending.map(|(id, delivery)| (id, &**delivery)).collect();
+    pending.sort_by_key(|(_, delivery)| delivery.seq);
+    let mut places = BTreeSet::new();
+    pending.retain(|(_, delivery)| {
+        // The parent is no part of the place.
+        let ConversationRef { channel, account_id, conversation_id, .. } = &delivery.conversation;
+        places.insert((channel, account_id, conversation_id)) || planted(Planted::DeliveryLanesCross)
+    });
+    pending
+}
+
+/// Begins an attempt at the next part of a delivery, or ends the delivery if its budgets are used up.
+fn send_next_part(context: &SessionContext, progress: &mut DeliveryProgress, id: &DeliveryId, plan: &mut Plan) {
+    let Some(delivery) = context.state.deliveries.open.get(id) else { return };
+    let deadline = delivery.requested_at.after(limits::DELIVERY_AGE_MAX);
+    let Some(left) = deadline.0.checked_sub(context.now.store.0).filter(|left| *left > 0) else {
+        return fail(context, id, DeliveryFailure::TooOld, plan);
+    };
+    let (attempt, is_new, may_be_sent) = match progress.steps.get(id) {
+        Some(DeliveryStep::Untried) => (1, false, false),
+        // An earlier owner may have given the order of the last recorded attempt.
+        None => (delivery.attempts + 1, false, true),
+        Some(DeliveryStep::Waiting { may_be_sent, .. }) => (delivery.attempts + 2, true, *may_be_sent),
+        // Its order has no answer at its deadline: the delivery is too old.
+        Some(DeliveryStep::InFlight { .. }) => return fail(context, id, DeliveryFailure::TooOld, plan),
+    };
+    if attempt > limits::DELIVERY_ATTEMPTS_MAX {
+        return fail(context, id, DeliveryFailure::TooManyAttempts, plan);
+    }
+    if is_new {
+        let part = delivery.next_part();
+        let attempted = DeliveryAttempted { delivery_id: id.clone(), part, attempt };
+        plan.record(context, Fact::Delivery(DeliveryFact::Attempted(attempted)), RecordContext::default());
+    }
+    let until = context.now.mono + Duration::from_millis(left);
+    progress.steps.insert(id.clone(), DeliveryStep::InFlight { attempt, until });
+    let order = order(context, (id, delivery), attempt, deadline, may_be_sent);
+    plan.send_after(Output::Deliver(Arc::new(order)));
+}
+
+fn order(
+    context: &SessionContext,
+    (id, delivery): (&DeliveryId, &OpenDelivery),
+    attempt: u32,
+    deadline: Millis,
+    may_be_sent: bool,
+) -> DeliveryOrder {
+    let text = delivery.parts.get(delivery.sent as usize).cloned().unwrap_or_default();
+    DeliveryOrder {
+        key: context.key.clone(),
+        delivery_id: id.clone(),
+        attempt,
+        part: delivery.next_part(),
+        parts: delivery.part_count(),
+        kind: delivery.kind,
+        conversation: delivery.conversation.clone(),
+        reply_to: delivery.reply_to.clone(),
+        text,
+        requested_at: delivery.requested_at,
+        deadline,
+        may_be_sent,
+    }
+}
+
+/// Handles what became of an attempt. A receipt counts whenever it comes; every other outcome only for the present
+/// attempt.
+pub(super) fn handle_report(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    report: DeliveryReport,
+    plan: &mut Plan,
+) {
+    let DeliveryReport { delivery_id: id, part, attempt, outcome } = report;
+    let Some(delivery) = context.state.deliveries.open.get(&id).filter(|it| it.next_part() == part) else { return };
+    let is_present =
+        matches!(progress.steps.get(&id), Some(DeliveryStep::InFlight { attempt: at, .. }) if *at == attempt);
+    match outcome {
+        DeliveryOutcome::Sent { external_id, place } => {
+            handle_receipt(context, progress, (&id, delivery), external_id, &place, plan);
+        }
+        _ if !is_present => {}
+        DeliveryOutcome::NotSent => wait(context, progress, (&id, attempt), (Duration::ZERO, false), plan),
+        DeliveryOutcome::Unknown { may_repeat: true } => {
+            wait(context, progress, (&id, attempt), (Duration::ZERO, true), plan)
+        }
+        DeliveryOutcome::Unknown { may_repeat: false } => {
+            progress.steps.remove(&id);
+            let held = DeliveryHeld { delivery_id: id, part };
+            plan.record(context, Fact::Delivery(DeliveryFact::Held(held)), RecordContext::default());
+        }
+        DeliveryOutcome::Rejected { class, retry_after_ms } => match DeliveryFailure::of_class(class) {
+            Some(reason) => {
+                progress.steps.remove(&id);
+                fail(context, &id, reason, plan);
+            }
+            None => {
+                let least =
+                    if class == DeliveryErrorClass::Auth { limits::DELIVERY_AUTH_RETRY } else { Duration::ZERO };
+                let asked = Duration::from_millis(retry_after_ms.unwrap_or_default());
+                let least = least.max(asked.min(limits::DELIVERY_AGE_MAX));
+                wait(context, progress, (&id, attempt), (least, false), plan);
+            }
+        },
+    }
+}
+
+/// Records the receipt of a part. A part that the platform has at another place ends the delivery: what follows would go
+/// there as well.
+fn handle_receipt(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    (id, delivery): (&DeliveryId, &OpenDelivery),
+    external_id: MessageId,
+    place: &ConversationRef,
+    plan: &mut Plan,
+) {
+    if !place.is_same_place(&delivery.conversation) && !planted(Planted::DeliveryPlaceUnchecked) {
+        progress.steps.remove(id);
+        return fail(context, id, DeliveryFailure::Misplaced, plan);
+    }
+    let sent =
+        DeliverySent { delivery_id: id.clone(), part: delivery.next_part(), parts: delivery.part_count(), external_id };
+    plan.record(context, Fact::Delivery(DeliveryFact::Sent(sent)), RecordContext::default());
+    progress.steps.insert(id.clone(), DeliveryStep::Untried);
+}
+
+/// Lets the next attempt wait: at least a given time, and longer with each attempt.
+fn wait(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    (id, attempt): (&DeliveryId, u32),
+    (least, may_be_sent): (Duration, bool),
+    plan: &mut Plan,
+) {
+    let doubled = limits::DELIVERY_RETRY.saturating_mul(1 << attempt.min(16).saturating_sub(1));
+    let wait = plan.spread(doubled.min(limits::DELIVERY_RETRY_MAX)).max(least);
+    progress.steps.insert(id.clone(), DeliveryStep::Waiting { until: context.now.mono + wait, may_be_sent });
+}
+
+fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFailure, plan: &mut Plan) {
+    let Some(delivery) = context.state.deliveries.open.get(id) else { return };
+    let failed = DeliveryFailed { delivery_id: id.clone(), part: delivery.next_part(), reason };
+    plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
+}
+
+/// Performs an operator's decision on a delivery: send it again, whatever became of it, or drop it.
+fn settle_by_operator(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    position: InboxPosition,
+    control: Arc<ControlEntry>,
+    plan: &mut Plan,
+) {
+    let ControlRequest::SettleDelivery { delivery_id, again } = &control.what else {
+        return plan.answer_without_fact(position, &control);
+    };
+    let open = context.state.deliveries.open.get(delivery_id);
+    let Some(delivery) = open.filter(|delivery| delivery.phase != DeliveryPhase::Pending || !again) else {
+        return plan.answer_with_notice(context, Code::NotFound.as_str(), position, &control);
+    };
+    let delivery_id = delivery_id.clone();
+    let fact = if *again {
+        progress.steps.insert(delivery_id.clone(), DeliveryStep::Untried);
+        DeliveryFact::Redriven(DeliveryRedriven { delivery_id })
+    } else {
+        let part = delivery.next_part();
+        DeliveryFact::Failed(DeliveryFailed { delivery_id, part, reason: DeliveryFailure::Dropped })
+    };
+    plan.record(context, Fact::Delivery(fact), RecordContext { answers: Some(position), ..RecordContext::default() });
+    plan.answer_with_fact(&control);
+}

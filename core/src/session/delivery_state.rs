@@ -1,0 +1,211 @@
+//! State of deliveries to conversations: turns that came from a conversation, and messages that are not sent yet.
+//! `delivery_apply`, `input_apply` and `run_apply` change it.
+use crate::id::{DeliveryId, MessageId, RunId, Seq};
+use crate::limits;
+use crate::private::Private;
+use crate::protocol::conversation::ConversationRef;
+use crate::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
+use crate::shrink::Shrink;
+use crate::time::Millis;
+use std::collections::BTreeMap;
+
+/// A session's deliveries, as recorded in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deliveries {
+    /// Turns that came from a conversation, until their delivery is requested.
+    pub origins: BTreeMap<RunId, Box<OpenOrigin>>,
+    /// Deliveries that were requested and not sent. The failed ones among them are the latest
+    /// [`limits::DELIVERIES_FAILED_KEPT_MAX`].
+    pub open: BTreeMap<DeliveryId, Box<OpenDelivery>>,
+}
+
+/// A turn that came from a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenOrigin {
+    pub origin: InputOrigin,
+    /// The recorded text of the latest attempt, at most [`limits::DELIVERY_TEXT_BYTES_MAX`] bytes.
+    pub answer: Private<String>,
+    /// Bytes of the answer that found no room.
+    pub cut_bytes: u64,
+    /// The end of the turn, whose delivery is to be requested.
+    pub end: Option<OriginEnd>,
+}
+
+/// The end of a turn that leads to a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OriginEnd {
+    Answered,
+    Failed { message: Private<String> },
+}
+
+/// A requested delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenDelivery {
+    /// Position of its request: deliveries to one place are sent in this order.
+    pub seq: Seq,
+    pub requested_at: Millis,
+    pub kind: DeliveryKind,
+    pub conversation: ConversationRef,
+    pub reply_to: Option<MessageId>,
+    pub parts: Vec<Private<String>>,
+    /// Number of parts that the platform has.
+    pub sent: u32,
+    /// Recorded attempts at the next part, without the first one.
+    pub attempts: u32,
+    pub phase: DeliveryPhase,
+}
+
+/// The phase of a delivery that is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryPhase {
+    /// It is being sent, or waits for that.
+    Pending,
+    /// Nobody knows whether its next part was sent; an operator decides.
+    Held,
+    /// It has ended.
+    Failed(DeliveryFailure),
+}
+
+// === impl Deliveries ===
+
+impl Deliveries {
+    /// Returns whether nothing came from a conversation and nothing is to be sent to one.
+    pub fn is_empty(&self) -> bool {
+        self.origins.is_empty() && self.open.is_empty()
+    }
+
+    /// Returns whether an owner has to send something, or to request a delivery.
+    pub(super) fn are_due(&self) -> bool {
+        self.open.values().any(|delivery| delivery.phase == DeliveryPhase::Pending)
+            || self.origins.values().any(|origin| origin.end.is_some())
+    }
+
+    /// Returns whether no further delivery is kept until it can be sent.
+    pub(super) fn is_full(&self) -> bool {
+        let waiting = || self.open.values().filter(|delivery| !delivery.has_failed());
+        let bytes: usize = waiting().map(|delivery| delivery.bytes()).sum();
+        waiting().count() >= limits::DELIVERIES_OPEN_MAX || bytes >= limits::DELIVERIES_OPEN_BYTES_MAX
+    }
+
+    pub(super) fn add_origin(&mut self, run_id: &RunId, origin: &InputOrigin) {
+        let open = OpenOrigin { origin: origin.clone(), answer: Private::default(), cut_bytes: 0, end: None };
+        self.origins.insert(run_id.clone(), Box::new(open));
+    }
+
+    /// Starts the answer of a turn from the beginning.
+    pub(super) fn start_answer(&mut self, run_id: &RunId) {
+        if let Some(open) = self.origins.get_mut(run_id) {
+            (open.answer, open.cut_bytes) = (Private::default(), 0);
+        }
+    }
+
+    /// Appends recorded text to the answer of a turn.
+    pub(super) fn append_answer(&mut self, run_id: &RunId, text: &str) {
+        if let Some(open) = self.origins.get_mut(run_id) {
+            open.append(text);
+        }
+    }
+
+    /// Records the end of a turn; `None`: it leads to no delivery.
+    pub(super) fn end_origin(&mut self, run_id: &RunId, end: Option<OriginEnd>) {
+        // An agent that says nothing is told to nobody.
+        let is_silent = self.origins.get(run_id).is_some_and(|open| open.answer.reveal().trim().is_empty());
+        match end.filter(|end| *end != OriginEnd::Answered || !is_silent) {
+            Some(end) => self.origins.get_mut(run_id).into_iter().for_each(|open| open.end = Some(end.clone())),
+            None => drop(self.origins.remove(run_id)),
+        }
+        self.origins.shrink_if_empty();
+    }
+
+    /// Adds a requested delivery. Without parts, nothing is to be sent.
+    pub(super) fn add(&mut self, seq: Seq, requested_at: Millis, requested: &DeliveryRequested) {
+        self.origins.remove(&requested.about_run);
+        self.origins.shrink_if_empty();
+        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, .. } = requested;
+        let delivery = OpenDelivery {
+            seq,
+            requested_at,
+            kind: *kind,
+            conversation: conversation.clone(),
+            reply_to: reply_to.clone(),
+            parts: parts.clone(),
+            sent: 0,
+            attempts: 0,
+            phase: DeliveryPhase::Pending,
+        };
+        self.open.insert(delivery_id.clone(), Box::new(delivery));
+    }
+
+    /// Records an attempt at the next part.
+    pub(super) fn count_attempt(&mut self, id: &DeliveryId, attempt: u32) {
+        self.open.get_mut(id).into_iter().for_each(|delivery| delivery.attempts = attempt.saturating_sub(1));
+    }
+
+    /// Records that the platform has a part; a delivery with all its parts has ended.
+    pub(super) fn mark_sent(&mut self, id: &DeliveryId, part: u32) {
+        let Some(delivery) = self.open.get_mut(id) else { return };
+        (delivery.sent, delivery.attempts) = (delivery.sent.max(part), 0);
+        delivery.phase = DeliveryPhase::Pending;
+        if delivery.is_sent() {
+            self.open.remove(id);
+            self.open.shrink_if_empty();
+        }
+    }
+
+    pub(super) fn set_phase(&mut self, id: &DeliveryId, phase: DeliveryPhase) {
+        self.open.get_mut(id).into_iter().for_each(|delivery| delivery.phase = phase);
+        let failed = self.open.iter().filter(|(_, delivery)| delivery.has_failed());
+        let oldest = failed.clone().min_by_key(|(_, delivery)| delivery.seq).map(|(id, _)| id.clone());
+        if failed.count() > limits::DELIVERIES_FAILED_KEPT_MAX {
+            oldest.iter().for_each(|oldest| drop(self.open.remove(oldest)));
+        }
+    }
+
+    /// Removes a delivery that an operator has dropped.
+    pub(super) fn remove(&mut self, id: &DeliveryId) {
+        self.open.remove(id);
+        self.open.shrink_if_empty();
+    }
+
+    /// Starts a held or failed delivery again, with its budgets of attempts and age.
+    pub(super) fn restart(&mut self, id: &DeliveryId, at: Millis) {
+        if let Some(delivery) = self.open.get_mut(id) {
+            (delivery.phase, delivery.attempts, delivery.requested_at) = (DeliveryPhase::Pending, 0, at);
+        }
+    }
+}
+
+impl OpenOrigin {
+    fn append(&mut self, text: &str) {
+        let room = limits::DELIVERY_TEXT_BYTES_MAX.saturating_sub(self.answer.0.len());
+        // What follows a cut would leave a hole before it.
+        let taken = if self.cut_bytes > 0 { 0 } else { text.floor_char_boundary(room) };
+        self.answer.0.push_str(&text[..taken]);
+        self.cut_bytes += (text.len() - taken) as u64;
+    }
+}
+
+impl OpenDelivery {
+    /// Returns the number of the part that is sent next, from 1.
+    pub fn next_part(&self) -> u32 {
+        self.sent + 1
+    }
+
+    /// Returns whether the delivery has ended without being sent.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.phase, DeliveryPhase::Failed(_))
+    }
+
+    /// Returns the number of parts.
+    pub fn part_count(&self) -> u32 {
+        u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.reveal().len()).sum()
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent >= self.part_count()
+    }
+}

@@ -1,0 +1,227 @@
+//! Deliveries to conversations. Script steps: `hears MESSAGE [PLACE]` submits what somebody wrote in a conversation;
+//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order; `operator retry|drop` decides on the
+//! last requested delivery.
+use crate::script::{Script, check, key, user};
+use turnway_core::id::{DeliveryId, MessageId, RunId};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::{
+    DeliveryErrorClass, DeliveryOrder, DeliveryOutcome, DeliveryReport, InputOrigin, Sender, TextLimit, TextUnit,
+};
+use turnway_core::protocol::entry::{DeliveryFact, Fact};
+use turnway_core::protocol::input::{Content, ControlRequest, Input as Request, Message, Role, Strategy};
+use turnway_core::session::Input;
+
+const ANSWERED: &str = "run.started INVOKE(a,1) agent.invoke.started 0'hi' stretch(0+2) agent.invoke.done done(2)";
+
+fn place(id: &str) -> ConversationRef {
+    ConversationRef::without_parent("rooms", "main", id).expect("a reference")
+}
+
+impl Script {
+    pub(crate) fn deliver(&mut self, words: &[&str]) {
+        match words {
+            ["hears", message] => self.hear(message, "lobby"),
+            ["hears", message, room] => self.hear(message, room),
+            ["delivery", outcome, rest @ ..] => {
+                let order = self.sending.last().expect("an order").clone();
+                let outcome = outcome_of(outcome, rest.first().copied(), &order);
+                let DeliveryOrder { delivery_id, part, attempt, .. } = DeliveryOrder::clone(&order);
+                self.give(Input::Delivery(DeliveryReport { delivery_id, part, attempt, outcome }));
+            }
+            ["operator", decision] => {
+                let delivery_id = self.last_requested();
+                self.ask(ControlRequest::SettleDelivery { delivery_id, again: *decision == "retry" });
+            }
+            other => panic!("no such step: {other:?}"),
+        }
+    }
+
+    fn hear(&mut self, message: &str, room: &str) {
+        let message_id = MessageId::parse(message).expect("a name");
+        let origin = InputOrigin {
+            conversation: place(room),
+            message_id: message_id.clone(),
+            sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
+            platform_time: None,
+            text_limit: TextLimit { max: 64, unit: TextUnit::Utf16 },
+        };
+        self.submit(Request {
+            run_id: RunId::derive(&key(), &user(), &message_id),
+            message_id,
+            request_id: None,
+            user: user(),
+            agent_id: None,
+            message: Message { role: Role::User, content: Content::Text(format!("text of {message}")) },
+            history: None,
+            strategy: Strategy::Enqueue,
+            replaces: None,
+            metadata: None,
+            origin: Some(Box::new(origin)),
+            traceparent: None,
+        });
+    }
+
+    fn last_requested(&self) -> DeliveryId {
+        let requested = self.log.iter().rev().find_map(|(_, entry)| {
+            let Fact::Delivery(DeliveryFact::Requested(requested)) = &entry.fact else { return None };
+            Some(requested.delivery_id.clone())
+        });
+        requested.expect("a delivery was requested")
+    }
+}
+
+fn outcome_of(word: &str, number: Option<&str>, order: &DeliveryOrder) -> DeliveryOutcome {
+    let sent = |place| DeliveryOutcome::Sent { external_id: MessageId::parse("x1").expect("a name"), place };
+    match word {
+        "sent" => sent(order.conversation.clone()),
+        "elsewhere" => sent(place("elsewhere")),
+        "unsent" => DeliveryOutcome::NotSent,
+        "unknown" => DeliveryOutcome::Unknown { may_repeat: true },
+        "lost" => DeliveryOutcome::Unknown { may_repeat: false },
+        class => {
+            let class = DeliveryErrorClass::ALL.into_iter().find(|known| known.as_str() == class).expect("a class");
+            let retry_after_ms = number.map(|number| number.parse().expect("a number"));
+            DeliveryOutcome::Rejected { class, retry_after_ms }
+        }
+    }
+}
+
+/// Describes a fact of a delivery.
+pub(crate) fn shown(fact: &DeliveryFact) -> String {
+    match fact {
+        DeliveryFact::Requested(requested) => format!("requested({})", requested.parts.len()),
+        DeliveryFact::Attempted(attempted) => format!("attempted({},{})", attempted.part, attempted.attempt),
+        DeliveryFact::Sent(sent) => format!("sent({}/{})", sent.part, sent.parts),
+        DeliveryFact::Held(held) => format!("held({})", held.part),
+        DeliveryFact::Failed(failed) => format!("undelivered({},{})", failed.part, failed.reason.as_str()),
+        DeliveryFact::Redriven(_) => "redriven".to_owned(),
+    }
+}
+
+/// Covers: BD-S8, BD-Q7.
+#[test]
+fn answer_is_delivered_part_by_part_to_its_conversation() {
+    let begun = format!("session.opened user.message admitted(a,Run) {ANSWERED}");
+    let answered = "hears m1; ack; text hi; done";
+    check(answered, &format!("{begun} requested(1) DELIVER(1/1,1 hi)"));
+    check(&format!("{answered}; delivery sent"), &format!("{begun} requested(1) DELIVER(1/1,1 hi) sent(1/1)"));
+    // A receipt that comes twice is recorded once.
+    check(
+        &format!("{answered}; delivery sent; delivery sent"),
+        &format!("{begun} requested(1) DELIVER(1/1,1 hi) sent(1/1)"),
+    );
+    let long = "x".repeat(100);
+    let [first, second] = [&long[..64], &long[64..]];
+    check(
+        "hears m1; ack; flood 100; done; delivery sent; delivery sent",
+        &format!(
+            "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'{long}' \
+             stretch(0+100) agent.invoke.done done(100) requested(2) DELIVER(1/2,1 {first}) sent(1/2) \
+             DELIVER(2/2,1 {second}) sent(2/2)"
+        ),
+    );
+}
+
+/// A turn of a plain client leads to no delivery, nor does one that was cancelled or said nothing.
+#[test]
+fn only_answers_to_conversations_are_delivered() {
+    check("say m1; ack; text hi; done", &format!("session.opened user.message admitted(a,Run) {ANSWERED}"));
+    check(
+        "hears m1; ack; done",
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started agent.invoke.done \
+         done(0)",
+    );
+    check(
+        "hears m1; ack; cancel m1; cancel-ack",
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started run.cancelling \
+         CANCEL answered cancelled(user) DROP",
+    );
+    check(
+        "hears m1; gone",
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) failed(agent_unavailable) DROP requested(1) \
+         DELIVER(1/1,1 The turn failed: cannot connect)",
+    );
+}
+
+/// Covers: BD-C3, BD-Q2, BD-Q3, BD-Q4.
+#[test]
+fn refused_part_waits_or_fails_by_the_class_of_its_error() {
+    let begun = format!("session.opened user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi)");
+    let answered = "hears m1; ack; text hi; done";
+    for (class, doubt) in [("transient", ""), ("rate_limit", ""), ("unsent", ""), ("unknown", "?")] {
+        check(
+            &format!("{answered}; delivery {class}; wait 1000"),
+            &format!("{begun} attempted(1,2) DELIVER(1/1,2{doubt} hi)"),
+        );
+    }
+    check(&format!("{answered}; delivery rate_limit 5000; wait 4000"), &begun);
+    check(&format!("{answered}; delivery auth; wait 50000"), &begun);
+    check(
+        &format!("{answered}; delivery rate_limit 5000; wait 5000"),
+        &format!("{begun} attempted(1,2) DELIVER(1/1,2 hi)"),
+    );
+    for class in ["permission", "gone", "invalid", "conflict"] {
+        check(&format!("{answered}; delivery {class}"), &format!("{begun} undelivered(1,{class})"));
+    }
+    check(&format!("{answered}; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
+    check(&format!("{answered}; wait 86400000"), &format!("{begun} undelivered(1,too_old) WITHDRAW"));
+    // A report on an attempt that is over changes nothing; a receipt counts whenever it comes.
+    check(&format!("{answered}; delivery lost; delivery gone; delivery sent"), &format!("{begun} held(1) sent(1/1)"));
+}
+
+/// Covers: BD-Q1, BD-Q7, BD-Q8.
+#[test]
+fn new_owner_asks_before_it_sends_again() {
+    let begun = format!("session.opened user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi)");
+    let answered = "hears m1; ack; text hi; done";
+    check(&format!("{answered}; crash; wait 0"), &format!("{begun} | DELIVER(1/1,1? hi)"));
+    check(
+        &format!("{answered}; delivery transient; wait 1000; crash; wait 0"),
+        &format!("{begun} attempted(1,2) DELIVER(1/1,2 hi) | DELIVER(1/1,2? hi)"),
+    );
+    check(
+        &format!("{answered}; crash; wait 0; delivery unknown; wait 1000"),
+        &format!("{begun} | DELIVER(1/1,1? hi) attempted(1,2) DELIVER(1/1,2? hi)"),
+    );
+    // The former owner was lost before it requested the delivery.
+    check(
+        "hears m1; ack; text hi; hold; done; crash; ack; text ho; done",
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'hi' stretch(0+2) \
+         agent.invoke.done done(2) requested(1) | DELIVER(1/1,1? hi)",
+    );
+}
+
+#[test]
+fn places_do_not_wait_for_each_other() {
+    check(
+        "hears m1 lobby; ack; text hi; done; hears m2 lobby; ack; text ho; done; hears m3 attic; ack; text ha; done",
+        &format!(
+            "session.opened user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi) user.message \
+             admitted(a,Run) {} requested(1) user.message admitted(a,Run) {} requested(1) DELIVER(1/1,1 ha)",
+            ANSWERED.replace("hi", "ho"),
+            ANSWERED.replace("hi", "ha"),
+        ),
+    );
+}
+
+#[test]
+fn operator_decides_on_a_held_delivery() {
+    let begun =
+        format!("session.opened user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi) held(1)");
+    let held = "hears m1; ack; text hi; done; delivery lost";
+    check(&format!("{held}; operator retry"), &format!("{begun} redriven answered DELIVER(1/1,1 hi)"));
+    check(&format!("{held}; operator drop"), &format!("{begun} undelivered(1,dropped) answered"));
+    check(
+        &format!("{held}; operator drop; operator retry"),
+        &format!("{begun} undelivered(1,dropped) answered not_found answered"),
+    );
+    // A delivery on its way may be dropped, and is not sent then.
+    check(
+        &format!("{}; operator drop", held.replace("; delivery lost", "")),
+        &format!("{} undelivered(1,dropped) WITHDRAW answered", begun.replace(" held(1)", "")),
+    );
+    check(
+        &format!("{}; operator retry", held.replace("; delivery lost", "")),
+        &format!("{} not_found answered", begun.replace(" held(1)", "")),
+    );
+}

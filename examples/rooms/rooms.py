@@ -1,0 +1,167 @@
+"""A small chat platform over plain HTTP, to try an adapter with and to test it. All data is in memory.
+
+    python rooms.py [PORT]      default 8090; 0 takes a free port; prints `rooms: http://127.0.0.1:PORT`
+
+POST /rooms/ROOM  {"sender", "text"} -> {"id"}: adds a line that a person writes.
+GET /rooms/ROOM?after=ID  -> {"lines": [{"id", "sender", "text", "time", "bot", "reply_to"?, "key"?}]}, with the time in
+    Unix milliseconds. With `?plain` or `Accept: text/plain` the answer is text, such as `ann: hello`.
+GET /updates?after=N&wait=SECONDS  -> {"updates": [{"update", "room", "line"}]}: at most 100 lines of people, of all
+    rooms, after update N. If there is none, the answer waits for one, at most 60 s. Lines of the bot are no updates.
+POST /send  {"room", "text", "key", "reply_to"?} -> {"id"}: adds a line of the bot. If the room has a line with the same
+    key, nothing is added, and the answer has the id of that line.
+
+An error is {"error": CODE}: 400 `invalid` or `too_long` (over 2,000 UTF-16 units), 404 `not_found`, 413 `too_large`.
+
+Control, for tests:
+GET /journal  -> {"lines": [{"id", "room", "text", "key", "reply_to"?}]}: every line of the bot, in order.
+POST /faults  [FAULT, ...] -> {"faults": COUNT}: replaces the faults that are left. Each call of /send uses one:
+    {"kind": "drop_reply"}: the line is added, and the connection is closed without an answer
+    {"kind": "refuse", "status": 429 or 503, "retry_after"?: SECONDS}: nothing is added
+    {"kind": "status", "status": 403 or 404}: nothing is added
+"""
+
+import json
+import sys
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+TEXT_MAX = 2000
+BODY_BYTES_MAX = 64 * 1024
+FAULT_STATUSES = {"drop_reply": {None}, "refuse": {429, 503}, "status": {403, 404}}
+
+
+class Refusal(Exception):
+    """A request that is answered with an error: the status, the code, and the seconds for `Retry-After` or None."""
+
+
+class Rooms:
+    """The state of the platform. Every access holds the lock of `changed`, which also wakes the readers of updates."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        # Ids and update numbers begin at the current time. So a restart uses none of them again, and every new update
+        # is after the offset that an adapter has saved.
+        self.first_update = self.last_id = int(time.time() * 1000)
+        self.lines: dict[str, list[dict]] = {}
+        self.updates: list[dict] = []
+        self.faults: list[dict] = []
+        self.journal: list[dict] = []
+
+    def add_line(self, room: str, **fields: object) -> dict:
+        self.last_id += 1
+        line = {"id": self.last_id, "time": int(time.time() * 1000), **fields}
+        self.lines.setdefault(room, []).append(line)
+        return line
+
+    def post(self, room: str, body: dict) -> dict:
+        line = self.add_line(room, sender=take_name(body["sender"]), text=take_text(body["text"]), bot=False)
+        self.updates.append({"update": self.first_update + len(self.updates) + 1, "room": room, "line": line})
+        self.changed.notify_all()
+        return {"id": line["id"]}
+
+    def send(self, body: dict) -> dict | None:
+        """Adds a line of the bot. Returns None if a fault drops the answer."""
+        fault = self.faults.pop(0) if self.faults else {"kind": "none"}
+        if fault.get("status") is not None:
+            raise Refusal(fault["status"], "fault", fault.get("retry_after"))
+        room, key, text = take_name(body["room"]), take_name(body["key"]), take_text(body["text"])
+        line = next((line for line in self.lines.get(room, []) if line.get("key") == key), None)
+        if line is None:
+            reply_to = {"reply_to": body["reply_to"]} if body.get("reply_to") is not None else {}
+            line = self.add_line(room, sender="bot", text=text, bot=True, key=key, **reply_to)
+            self.journal.append({"id": line["id"], "room": room, "text": text, "key": key, **reply_to})
+        return None if fault["kind"] == "drop_reply" else {"id": line["id"]}
+
+    def updates_after(self, after: int, wait: float) -> list[dict]:
+        start = max(0, after - self.first_update)
+        self.changed.wait_for(lambda: len(self.updates) > start, timeout=min(wait, 60))
+        return self.updates[start : start + 100]
+
+
+def take_name(value: str) -> str:
+    if not value.isprintable() or not 0 < len(value) <= 200:
+        raise Refusal(400, "invalid", None)
+    return value
+
+
+def take_text(value: str) -> str:
+    units = len(value.encode("utf-16-le", "surrogatepass")) // 2
+    if not 0 < units <= TEXT_MAX:
+        raise Refusal(400, "too_long" if units else "invalid", None)
+    return value
+
+
+class Handler(BaseHTTPRequestHandler):
+    rooms = Rooms()
+
+    def do_GET(self) -> None:
+        with suppress(ConnectionError):  # the client has gone
+            self.write(*self.answer())
+
+    do_POST = do_GET
+
+    def answer(self) -> tuple:
+        """Returns the arguments of `write`."""
+        try:
+            length = int(self.headers.get("Content-Length", 0))
+            if length > BODY_BYTES_MAX:
+                return 413, {"error": "too_large"}
+            body = json.loads(self.rfile.read(length)) if length else None
+            url = urlsplit(self.path)
+            query = dict(parse_qs(url.query, keep_blank_values=True))
+            with self.rooms.changed:
+                return 200, self.route([unquote(part) for part in url.path.split("/")[1:]], query, body)
+        except Refusal as refusal:
+            status, code, retry_after = refusal.args
+            return status, {"error": code}, retry_after
+        except (ValueError, LookupError, TypeError, AttributeError):  # not JSON, or JSON of another shape
+            return 400, {"error": "invalid"}
+
+    def route(self, path: list[str], query: dict[str, list[str]], body: object) -> dict | str | None:
+        after, wait = int(query.get("after", ["0"])[0]), float(query.get("wait", ["0"])[0])
+        match self.command, *path:
+            case "POST", "rooms", room:
+                return self.rooms.post(take_name(room), body)
+            case "GET", "rooms", room:
+                lines = [line for line in self.rooms.lines.get(room, []) if line["id"] > after]
+                if "plain" in query or self.headers.get("Accept") == "text/plain":
+                    return "".join(f"{line['sender']}: {line['text']}\n" for line in lines)
+                return {"lines": lines}
+            case "GET", "updates":
+                return {"updates": self.rooms.updates_after(after, wait)}
+            case "POST", "send":
+                return self.rooms.send(body)
+            case "GET", "journal":
+                return {"lines": list(self.rooms.journal)}
+            case "POST", "faults":
+                if not all(fault.get("status") in FAULT_STATUSES[fault["kind"]] for fault in body):
+                    raise Refusal(400, "invalid", None)
+                self.rooms.faults = list(body)
+                return {"faults": len(body)}
+        raise Refusal(404, "not_found", None)
+
+    def write(self, status: int, answer: dict | str | None, retry_after: float | None = None) -> None:
+        if answer is None:
+            return  # the server closes the connection after each request
+        data = answer.encode(errors="replace") if isinstance(answer, str) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8" if isinstance(answer, str) else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if retry_after is not None:
+            self.send_header("Retry-After", str(retry_after))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass  # a long poll would add a line every few seconds
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer.request_queue_size = 128  # an adapter may open dozens of connections at once
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 8090), Handler)
+    print(f"rooms: http://127.0.0.1:{server.server_port}", flush=True)
+    with suppress(KeyboardInterrupt):
+        server.serve_forever()

@@ -1,0 +1,473 @@
+//! The adapters of platforms at this node, and the deliveries of this node's sessions: brings what people wrote to
+//! sessions, and what is to be sent to the adapter that holds the account's lease, on whichever node.
+mod desk;
+pub(super) mod inbound;
+mod lease;
+mod orders;
+
+pub(super) use lease::is_lease;
+
+use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffect};
+use super::membership::lease::Lease;
+use super::sink::{EffectSink, Timer};
+use desk::{AdapterDesk, DeskEffect, SendingLink};
+use inbound::{InboundEvents, InboundResult, InboundStage, PendingInbound};
+use lease::{AccountLease, LeaseChange};
+use orders::{OrderEffect, OutgoingOrders};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, SessionKey};
+use turnway_core::limits;
+use turnway_core::protocol::binding::Binding;
+use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::time::{Mono, Now};
+use turnway_wire::channel::adapter::{AdapterHello, DeliveredCommand, InboundCommand};
+use turnway_wire::channel::binding::BindingCommand;
+use turnway_wire::channel::notification::{CommandReply, Notification};
+use turnway_wire::peer::PeerMessage;
+use turnway_wire::peer::remote::ALL_NODES;
+
+/// The fact that every node must know before a conversation's message is accepted.
+pub(super) const DELIVERY_FACT: &str = "delivery.requested";
+
+/// The time within which the part looks at its deadlines after a message.
+const WAKE_WITHIN: Duration = Duration::from_millis(500);
+
+/// The adapters of one node.
+#[derive(Debug)]
+pub(super) struct Adapters {
+    me: NodeId,
+    accounts: BTreeMap<AccountKey, ServedAccount>,
+    orders: OutgoingOrders,
+    inbound: InboundEvents,
+    /// Every live node knows the messages between nodes about deliveries.
+    may_publish: bool,
+}
+
+/// An account with adapters at this node.
+#[derive(Debug)]
+struct ServedAccount {
+    lease: AccountLease,
+    /// Present since a connection of this node sends.
+    desk: Option<AdapterDesk>,
+    /// The time since which no connection is left.
+    empty_since: Option<Mono>,
+}
+
+/// The time, and what the part reads of this node's lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AdapterContext {
+    pub(super) now: Now,
+    life: LeaseId,
+    may_own: bool,
+}
+
+impl AdapterContext {
+    pub(super) fn new(now: Now, lease: &Lease) -> Self {
+        Self { now, life: lease.holder().life, may_own: lease.may_own(now) }
+    }
+}
+
+impl Adapters {
+    pub(super) fn new(me: NodeId, may_publish: bool) -> Self {
+        let orders = OutgoingOrders::default();
+        let inbound = InboundEvents::default();
+        Self { me, accounts: BTreeMap::new(), orders, inbound, may_publish }
+    }
+
+    /// Sets whether every live node knows the messages between nodes about deliveries.
+    pub(super) fn set_may_publish(&mut self, may_publish: bool) {
+        self.may_publish = may_publish;
+    }
+
+    /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
+    pub(super) fn open_count(&self) -> usize {
+        let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
+        self.orders.len() + self.inbound.len() + desks.map(AdapterDesk::open_count).sum::<usize>()
+    }
+
+    /// Returns the number of connections of adapters.
+    pub(super) fn link_count(&self) -> usize {
+        self.accounts.values().map(|account| account.lease.link_count()).sum()
+    }
+
+    // === connections ===
+
+    /// Adds the connection of an adapter.
+    pub(super) fn connect(
+        &mut self,
+        context: AdapterContext,
+        link: LinkId,
+        hello: &AdapterHello,
+        sink: &mut EffectSink,
+    ) {
+        let Some(there) = sink.links.get_mut(link) else { return };
+        let tenant = there.principal.tenant.clone();
+        let account = AccountKey { tenant, channel: hello.channel.clone(), account: hello.account.clone() };
+        let is_known = self.accounts.contains_key(&account);
+        let links = self.accounts.get(&account).map_or(0, |served| served.lease.link_count());
+        if links >= limits::ADAPTER_LINKS_MAX || !is_known && self.accounts.len() >= limits::ADAPTER_ACCOUNTS_MAX {
+            let refusal = Refusal::new(Code::RateLimited, "too many adapters of this account, or at this node");
+            return sink.refuse(link, None, None, None, refusal.retry_after(limits::RUNNER_WAIT));
+        }
+        there.adapter = Some(Box::new(account.clone()));
+        let served = self.accounts.entry(account.clone()).or_insert_with(|| ServedAccount::new(&account));
+        served.lease.add(context.now, link, hello);
+        served.empty_since = None;
+        sink.notify(link, Notification::AdapterState(served.lease.state_of(link)));
+        self.handle_timeout(context, sink);
+    }
+
+    /// Removes the connection of an adapter: what it was given and did not answer may have been sent.
+    pub(super) fn disconnect(
+        &mut self,
+        context: AdapterContext,
+        link: LinkId,
+        account: &AccountKey,
+        sink: &mut EffectSink,
+    ) {
+        let Some(served) = self.accounts.get_mut(account) else { return };
+        let recognises = served.recognises_key(link);
+        let mut effects = Vec::new();
+        if let Some(desk) = &mut served.desk {
+            desk.give_up(context.now, Some(link), recognises, &mut effects);
+        }
+        if let Some(op) = served.lease.remove(link) {
+            sink.store(op);
+        }
+        // The desk is kept for a while: an adapter that is back soon may report what it has sent.
+        served.empty_since = served.lease.is_empty().then_some(context.now.mono);
+        self.perform(context.now, effects, sink);
+        self.handle_timeout(context, sink);
+    }
+
+    // === commands ===
+
+    /// Handles an effect of another part.
+    pub(super) fn handle_effect(&mut self, context: AdapterContext, command: AdaptersCommand, sink: &mut EffectSink) {
+        match command {
+            AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(link, *inbound, sink),
+            AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
+            AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
+            AdaptersCommand::Send(order) => {
+                let mut effects = Vec::new();
+                self.orders.add(context.now, order, &mut effects);
+                self.send_orders(context, effects, sink);
+            }
+            AdaptersCommand::ForgetSession(key) => self.orders.forget_session(&key),
+            AdaptersCommand::Withdraw { key, delivery_id } => self.orders.withdraw(key, delivery_id),
+        }
+    }
+
+    fn handle_inbound(&mut self, link: LinkId, inbound: InboundCommand, sink: &mut EffectSink) {
+        let Some(account) = sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned() else {
+            return refuse_stranger(link, inbound.request_id, sink);
+        };
+        if AccountKey::of(&account.tenant, &inbound.conversation) != account {
+            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
+            return sink.refuse(link, inbound.request_id, None, None, refusal);
+        }
+        let Some(served) = self.accounts.get(&account) else { return };
+        let text_limit = served.lease.capabilities_of(link).map(|it| it.text_limit()).unwrap_or_default();
+        let command = BindingCommand::Resolve { conversation: inbound.conversation.clone(), explain: false };
+        let request_id = inbound.request_id.clone();
+        let number = self.inbound.add(PendingInbound { link, inbound, text_limit, stage: InboundStage::Lookup });
+        sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
+    }
+
+    /// Continues with an event whose conversation was looked up.
+    fn use_binding(&mut self, now: Now, number: u64, result: Result<Option<Binding>, Refusal>, sink: &mut EffectSink) {
+        let Some(pending) = self.inbound.take(number) else { return };
+        let link = pending.link;
+        let request_id = pending.inbound.request_id.clone();
+        let Some(account) = sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned() else { return };
+        let binding = match result {
+            Ok(binding) => binding,
+            Err(refusal) => return sink.refuse(link, request_id, None, None, refusal),
+        };
+        match pending.decide(now, &account, binding.as_ref()) {
+            InboundResult::Turn(turn, touched) => {
+                touched.into_iter().for_each(|op| sink.store(op.into()));
+                sink.push(PartEffect::SubmitInbound(turn));
+            }
+            InboundResult::Unbind(pending, command) => {
+                let number = Some(self.inbound.add(pending));
+                sink.push(BindingsCommand::Perform { link, request_id, command, inbound: number });
+            }
+            InboundResult::Done(receipt) => {
+                sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
+            }
+        }
+    }
+
+    fn handle_delivered(
+        &mut self,
+        context: AdapterContext,
+        link: LinkId,
+        delivered: DeliveredCommand,
+        sink: &mut EffectSink,
+    ) {
+        let Some(account) = sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned() else {
+            return refuse_stranger(link, None, sink);
+        };
+        let Some(served) = self.accounts.get_mut(&account) else { return };
+        let recognises = served.recognises_key(link);
+        let mut effects = Vec::new();
+        if let Some(desk) = &mut served.desk {
+            desk.handle_delivered(link, delivered, recognises, &mut effects);
+        }
+        served.send_queued(context, &mut effects);
+        self.perform(context.now, effects, sink);
+    }
+
+    // === orders ===
+
+    /// Handles an order of a session's owner, which may be this node.
+    pub(super) fn handle_order(
+        &mut self,
+        context: AdapterContext,
+        from: NodeId,
+        order: Arc<DeliveryOrder>,
+        sink: &mut EffectSink,
+    ) {
+        let account = order.account();
+        let mut effects = Vec::new();
+        let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
+        match (sending, self.accounts.get_mut(&account).and_then(|served| served.desk.as_mut())) {
+            (Some(link), Some(desk)) => desk.accept(context.now, from, order, link, &mut effects),
+            (_, _) => {
+                // The store may still name a connection of this node that is gone.
+                sink.store(Op::Get { name: lease::lease_name(&account) });
+                sink.send_peer(from, PeerMessage::NoAdapter { account: Arc::new(account) });
+            }
+        }
+        self.perform(context.now, effects, sink);
+    }
+
+    /// Handles what became of a part of a session that this node owns.
+    pub(super) fn handle_report(&mut self, key: SessionKey, report: DeliveryReport, sink: &mut EffectSink) {
+        // A receipt counts also if the order was answered before.
+        let is_receipt = matches!(report.outcome, DeliveryOutcome::Sent { .. });
+        if self.orders.finish(&key, &report) || is_receipt {
+            sink.push(OwnershipCommand::ReportDelivery { key, report });
+        }
+    }
+
+    /// Handles that an adapter of an account has arrived at some node.
+    pub(super) fn handle_arrived(&mut self, context: AdapterContext, account: &AccountKey, sink: &mut EffectSink) {
+        let mut effects = Vec::new();
+        self.orders.adapter_arrived(context.now, account, &mut effects);
+        self.send_orders(context, effects, sink);
+    }
+
+    /// Handles that a node has no adapter that sends for an account.
+    pub(super) fn handle_no_adapter(&mut self, now: Now, from: NodeId, account: &AccountKey, sink: &mut EffectSink) {
+        self.orders.adapter_failed(now, account, from);
+        wake_soon(now, sink);
+    }
+
+    /// Handles that a message did not reach a node.
+    pub(super) fn handle_unreachable(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {
+        self.orders.handle_unreachable(now, node);
+        if self.orders.len() > 0 {
+            wake_soon(now, sink);
+        }
+    }
+
+    // === the store ===
+
+    /// Handles the reply to a read or a write of a lease.
+    pub(super) fn handle_lease(
+        &mut self,
+        context: AdapterContext,
+        op: Op,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        let now = context.now;
+        let (Op::Get { name } | Op::Put { name, .. }) = &op else { return };
+        let Some(account) = lease::parse_name(name) else { return };
+        let Ok(Reply::Value { version, value }) = result else {
+            self.orders.handle_lookup_failed(now, &account);
+            if let Op::Put { .. } = op {
+                // A lease that nobody gives up would keep every other adapter from sending.
+                sink.retry(now, op);
+            }
+            return wake_soon(now, sink);
+        };
+        let value = value.as_deref();
+        let mut orders = Vec::new();
+        self.orders.use_lease(now, &account, value, &mut orders);
+        self.use_lease(context, &account, (version, value), sink);
+        self.send_orders(context, orders, sink);
+    }
+
+    fn use_lease(
+        &mut self,
+        context: AdapterContext,
+        account: &AccountKey,
+        stored: (u64, Option<&[u8]>),
+        sink: &mut EffectSink,
+    ) {
+        let is_served = self.accounts.get(account).is_some_and(|served| !served.lease.is_empty());
+        if !is_served {
+            // A connection that is gone holds the lease.
+            if lease::names_node(stored.1, self.me) {
+                sink.store(Op::Put { name: lease::lease_name(account), expect: stored.0, value: None });
+            }
+            return;
+        }
+        let Some(served) = self.accounts.get_mut(account) else { return };
+        let mut ops = Vec::new();
+        let change = served.lease.use_value(context.now, (self.me, context.life), stored, &mut ops);
+        ops.into_iter().for_each(|op| sink.store(op));
+        served.use_change(context.now, &change, sink);
+        let mut effects = Vec::new();
+        served.send_queued(context, &mut effects);
+        if change == LeaseChange::Gained {
+            self.announce(account, sink);
+        }
+        self.perform(context.now, effects, sink);
+    }
+
+    /// Takes the leases of a node that is dead.
+    pub(super) fn handle_dead_node(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {
+        for served in self.accounts.values_mut() {
+            let mut ops = Vec::new();
+            served.lease.use_dead_node(now, node, self.me, &mut ops);
+            ops.into_iter().for_each(|op| sink.store(op));
+        }
+    }
+
+    /// Tells every node that an account has an adapter here.
+    fn announce(&mut self, account: &AccountKey, sink: &mut EffectSink) {
+        let account = Arc::new(account.clone());
+        sink.push(PartEffect::Peer(PeerMessage::AdapterArrived { account: Arc::clone(&account) }));
+        if self.may_publish {
+            sink.send_peer(ALL_NODES, PeerMessage::AdapterArrived { account });
+        }
+    }
+
+    // === time ===
+
+    /// Reads leases, repeats orders and gives up answers, as far as it is time to.
+    pub(super) fn handle_timeout(&mut self, context: AdapterContext, sink: &mut EffectSink) {
+        let now = context.now;
+        let mut effects = Vec::new();
+        let is_over = |since: Mono| now.mono - since >= limits::ADAPTER_DESK_KEPT;
+        self.accounts.retain(|_, served| !served.empty_since.is_some_and(is_over));
+        for served in self.accounts.values_mut() {
+            if served.empty_since.is_none()
+                && let Some(op) = served.lease.check(now)
+            {
+                sink.store(op);
+            }
+            let recognises = served.sending_link(context).is_some_and(|link| link.recognises_key);
+            if let Some(desk) = &mut served.desk {
+                desk.give_up(now, None, recognises, &mut effects);
+            }
+            served.send_queued(context, &mut effects);
+        }
+        self.perform(now, effects, sink);
+        let mut orders = Vec::new();
+        self.orders.handle_timeout(now, &mut orders);
+        self.send_orders(context, orders, sink);
+        let due = self.accounts.values().filter_map(ServedAccount::next_deadline);
+        sink.timers.set_or_clear(Timer::Adapters, due.chain(self.orders.next_deadline()).min());
+    }
+
+    fn perform(&mut self, now: Now, effects: Vec<DeskEffect>, sink: &mut EffectSink) {
+        if !effects.is_empty() {
+            wake_soon(now, sink);
+        }
+        for effect in effects {
+            match effect {
+                DeskEffect::Send { link, message } => {
+                    sink.stats.parts_sent += 1;
+                    sink.notify(link, Notification::Deliver(Box::new(message)));
+                }
+                DeskEffect::Report { to, key, report } => {
+                    sink.send_peer(to, PeerMessage::DeliveryReport { key, report: Arc::new(report) });
+                }
+            }
+        }
+    }
+
+    /// Sends orders and reads leases. Without a lease of its own, a node owns nothing: its orders are repeated later, as
+    /// parts that may have been sent.
+    fn send_orders(&mut self, context: AdapterContext, effects: Vec<OrderEffect>, sink: &mut EffectSink) {
+        if self.orders.len() > 0 {
+            wake_soon(context.now, sink);
+        }
+        for effect in effects {
+            match effect {
+                OrderEffect::Send { to, order } if context.may_own => {
+                    sink.send_peer(to, PeerMessage::Deliver { order });
+                }
+                OrderEffect::Send { .. } => {}
+                OrderEffect::LookUp(op) => sink.store(op),
+            }
+        }
+    }
+}
+
+/// Has the part look at its deadlines within a moment. The exact time is found then: finding it after each of many
+/// thousand messages would cost more than looking twice a second.
+fn wake_soon(now: Now, sink: &mut EffectSink) {
+    sink.timers.set_earlier(Timer::Adapters, now.mono + WAKE_WITHIN);
+}
+
+impl ServedAccount {
+    fn new(account: &AccountKey) -> Self {
+        Self { lease: AccountLease::new(account), desk: None, empty_since: None }
+    }
+
+    /// Returns the connection that may be given parts now.
+    fn sending_link(&self, context: AdapterContext) -> Option<SendingLink> {
+        let active = self.lease.active(context.life).filter(|_| context.may_own)?;
+        Some(SendingLink { link: active.link, recognises_key: active.capabilities.recognises_key() })
+    }
+
+    /// Returns the time at which the account needs attention.
+    fn next_deadline(&self) -> Option<Mono> {
+        let kept_until = self.empty_since.map(|since| since + limits::ADAPTER_DESK_KEPT);
+        let next_check = self.empty_since.is_none().then(|| self.lease.next_check());
+        let expiry = self.desk.as_ref().and_then(AdapterDesk::next_expiry);
+        [kept_until, next_check, expiry].into_iter().flatten().min()
+    }
+
+    fn recognises_key(&self, link: LinkId) -> bool {
+        self.lease.capabilities_of(link).is_some_and(|capabilities| capabilities.recognises_key())
+    }
+
+    fn send_queued(&mut self, context: AdapterContext, effects: &mut Vec<DeskEffect>) {
+        if let (Some(link), Some(desk)) = (self.sending_link(context), &mut self.desk) {
+            desk.send_queued(context.now, link, effects);
+        }
+    }
+
+    /// Uses a change of the lease, and tells the connections.
+    fn use_change(&mut self, now: Now, change: &LeaseChange, sink: &mut EffectSink) {
+        match change {
+            LeaseChange::None => return,
+            // Another connection may have sent meanwhile.
+            LeaseChange::Gained => match &mut self.desk {
+                Some(desk) => desk.set_known_since(now),
+                None => self.desk = Some(AdapterDesk::new(now)),
+            },
+            LeaseChange::Lost => {}
+        }
+        self.desk.iter_mut().for_each(AdapterDesk::drop_queue);
+        for link in self.lease.links() {
+            sink.notify(link, Notification::AdapterState(self.lease.state_of(link)));
+        }
+    }
+}
+
+fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {
+    let why = "only a connection with `role: \"adapter\"` brings messages of conversations";
+    sink.refuse(link, request_id, None, None, Refusal::new(Code::Forbidden, why));
+}

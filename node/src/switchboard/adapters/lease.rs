@@ -1,0 +1,242 @@
+//! The lease of one account: one connection of the fleet sends for it, the others stand by. The lease is a named value of
+//! the store, and lasts as long as its connection and the lease of its node.
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use turnway_core::id::{AccountId, ChannelName, LeaseId, LinkId, NodeId, RequestId, TenantId};
+use turnway_core::protocol::delivery::AccountKey;
+use turnway_core::store::Op;
+use turnway_core::time::{Millis, Mono, Now};
+use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, AdapterState};
+
+/// The prefix of the names of leases in the store.
+const PREFIX: &str = "adapter/";
+/// The time between two looks at a lease: at one's own, because an operator may have removed it, and at another's, whose
+/// end nobody tells.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The lease of an account as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LeaseRecord {
+    /// The node, as 32 hexadecimal digits.
+    node: String,
+    link: LinkId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instance: Option<RequestId>,
+    /// The platform's id of the login.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bot: Option<RequestId>,
+    pub(super) since: Millis,
+}
+
+/// A connection of this node that serves the account.
+#[derive(Debug)]
+pub(super) struct ServingLink {
+    pub(super) link: LinkId,
+    instance: Option<RequestId>,
+    bot: Option<RequestId>,
+    pub(super) capabilities: AdapterCapabilities,
+    connected_at: Millis,
+}
+
+/// The lease of an account with connections at this node.
+#[derive(Debug)]
+pub(super) struct AccountLease {
+    name: String,
+    links: Vec<ServingLink>,
+    /// The version of the stored value, as it was last read.
+    version: u64,
+    record: Option<LeaseRecord>,
+    /// The connection of this node that sends, and the node's lease under which that was confirmed.
+    active: Option<(LinkId, LeaseId)>,
+    next_check: Mono,
+}
+
+/// A change that a reply of the store leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LeaseChange {
+    None,
+    /// A connection of this node sends from now on.
+    Gained,
+    /// No connection of this node sends any more.
+    Lost,
+}
+
+/// Returns the name of an account's lease in the store.
+pub(super) fn lease_name(account: &AccountKey) -> String {
+    format!("{PREFIX}{account}")
+}
+
+/// Returns the account whose lease has a name.
+pub(super) fn parse_name(name: &str) -> Option<AccountKey> {
+    let mut parts = name.strip_prefix(PREFIX)?.splitn(3, '/');
+    let tenant = TenantId::parse(parts.next()?).ok()?;
+    let channel = ChannelName::parse(parts.next()?).ok()?;
+    let account = AccountId::parse(parts.next()?).ok()?;
+    Some(AccountKey { tenant, channel, account })
+}
+
+/// Returns whether a stored lease names a node.
+pub(super) fn names_node(value: Option<&[u8]>, node: NodeId) -> bool {
+    LeaseRecord::read(value).as_ref().and_then(LeaseRecord::node_id) == Some(node)
+}
+
+/// Returns whether a named value of the store is a lease of an account.
+pub(in crate::switchboard) fn is_lease(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+// === impl LeaseRecord ===
+
+impl LeaseRecord {
+    /// Reads the stored value; an unreadable one counts as none.
+    pub(super) fn read(value: Option<&[u8]>) -> Option<Self> {
+        value.and_then(|bytes| serde_json::from_slice(bytes).ok())
+    }
+
+    /// Returns the connection that sends.
+    pub(super) fn holder(&self) -> Option<(NodeId, LinkId)> {
+        self.node_id().map(|node| (node, self.link))
+    }
+
+    /// Returns the node whose connection sends.
+    pub(super) fn node_id(&self) -> Option<NodeId> {
+        u128::from_str_radix(&self.node, 16).ok().map(NodeId)
+    }
+}
+
+// === impl AccountLease ===
+
+impl AccountLease {
+    /// Creates the lease of an account, of which nothing is known yet.
+    pub(super) fn new(account: &AccountKey) -> Self {
+        Self {
+            name: lease_name(account),
+            links: Vec::new(),
+            version: 0,
+            record: None,
+            active: None,
+            next_check: Mono::default(),
+        }
+    }
+
+    /// Adds a connection.
+    pub(super) fn add(&mut self, now: Now, link: LinkId, hello: &AdapterHello) {
+        let AdapterHello { instance_id, platform_bot_id, capabilities, .. } = hello.clone();
+        let connected_at = now.store;
+        self.links.push(ServingLink { link, instance: instance_id, bot: platform_bot_id, capabilities, connected_at });
+        self.next_check = Mono::default();
+    }
+
+    /// Removes a connection. Returns the op that gives up the lease, if the connection had it.
+    pub(super) fn remove(&mut self, link: LinkId) -> Option<Op> {
+        self.links.retain(|other| other.link != link);
+        let was_active = self.active.take_if(|(active, _)| *active == link).is_some();
+        self.next_check = Mono::default();
+        was_active.then(|| Op::Put { name: self.name.clone(), expect: self.version, value: None })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    pub(super) fn link_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Returns the links of this account.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+        self.links.iter().map(|link| link.link)
+    }
+
+    /// Returns the connection that sends, as far as that was confirmed under the present lease of the node.
+    pub(super) fn active(&self, life: LeaseId) -> Option<&ServingLink> {
+        let (link, _) = self.active.filter(|(_, confirmed)| *confirmed == life)?;
+        self.links.iter().find(|other| other.link == link)
+    }
+
+    /// Returns what a connection can do.
+    pub(super) fn capabilities_of(&self, link: LinkId) -> Option<&AdapterCapabilities> {
+        self.links.iter().find(|other| other.link == link).map(|other| &other.capabilities)
+    }
+
+    /// Returns the state that a connection is told.
+    pub(super) fn state_of(&self, link: LinkId) -> AdapterState {
+        AdapterState {
+            is_active: self.active.is_some_and(|(active, _)| active == link),
+            holder: self.record.as_ref().and_then(LeaseRecord::node_id),
+            since: self.record.as_ref().map(|record| record.since),
+        }
+    }
+
+    pub(super) fn next_check(&self) -> Mono {
+        self.next_check
+    }
+
+    /// Reads the lease, if it is time to.
+    pub(super) fn check(&mut self, now: Now) -> Option<Op> {
+        if now.mono < self.next_check {
+            return None;
+        }
+        self.next_check = now.mono + CHECK_INTERVAL;
+        Some(Op::Get { name: self.name.clone() })
+    }
+
+    /// Uses the stored lease: confirms it, takes it if it is free, or waits for its end.
+    pub(super) fn use_value(
+        &mut self,
+        now: Now,
+        me: (NodeId, LeaseId),
+        (version, value): (u64, Option<&[u8]>),
+        ops: &mut Vec<Op>,
+    ) -> LeaseChange {
+        let (node, life) = me;
+        (self.version, self.record) = (version, LeaseRecord::read(value));
+        let holder = self.record.as_ref().and_then(LeaseRecord::node_id);
+        let holding = self.record.as_ref().filter(|_| holder == Some(node)).map(|record| record.link);
+        let is_here = |holding: &LinkId| self.links.iter().any(|link| link.link == *holding);
+        let present = holding.filter(|holding| is_here(holding) && !self.is_replaced());
+        let before = self.active;
+        self.active = present.map(|link| (link, life));
+        if self.active.is_none() && (holder.is_none() || holder == Some(node) || self.is_replaced()) {
+            self.take(now, node, ops);
+        } else if let Some(other) = holder.filter(|other| *other != node) {
+            ops.push(Op::Lease { node: other, sent: now.mono });
+        }
+        match (before, self.active) {
+            (Some(_), None) => LeaseChange::Lost,
+            (before, Some(active)) if before != Some(active) => LeaseChange::Gained,
+            (_, _) => LeaseChange::None,
+        }
+    }
+
+    /// Takes the lease of a node that has no lease itself.
+    pub(super) fn use_dead_node(&mut self, now: Now, dead: NodeId, me: NodeId, ops: &mut Vec<Op>) {
+        if dead != me && self.record.as_ref().and_then(LeaseRecord::node_id) == Some(dead) {
+            self.take(now, me, ops);
+        }
+    }
+
+    /// Returns whether the holder is an earlier connection of an instance that is connected here.
+    fn is_replaced(&self) -> bool {
+        let Some(record) = &self.record else { return false };
+        let is_newer = |link: &ServingLink| {
+            link.instance.is_some() && link.instance == record.instance && link.connected_at > record.since
+        };
+        self.links.iter().any(is_newer)
+    }
+
+    fn take(&mut self, now: Now, me: NodeId, ops: &mut Vec<Op>) {
+        let instance = self.record.as_ref().and_then(|record| record.instance.as_ref());
+        let same = self.links.iter().rev().find(|link| link.instance.is_some() && link.instance.as_ref() == instance);
+        let Some(link) = same.or(self.links.first()) else { return };
+        let record = LeaseRecord {
+            node: me.to_string(),
+            link: link.link,
+            instance: link.instance.clone(),
+            bot: link.bot.clone(),
+            since: now.store,
+        };
+        let value = serde_json::to_vec(&record).unwrap_or_default();
+        ops.push(Op::Put { name: self.name.clone(), expect: self.version, value: Some(value) });
+    }
+}

@@ -1,0 +1,242 @@
+//! The orders of sessions owned by this node on their way to the nodes of adapters. An order is repeated until it has an
+//! answer, because messages between nodes may be lost.
+use super::lease::{LeaseRecord, lease_name};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
+use turnway_core::limits;
+use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
+use turnway_core::store::Op;
+use turnway_core::time::{Mono, Now};
+
+/// The first wait before another look for the adapter of an account.
+const LOOKUP_WAIT: Duration = Duration::from_millis(500);
+
+/// A connection that holds a lease.
+pub(super) type LeaseHolder = (NodeId, LinkId);
+
+/// A delivery of a session; at most one of its parts is on its way.
+pub(super) type OrderKey = (SessionKey, DeliveryId);
+
+/// The orders of this node's sessions.
+#[derive(Debug, Default)]
+pub(super) struct OutgoingOrders {
+    orders: BTreeMap<OrderKey, OutgoingOrder>,
+    by_account: BTreeMap<AccountKey, BTreeSet<OrderKey>>,
+    /// The known places of adapters. Bounded by [`limits::ADAPTER_LOCATIONS_MAX`] and by the accounts with orders.
+    locations: BTreeMap<AccountKey, AdapterLocation>,
+}
+
+#[derive(Debug)]
+struct OutgoingOrder {
+    order: Arc<DeliveryOrder>,
+    /// The order was sent to some node.
+    was_sent: bool,
+    next_send: Mono,
+}
+
+/// The connection of an account's adapter, as the store had it.
+#[derive(Debug, Default)]
+struct AdapterLocation {
+    /// The node, and its connection that sends.
+    holder: Option<LeaseHolder>,
+    is_asking: bool,
+    /// The last wait before a lookup; zero once the adapter has answered.
+    wait: Duration,
+    next_lookup: Mono,
+}
+
+/// An effect on the order's way.
+#[derive(Debug)]
+pub(super) enum OrderEffect {
+    Send { to: NodeId, order: Arc<DeliveryOrder> },
+    LookUp(Op),
+}
+
+impl OutgoingOrders {
+    pub(super) fn len(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Returns the next time at which an order is repeated, or an adapter looked for.
+    pub(super) fn next_deadline(&self) -> Option<Mono> {
+        let sends = self.orders.values().map(|order| order.next_send);
+        sends.chain(self.waiting_locations().map(|(_, location)| location.next_lookup)).min()
+    }
+
+    fn waiting_locations(&self) -> impl Iterator<Item = (&AccountKey, &AdapterLocation)> {
+        self.locations.iter().filter(|(account, location)| {
+            location.holder.is_none() && !location.is_asking && self.by_account.contains_key(*account)
+        })
+    }
+
+    /// Adds an order, in place of an earlier one of the delivery.
+    pub(super) fn add(&mut self, now: Now, order: Arc<DeliveryOrder>, effects: &mut Vec<OrderEffect>) {
+        let key = (order.key.clone(), order.delivery_id.clone());
+        let account = order.account();
+        self.by_account.entry(account.clone()).or_default().insert(key.clone());
+        self.orders.insert(key.clone(), OutgoingOrder { order, was_sent: false, next_send: now.mono });
+        self.send(now, &account, &key, effects);
+    }
+
+    /// Sends an order to the adapter's node, or looks for the adapter.
+    fn send(&mut self, now: Now, account: &AccountKey, key: &OrderKey, effects: &mut Vec<OrderEffect>) {
+        let Some(out) = self.orders.get_mut(key) else { return };
+        out.next_send = now.mono + limits::DELIVERY_ORDER_REPEAT;
+        let location = self.locations.entry(account.clone()).or_default();
+        let Some((node, _)) = location.holder else { return location.look_up(now, account, effects) };
+        if std::mem::replace(&mut out.was_sent, true) && !out.order.may_be_sent {
+            // The adapter may have sent the part, and may have gone since: a desk that does not know the part must not
+            // take that for a proof.
+            out.order = Arc::new(DeliveryOrder { may_be_sent: true, ..DeliveryOrder::clone(&out.order) });
+        }
+        let is_repeated = out.order.may_be_sent;
+        effects.push(OrderEffect::Send { to: node, order: Arc::clone(&out.order) });
+        if is_repeated {
+            // The adapter may have gone to another node.
+            location.look_up(now, account, effects);
+        }
+    }
+
+    /// Removes the order that a report answers; a receipt answers every attempt. Returns whether the order was here.
+    pub(super) fn finish(&mut self, key: &SessionKey, report: &DeliveryReport) -> bool {
+        let key = (key.clone(), report.delivery_id.clone());
+        let is_receipt = matches!(report.outcome, DeliveryOutcome::Sent { .. });
+        let is_its =
+            |out: &OutgoingOrder| out.order.part == report.part && (out.order.attempt == report.attempt || is_receipt);
+        if let Some(location) = self.orders.get(&key).and_then(|out| self.locations.get_mut(&out.order.account())) {
+            location.wait = Duration::ZERO;
+        }
+        self.orders.get(&key).is_some_and(is_its) && self.remove(&key)
+    }
+
+    /// Withdraws the order of a delivery that has ended without it.
+    pub(super) fn withdraw(&mut self, key: SessionKey, delivery_id: DeliveryId) {
+        self.remove(&(key, delivery_id));
+    }
+
+    fn remove(&mut self, key: &OrderKey) -> bool {
+        let Some(out) = self.orders.remove(key) else { return false };
+        let account = out.order.account();
+        if let Some(keys) = self.by_account.get_mut(&account) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_account.remove(&account);
+                self.forget_location(&account);
+            }
+        }
+        true
+    }
+
+    fn forget_location(&mut self, account: &AccountKey) {
+        let is_useless = self.locations.get(account).is_some_and(|location| location.holder.is_none());
+        if is_useless || self.locations.len() > limits::ADAPTER_LOCATIONS_MAX {
+            self.locations.remove(account);
+        }
+    }
+
+    /// Forgets the orders of a session that this node does not own any more.
+    pub(super) fn forget_session(&mut self, session: &SessionKey) {
+        let first = (session.clone(), DeliveryId::first());
+        let of_session = self.orders.range(first..).map(|(key, _)| key).take_while(|key| key.0 == *session);
+        let keys: Vec<OrderKey> = of_session.cloned().collect();
+        keys.iter().for_each(|key| _ = self.remove(key));
+    }
+
+    /// Uses the stored lease of an account.
+    pub(super) fn use_lease(
+        &mut self,
+        now: Now,
+        account: &AccountKey,
+        value: Option<&[u8]>,
+        effects: &mut Vec<OrderEffect>,
+    ) {
+        let Some(location) = self.locations.get_mut(account) else { return };
+        location.is_asking = false;
+        let holder = LeaseRecord::read(value).as_ref().and_then(LeaseRecord::holder);
+        let is_new = std::mem::replace(&mut location.holder, holder) != holder;
+        if holder.is_none() {
+            location.wait_longer(now);
+        } else if is_new {
+            self.send_all(now, account, effects);
+        }
+    }
+
+    /// Looks for the adapter of an account at once, because one has arrived.
+    pub(super) fn adapter_arrived(&mut self, now: Now, account: &AccountKey, effects: &mut Vec<OrderEffect>) {
+        if !self.by_account.contains_key(account) {
+            self.locations.remove(account);
+        } else if let Some(location) = self.locations.get_mut(account) {
+            // A lookup under way may have read the lease before the adapter had it.
+            *location = AdapterLocation::default();
+            location.look_up(now, account, effects);
+        }
+    }
+
+    /// Looks for the adapter of an account again after a while: the known one does not send.
+    pub(super) fn adapter_failed(&mut self, now: Now, account: &AccountKey, node: NodeId) {
+        if let Some(location) = self.locations.get_mut(account).filter(|it| it.holder.is_some_and(|(at, _)| at == node))
+        {
+            location.holder = None;
+            location.wait_longer(now);
+        }
+    }
+
+    fn send_all(&mut self, now: Now, account: &AccountKey, effects: &mut Vec<OrderEffect>) {
+        for key in self.by_account.get(account).cloned().unwrap_or_default() {
+            self.send(now, account, &key, effects);
+        }
+    }
+
+    /// Repeats the orders that are due, looks for adapters, and drops orders that are too old.
+    pub(super) fn handle_timeout(&mut self, now: Now, effects: &mut Vec<OrderEffect>) {
+        let due = self.orders.iter().filter(|(_, out)| out.next_send <= now.mono);
+        let due: Vec<(OrderKey, AccountKey, bool)> =
+            due.map(|(key, out)| (key.clone(), out.order.account(), out.order.deadline <= now.store)).collect();
+        for (key, account, is_over) in due {
+            if is_over {
+                self.remove(&key);
+            } else {
+                self.send(now, &account, &key, effects);
+            }
+        }
+        let waiting = self.waiting_locations().filter(|(_, location)| location.next_lookup <= now.mono);
+        for account in waiting.map(|(account, _)| account.clone()).collect::<Vec<_>>() {
+            if let Some(location) = self.locations.get_mut(&account) {
+                location.look_up(now, &account, effects);
+            }
+        }
+    }
+
+    /// Forgets what is known of a node that was not reached.
+    pub(super) fn handle_unreachable(&mut self, now: Now, node: NodeId) {
+        let is_there = |location: &AdapterLocation| location.holder.is_some_and(|(at, _)| at == node);
+        for location in self.locations.values_mut().filter(|location| is_there(location)) {
+            location.holder = None;
+            location.wait_longer(now);
+        }
+    }
+
+    /// Repeats a lookup later that the store did not answer.
+    pub(super) fn handle_lookup_failed(&mut self, now: Now, account: &AccountKey) {
+        if let Some(location) = self.locations.get_mut(account) {
+            location.is_asking = false;
+            location.wait_longer(now);
+        }
+    }
+}
+
+impl AdapterLocation {
+    fn wait_longer(&mut self, now: Now) {
+        self.wait = (self.wait * 2).clamp(LOOKUP_WAIT, limits::ADAPTER_LOOKUP_WAIT_MAX);
+        self.next_lookup = now.mono + self.wait;
+    }
+
+    fn look_up(&mut self, now: Now, account: &AccountKey, effects: &mut Vec<OrderEffect>) {
+        if !self.is_asking && self.next_lookup <= now.mono {
+            self.is_asking = true;
+            effects.push(OrderEffect::LookUp(Op::Get { name: lease_name(account) }));
+        }
+    }
+}

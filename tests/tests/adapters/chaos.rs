@@ -1,0 +1,228 @@
+//! Deliveries while replies are lost, platforms refuse, adapters vanish, nodes are killed and Redis goes away. The verdict
+//! comes from the platform's own journal.
+use super::{TestAdapter, recorded};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::tempdir;
+use tokio::time::{Instant, interval, timeout};
+use turnway_core::rng::Rng;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::{PATIENCE, figure, size};
+
+const ROOMS: usize = 32;
+/// Messages that wait for their acceptance at a time.
+const OPEN_MAX: usize = 16;
+
+/// A platform: what it was sent, in order.
+#[derive(Clone, Default)]
+struct Platform(Arc<Mutex<PlatformState>>);
+
+#[derive(Default)]
+struct PlatformState {
+    /// Lines by key; a platform without keys gives each line another name.
+    lines: BTreeMap<String, Value>,
+    /// Answered messages, as often as they were answered.
+    answers: BTreeMap<String, usize>,
+}
+
+impl Platform {
+    /// Adds a line, unless the platform recognises its key. Returns its id.
+    fn add(&self, part: &Value, has_keys: bool) -> String {
+        let mut state = self.0.lock().expect("the platform");
+        let key = part["key"].as_str().expect("a key").to_owned();
+        let name = if has_keys { key } else { format!("{key}/{}", state.lines.len()) };
+        if !state.lines.contains_key(&name) {
+            let answered = part["reply_to"].as_str().expect("a message").to_owned();
+            *state.answers.entry(answered).or_default() += 1;
+            state.lines.insert(name.clone(), part.clone());
+        }
+        name
+    }
+
+    fn answered(&self) -> BTreeMap<String, usize> {
+        self.0.lock().expect("the platform").answers.clone()
+    }
+}
+
+/// An account with its adapter, which connects again and again.
+struct Account {
+    name: &'static str,
+    has_keys: bool,
+    platform: Platform,
+    /// Messages that are to be accepted, by id, with their rooms.
+    messages: BTreeMap<String, String>,
+    sessions: Arc<Mutex<BTreeSet<String>>>,
+    rng: Rng,
+}
+
+fn room_of(n: usize) -> String {
+    format!("room-{}", n % ROOMS)
+}
+
+impl Account {
+    fn new(name: &'static str, has_keys: bool, count: usize, seed: u64) -> Self {
+        let messages = (0..count).map(|n| (format!("{name}-{n:05}"), room_of(n))).collect();
+        let platform = Platform::default();
+        Self { name, has_keys, platform, messages, sessions: Arc::default(), rng: Rng::from_number(seed) }
+    }
+
+    /// Brings all messages, and answers orders until nobody needs the adapter any more.
+    async fn run(mut self, nodes: Vec<std::net::SocketAddr>) {
+        let mut open = self.messages.clone();
+        let mut connections = interval(Duration::from_millis(100));
+        loop {
+            connections.tick().await;
+            let node = nodes[self.rng.below(nodes.len() as u64) as usize];
+            if let Some(adapter) =
+                TestAdapter::try_connect(node, self.name, json!({"key": 2 * i8::from(self.has_keys)})).await
+            {
+                self.serve(adapter, &mut open).await;
+            }
+        }
+    }
+
+    /// Serves one connection until it ends or the adapter vanishes.
+    async fn serve(&mut self, mut adapter: TestAdapter, open: &mut BTreeMap<String, String>) {
+        let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            let now = Instant::now();
+            asked.retain(|_, at| now - *at < Duration::from_secs(3));
+            let next: Vec<(String, String)> = open
+                .iter()
+                .filter(|(id, _)| !asked.contains_key(*id))
+                .take(OPEN_MAX.saturating_sub(asked.len()))
+                .map(|(id, room)| (id.clone(), room.clone()))
+                .collect();
+            for (id, room) in next {
+                asked.insert(id.clone(), now);
+                if adapter.client.say(adapter.message(&room, &id, "hello")).await.is_err() {
+                    return;
+                }
+            }
+            let Ok(message) = timeout(Duration::from_millis(200), adapter.client.next()).await else { continue };
+            let Ok(message) = message else { return };
+            match message["type"].as_str() {
+                Some("inbound_accepted") => {
+                    open.remove(message["request_id"].as_str().expect("the message's id"));
+                    let session = message["session_id"].as_str().expect("a session").to_owned();
+                    self.sessions.lock().expect("sessions").insert(session);
+                }
+                Some("deliver") if self.answer(&mut adapter, &message).await.is_err() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends a part to the platform and reports on it, as a bad day has it. Fails if the adapter vanishes. The day is good
+    /// from the fourth attempt on: each attempt waits twice as long as the one before.
+    async fn answer(&mut self, adapter: &mut TestAdapter, part: &Value) -> Result<(), ()> {
+        let is_bad_day = part["attempt"].as_u64().expect("an attempt") < 4;
+        match if is_bad_day { self.rng.below(100) } else { 100 } {
+            // The platform's reply is lost.
+            0..25 => {
+                self.platform.add(part, self.has_keys);
+                adapter.report(part, json!({"outcome": "unknown"})).await;
+            }
+            // The adapter dies after the platform has the part.
+            25..27 => {
+                self.platform.add(part, self.has_keys);
+                return Err(());
+            }
+            // The adapter dies before.
+            27 => return Err(()),
+            28..38 => adapter.report(part, json!({"outcome": "rejected", "code": "transient"})).await,
+            38..43 => {
+                adapter.report(part, json!({"outcome": "rejected", "code": "rate_limit", "retry_after_ms": 700})).await;
+            }
+            43..48 => adapter.report(part, json!({"outcome": "not_sent", "proof": "refused"})).await,
+            _ => {
+                let id = self.platform.add(part, self.has_keys);
+                adapter.confirm(part, &id).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the number of held deliveries in the logs of some sessions.
+async fn held(node: &Node, sessions: &BTreeSet<String>) -> usize {
+    let mut held = 0;
+    for session in sessions {
+        held += recorded(node, session).await.iter().filter(|fact| fact.starts_with("delivery.held")).count();
+    }
+    held
+}
+
+/// Covers: BD-C1, BD-C2, BD-C3, BD-Q1, BD-Q7, BD-S9, BD-S10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_arrive_once_while_everything_fails() {
+    let count = size("ADAPTER_MESSAGES", 400);
+    let seed = size("ADAPTER_SEED", 1) as u64;
+    let dirs = [tempdir().expect("a directory"), tempdir().expect("a directory"), tempdir().expect("a directory")];
+    let mut redis = Redis::start(dirs[2].path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut nodes = Vec::new();
+    for dir in &dirs[..2] {
+        nodes.push(Node::start_on(&redis.url(), dir.path(), &["--demo"]).await);
+    }
+    let addresses: Vec<_> = nodes.iter().map(|node| node.http).collect();
+    let accounts = [Account::new("keyed", true, count, seed), Account::new("plain", false, count / 4, seed + 1)];
+    let watched = accounts.each_ref().map(|it| (it.platform.clone(), it.messages.clone(), Arc::clone(&it.sessions)));
+    let adapters = accounts.map(|account| tokio::spawn(account.run(addresses.clone())));
+    let begun = Instant::now();
+    let mut rng = Rng::from_number(seed + 2);
+    let mut kills = 0;
+    let mut outages = 0;
+    let [(keyed, keyed_messages, keyed_sessions), (plain, plain_messages, plain_sessions)] = watched;
+    let mut looks = interval(Duration::from_millis(500));
+    let settled = async {
+        loop {
+            looks.tick().await;
+            let is_bad_day = begun.elapsed() < Duration::from_secs(15);
+            match rng.below(100) {
+                0..12 if is_bad_day => {
+                    redis.kill();
+                    looks.tick().await;
+                    redis.restart();
+                    outages += 1;
+                }
+                12..50 if is_bad_day => {
+                    nodes[rng.below(2) as usize].kill_and_restart().await;
+                    kills += 1;
+                }
+                _ if is_bad_day => {}
+                _ => {
+                    let sessions = plain_sessions.lock().expect("sessions").clone();
+                    let missing = plain_messages.len() - plain.answered().len();
+                    if keyed.answered().len() == keyed_messages.len() && held(&nodes[0], &sessions).await >= missing {
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    let in_time = timeout(4 * PATIENCE, settled).await.is_ok();
+    let sessions = plain_sessions.lock().expect("sessions").clone();
+    let was_held = held(&nodes[0], &sessions).await;
+    adapters.iter().for_each(|adapter| assert!(!adapter.is_finished(), "the adapter runs"));
+    adapters.iter().for_each(tokio::task::JoinHandle::abort);
+    let answers = [keyed.answered(), plain.answered()];
+    figure("messages, kills of nodes, kills of Redis", format!("{count}+{}, {kills}, {outages}", plain_messages.len()));
+    figure("answered with keys, without keys, held", format!("{} {} {was_held}", answers[0].len(), answers[1].len()));
+    assert!(in_time, "answered {} of {count}; without keys {} and {was_held} held", answers[0].len(), answers[1].len());
+    assert!(kills > 3 && outages > 0, "{kills} {outages}");
+    for (answers, messages) in answers.iter().zip([&keyed_messages, &plain_messages]) {
+        assert!(answers.values().all(|times| *times == 1), "answered twice: {answers:?}");
+        assert!(answers.keys().all(|id| messages.contains_key(id)), "nobody asked");
+    }
+    for platform in [&keyed, &plain] {
+        for line in platform.0.lock().expect("the platform").lines.values() {
+            let answered = line["reply_to"].as_str().expect("a message");
+            let room = keyed_messages.get(answered).or(plain_messages.get(answered)).expect("known");
+            assert_eq!(line["conversation"]["conversation_id"], room.as_str(), "at its place: {line}");
+        }
+    }
+    assert!(!keyed_sessions.lock().expect("sessions").is_empty());
+}

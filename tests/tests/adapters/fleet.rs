@@ -1,0 +1,58 @@
+//! Adapters in a fleet: the answers of a session that one node owns are sent by an adapter at another node, and a death of
+//! either node loses nothing.
+use super::{TestAdapter, await_recorded};
+use serde_json::json;
+use tempfile::tempdir;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+
+/// Covers: BD-B5.
+#[tokio::test]
+async fn one_adapter_of_an_account_sends_in_a_fleet() {
+    let dirs = [tempdir().expect("a directory"), tempdir().expect("a directory")];
+    let server = tempdir().expect("a directory");
+    let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut first = Node::start_on(&redis.url(), dirs[0].path(), &["--demo"]).await;
+    let second = Node::start_on(&redis.url(), dirs[1].path(), &["--demo"]).await;
+    let mut active = TestAdapter::active(&first, "main", json!({"key": 2})).await;
+    let mut standby = TestAdapter::connect(&second, "main", json!({"key": 2})).await;
+    standby.await_state("standby").await;
+    // The standby's node owns the session, and the active adapter sends the answer.
+    let accepted = standby.bring_message("lobby", "m1", "hello").await;
+    let part = active.next_part().await;
+    assert_eq!(part["reply_to"], "m1", "{part}");
+    active.confirm(&part, "x1").await;
+    let session = accepted["session_id"].as_str().expect("a session").to_owned();
+    await_recorded(&second, &session, &["delivery.requested null", "delivery.sent 1"]).await;
+    // The node of the active adapter dies between the platform's answer and ours.
+    standby.bring_message("lobby", "m2", "again").await;
+    let unanswered = active.next_part().await;
+    first.kill().await;
+    standby.await_state("active").await;
+    let again = standby.next_part().await;
+    assert_eq!(again["key"], unanswered["key"], "{again}");
+    assert!(again["attempt"].as_u64().expect("a number") >= 2, "it may have been sent before: {again}");
+    standby.confirm(&again, "x2").await;
+    let expected = ["delivery.requested null", "delivery.sent 1", "delivery.requested null", "delivery.sent 1"];
+    await_recorded(&second, &session, &expected).await;
+}
+
+/// Covers: BD-Q1.
+#[tokio::test]
+async fn owner_that_dies_leaves_its_deliveries_to_another() {
+    let dirs = [tempdir().expect("a directory"), tempdir().expect("a directory")];
+    let server = tempdir().expect("a directory");
+    let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut owner = Node::start_on(&redis.url(), dirs[0].path(), &["--demo"]).await;
+    let other = Node::start_on(&redis.url(), dirs[1].path(), &["--demo"]).await;
+    let mut active = TestAdapter::active(&other, "main", json!({"key": 0})).await;
+    let mut standby = TestAdapter::connect(&owner, "main", json!({"key": 0})).await;
+    standby.await_state("standby").await;
+    let accepted = standby.bring_message("lobby", "m1", "hello").await;
+    let part = active.next_part().await;
+    owner.kill().await;
+    // The adapter's node remembers the part, so its receipt is enough although nobody recognises a key.
+    active.confirm(&part, "x1").await;
+    let session = accepted["session_id"].as_str().expect("a session").to_owned();
+    await_recorded(&other, &session, &["delivery.requested null", "delivery.sent 1"]).await;
+}

@@ -1,0 +1,75 @@
+//! The example of an adapter in Python, with its platform: lines of people are answered in their rooms, once, while the
+//! gateway is killed and replies of the platform are lost.
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tempfile::tempdir;
+use tokio::time::{interval, timeout};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::python::{Running, script};
+use turnway_tests::real::web::Web;
+
+/// Returns the path of a program of the example.
+fn program(name: &str) -> String {
+    format!("{}/../examples/rooms/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+async fn post(platform: &Web, path: &str, body: &Value) -> Value {
+    let headers = [("content-type", "application/json")];
+    let reply = platform.ask("POST", path, &headers, &body.to_string()).await;
+    assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+    reply.json()
+}
+
+/// Waits until the bot has answered so many lines; returns its lines.
+async fn await_answers(platform: &Web, count: usize) -> Vec<Value> {
+    let mut looks = interval(Duration::from_millis(50));
+    let found = timeout(4 * PATIENCE, async {
+        loop {
+            looks.tick().await;
+            let journal = platform.json("/journal").await;
+            let lines = journal["lines"].as_array().expect("lines").clone();
+            if lines.len() >= count {
+                return lines;
+            }
+        }
+    });
+    found.await.expect("answers in time")
+}
+
+/// Covers: BD-Q1, BD-Q7, BD-I4.
+#[tokio::test]
+async fn example_adapter_answers_each_line_once() {
+    let dir = tempdir().expect("a directory");
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut rooms = Running::start(script(&program("rooms.py"), &["0"]));
+    let url = rooms.line().await.strip_prefix("rooms: ").expect("its address").to_owned();
+    let address: SocketAddr = url.strip_prefix("http://").expect("a URL").parse().expect("an address");
+    let platform = Web::new(address, None);
+    let gateway = format!("ws://{}/v1/connect", node.http);
+    let state = dir.path().join("offset");
+    let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
+    let adapter = Running::start(script(&program("adapter.py"), &args));
+    let faults = json!([{"kind": "drop_reply"}, {"kind": "refuse", "status": 503}, {"kind": "drop_reply"}]);
+    post(&platform, "/faults", &faults).await;
+    for n in 0..4 {
+        post(&platform, &format!("/rooms/room-{n}"), &json!({"sender": "ann", "text": format!("line {n}")})).await;
+    }
+    let lines = await_answers(&platform, 4).await;
+    node.kill().await;
+    post(&platform, "/rooms/room-0", &json!({"sender": "bob", "text": "while it is away"})).await;
+    node.restart().await;
+    let more = await_answers(&platform, 5).await;
+    assert_eq!(more[..4], lines[..], "no line is said twice");
+    assert!(more[4]["text"].as_str().expect("a text").contains("while it is away"), "{more:?}");
+    // The adapter is killed and begins where it was.
+    drop(adapter);
+    post(&platform, "/rooms/room-1", &json!({"sender": "bob", "text": "and again"})).await;
+    let _adapter = Running::start(script(&program("adapter.py"), &args));
+    let all = await_answers(&platform, 6).await;
+    assert_eq!(all[..5], more[..], "no line is said twice");
+    let mut rooms_of_answers: Vec<&str> = all.iter().map(|line| line["room"].as_str().expect("a room")).collect();
+    rooms_of_answers.sort_unstable();
+    assert_eq!(rooms_of_answers, ["room-0", "room-0", "room-1", "room-1", "room-2", "room-3"]);
+}

@@ -1,0 +1,76 @@
+//! Rendering of messages to adapters.
+use super::reply_frame;
+use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt};
+use crate::channel::json::frame::MessageFrame;
+use serde::Serialize;
+use turnway_core::id::{DeliveryId, MessageId};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::DeliveryKind;
+use turnway_core::time::Millis;
+
+#[derive(Serialize)]
+struct DeliverPayload<'a> {
+    delivery_id: &'a DeliveryId,
+    attempt: u32,
+    part: u32,
+    parts: u32,
+    conversation: &'a ConversationRef,
+    kind: DeliveryKind,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a MessageId>,
+    key: String,
+    deadline_ts: Millis,
+}
+
+#[derive(Serialize)]
+struct InboundAcceptedPayload {
+    disposition: &'static str,
+    duplicate: bool,
+}
+
+#[derive(Serialize)]
+struct AdapterStatePayload {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder_node_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Millis>,
+}
+
+/// Renders the order to send a part.
+pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
+    let DeliverMessage { order, attempt } = message;
+    let body = DeliverPayload {
+        delivery_id: &order.delivery_id,
+        attempt: *attempt,
+        part: order.part,
+        parts: order.parts,
+        conversation: &order.conversation,
+        kind: order.kind,
+        text: order.text.reveal(),
+        reply_to: order.reply_to.as_ref(),
+        key: order.dedupe_key(),
+        deadline_ts: order.deadline,
+    };
+    reply_frame(ts, "deliver", &None, body).text(512 + order.text.reveal().len())
+}
+
+/// Renders the answer to an inbound event.
+pub(super) fn render_inbound_accepted(ts: Millis, receipt: &InboundReceipt) -> String {
+    let InboundReceipt { request_id, disposition, session, run_id, duplicate } = receipt;
+    let body = InboundAcceptedPayload { disposition: disposition.as_str(), duplicate: *duplicate };
+    let frame = reply_frame(ts, "inbound_accepted", request_id, body);
+    MessageFrame { session_id: session.as_ref(), run_id: run_id.as_ref(), ..frame }.text(320)
+}
+
+/// Renders the state of an adapter's connection.
+pub(super) fn render_adapter_state(ts: Millis, state: &AdapterState) -> String {
+    let AdapterState { is_active, holder, since } = state;
+    let body = AdapterStatePayload {
+        state: if *is_active { "active" } else { "standby" },
+        holder_node_id: holder.map(|node| node.to_string()),
+        since: *since,
+    };
+    reply_frame(ts, "adapter_state", &None, body).text(192)
+}

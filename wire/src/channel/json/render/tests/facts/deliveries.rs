@@ -1,0 +1,24 @@
+//! Facts of deliveries that have no message of their own.
+use super::*;
+use turnway_core::id::{DeliveryId, MessageId};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::{DeliveryAttempted, DeliveryKind, DeliveryRequested};
+use turnway_core::protocol::entry::DeliveryFact;
+
+/// Returns one fact of each kind.
+pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
+    let delivery_id = DeliveryId::parse("abcdefghijklmnopqrstuvwxyz").expect("an id");
+    let requested = DeliveryRequested {
+        delivery_id: delivery_id.clone(),
+        kind: DeliveryKind::Final,
+        conversation: ConversationRef::without_parent("rooms", "main", "lobby").expect("a reference"),
+        reply_to: MessageId::parse("m1").ok(),
+        about_run: run(),
+        parts: vec![Private("höh".to_owned())],
+    };
+    let attempted = DeliveryAttempted { delivery_id, part: 1, attempt: 2 };
+    vec![
+        (Fact::Delivery(DeliveryFact::Requested(requested)), vec![]),
+        (Fact::Delivery(DeliveryFact::Attempted(attempted)), vec![]),
+    ]
+}

@@ -1,0 +1,118 @@
+//! Messages between a node and an adapter.
+use super::connection::{self, answer, sent};
+use super::definition::platform_id;
+use super::shape::{
+    FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
+    words,
+};
+use crate::channel::adapter::{AdapterOutcome, InboundDisposition, InboundEvent};
+use JsonShape::Defined;
+use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, TextUnit};
+
+/// Returns the messages from an adapter, besides those that every client may send.
+pub(super) fn received() -> Vec<MessageSpec> {
+    let hello = connection::hello("The first message: the account that the adapter serves.", hello());
+    [vec![hello], requests(), connection::requests()].concat()
+}
+
+/// Returns the messages to an adapter, besides those that every client gets.
+pub(super) fn sent_messages() -> Vec<MessageSpec> {
+    let error = MessageSpec::new("error", "A refused message or connection.", answer(connection::error()));
+    [answers(), vec![error], connection::answers()].concat()
+}
+
+/// Returns the fields of an adapter's `hello`.
+fn hello() -> Vec<FieldSpec> {
+    let capability = JsonShape::Object(vec![
+        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
+        optional("max", small_integer(), "The limit, such as the length of a text."),
+        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
+    ]);
+    let capability = JsonShape::OneOf(vec![level(), capability]);
+    let capabilities = JsonShape::Map {
+        key: "metadata_name",
+        value: Box::new(capability),
+        entries_max: turnway_core::limits::ADAPTER_CAPABILITIES_MAX,
+    };
+    vec![
+        required("role", constant("adapter"), ""),
+        required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), "The platform."),
+        required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
+        optional("platform_bot_id", label(), "The platform's id of the login, for operators who read the lease."),
+        optional("instance_id", label(), "A name that the next start of the same process has too."),
+        optional("capabilities", capabilities, "What it can do, by name: `text`, `key`."),
+    ]
+}
+
+fn level() -> JsonShape {
+    JsonShape::Range(-2, 2)
+}
+
+fn label() -> JsonShape {
+    Defined("request_id")
+}
+
+fn requests() -> Vec<MessageSpec> {
+    let sender = JsonShape::Object(vec![
+        required("id", pattern(r"^\P{Cc}{1,256}$", &["u1"]), "The platform's id."),
+        optional("name", pattern(r"^\P{Cc}{0,256}$", &["Ann"]), ""),
+        optional("is_bot", JsonShape::Flag, ""),
+    ]);
+    let message = JsonShape::Object(vec![
+        required("message_id", Defined("message_id"), "The platform's id."),
+        optional("content", Defined("content"), "Required for the event `message`."),
+    ]);
+    let inbound = vec![
+        required("conversation", Defined("conversation"), "Of the adapter's account."),
+        required("sender", sender, "Who wrote it; grants nothing."),
+        required("message", message, ""),
+        optional("event", words(&InboundEvent::NAMES), "Absent: `message`."),
+        optional("moved_to", platform_id(&["8"]), "The new id, for the event `moved`."),
+        optional("platform_time", integer(), "Unix milliseconds, by the platform's clock."),
+    ];
+    let delivered = vec![
+        required("delivery_id", Defined("delivery_id"), ""),
+        required("part", small_integer(), ""),
+        required("outcome", words(&AdapterOutcome::NAMES), ""),
+        optional("external_id", Defined("message_id"), "`sent`: the platform's id; without it the outcome is unknown."),
+        optional("place", Defined("conversation"), "`sent`: where the platform has put it."),
+        optional("proof", text(), "`not_sent`: for a person."),
+        optional("code", names(&DeliveryErrorClass::ALL), "`rejected`: the class of the error; required."),
+        optional("retry_after_ms", integer(), "`rejected`: the time that the platform asks for."),
+    ];
+    vec![
+        MessageSpec::new("inbound", "Something happened in a conversation.", connection::received(inbound)),
+        MessageSpec::new("delivered", "What became of a part.", connection::received(delivered)),
+    ]
+}
+
+fn answers() -> Vec<MessageSpec> {
+    let accepted = vec![
+        required("disposition", words(&InboundDisposition::ALL.map(InboundDisposition::as_str)), ""),
+        optional("session_id", Defined("session_id"), ""),
+        optional("run_id", Defined("run_id"), ""),
+        required("duplicate", JsonShape::Flag, "The message had been accepted before."),
+    ];
+    let deliver = vec![
+        required("delivery_id", Defined("delivery_id"), ""),
+        required("attempt", small_integer(), "From 2: the part may have been sent before."),
+        required("part", small_integer(), "From 1."),
+        required("parts", small_integer(), ""),
+        required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
+        required("kind", names(&DeliveryKind::ALL), ""),
+        required("text", text(), "Markdown, within the declared limit."),
+        optional("reply_to", Defined("message_id"), "The message that it answers."),
+        required("key", text(), "The same for each attempt at the part: at most 25 characters."),
+        required("deadline_ts", Defined("timestamp"), "Not to be sent after this time."),
+    ];
+    let state = vec![
+        required("state", words(&["active", "standby"]), "Only an active connection gets `deliver`."),
+        optional("holder_node_id", pattern("^[0-9a-f]{32}$", &[]), "The node of the active connection."),
+        optional("since", Defined("timestamp"), "The time since which that connection is active."),
+    ];
+    vec![
+        MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
+        MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver)),
+        MessageSpec::new("adapter_state", "The state of an adapter's connection has changed.", sent(state)),
+    ]
+}
