@@ -47,13 +47,7 @@ fn parse_capability(value: Value) -> Result<Capability, MalformedReason> {
     let level = parse_level(&object.remove("level").unwrap_or(Value::Null))?;
     let max = fields::integer(&mut object, "capabilities.max")?;
     let max = max.map(u32::try_from).transpose().map_err(|_| MalformedReason::InvalidField("capabilities.max"))?;
-    let unit = match fields::text(&mut object, "capabilities.unit")? {
-        None => None,
-        Some(word) => {
-            let named = TextUnit::ALL.into_iter().find(|unit| unit.as_str() == word);
-            Some(named.ok_or(MalformedReason::InvalidField("capabilities.unit"))?)
-        }
-    };
+    let unit = fields::word(&mut object, "capabilities.unit", &TextUnit::ALL, TextUnit::as_str)?;
     Ok(Capability { level, max, unit })
 }
 
@@ -113,7 +107,7 @@ pub fn parse_delivered(fields: &mut Fields) -> Result<DeliveredCommand, Malforme
     let part = u32::try_from(part).map_err(|_| MalformedReason::InvalidField("part"))?;
     let external_id = fields::name(fields, "external_id", MessageId::parse)?;
     let place = parse_optional(fields, PLACE)?;
-    let class = fields::text(fields, "code")?.map(|word| parse_class(&word)).transpose()?;
+    let class = fields::word(fields, "code", &DeliveryErrorClass::ALL, DeliveryErrorClass::as_str)?;
     let retry_after_ms = fields::integer(fields, "retry_after_ms")?;
     let outcome = match required(fields::text(fields, "outcome")?, "outcome")?.as_str() {
         "sent" => match external_id {
@@ -127,9 +121,4 @@ pub fn parse_delivered(fields: &mut Fields) -> Result<DeliveredCommand, Malforme
         _ => return Err(MalformedReason::InvalidField("outcome")),
     };
     Ok(DeliveredCommand { delivery_id, part, outcome })
-}
-
-fn parse_class(word: &str) -> Result<DeliveryErrorClass, MalformedReason> {
-    let named = DeliveryErrorClass::ALL.into_iter().find(|class| class.as_str() == word);
-    named.ok_or(MalformedReason::InvalidField("code"))
 }

@@ -29,10 +29,8 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
     Ok(match kind {
         "bind" => BindingCommand::Bind(Box::new(parse_bind(fields)?)),
         "unbind" => {
-            let reason = match fields::text(fields, "reason")? {
-                None => UnbindReason::Manual,
-                Some(word) => parse_reason(&word)?,
-            };
+            let reason = fields::word(fields, "reason", &UnbindReason::OF_REQUESTS, UnbindReason::as_str)?;
+            let reason = reason.unwrap_or(UnbindReason::Manual);
             BindingCommand::Unbind { target: parse_target(fields)?, reason }
         }
         "touch" => BindingCommand::Touch {
@@ -53,19 +51,9 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
     })
 }
 
-fn parse_reason(word: &str) -> Result<UnbindReason, MalformedReason> {
-    let named = UnbindReason::OF_REQUESTS.into_iter().find(|reason| reason.as_str() == word);
-    named.ok_or(MalformedReason::InvalidField("reason"))
-}
-
 fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {
-    let target_kind = match fields::text(fields, "target_kind")? {
-        None => TargetKind::default(),
-        Some(word) => {
-            let named = TargetKind::ALL.into_iter().find(|kind| kind.as_str() == word);
-            named.ok_or(MalformedReason::InvalidField("target_kind"))?
-        }
-    };
+    let target_kind = fields::word(fields, "target_kind", &TargetKind::ALL, TargetKind::as_str)?;
+    let target_kind = target_kind.unwrap_or_default();
     Ok(BindCommand {
         conversation: parse_conversation(fields, CONVERSATION)?,
         session: required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")?,

@@ -35,6 +35,18 @@ pub fn name<T>(
     text.map(|text| parse(&text).map_err(|_| MalformedReason::InvalidField(label))).transpose()
 }
 
+/// Takes one of several words. `as_str` gives the word of a value.
+pub fn word<T: Copy>(
+    fields: &mut Fields,
+    label: &'static str,
+    values: &[T],
+    as_str: fn(T) -> &'static str,
+) -> Result<Option<T>, MalformedReason> {
+    let Some(word) = text(fields, label)? else { return Ok(None) };
+    let named = values.iter().copied().find(|value| as_str(*value) == word);
+    named.map(Some).ok_or(MalformedReason::InvalidField(label))
+}
+
 /// Takes an integer from 0, below [`INTEGER_END`]. A number without a fraction is an integer, also as `7.0` (JSON Schema
 /// 2020-12, 6.1.1).
 pub fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, MalformedReason> {

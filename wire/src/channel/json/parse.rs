@@ -245,25 +245,23 @@ fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Re
     Ok(LinkCommand::Control { request_id, session, request })
 }
 
+/// Returns whether the field `decision` has the first of two words.
+fn takes_first_decision(fields: &mut Fields, words: [&'static str; 2]) -> Result<bool, MalformedReason> {
+    let decision = required(fields::word(fields, "decision", &words, |word| word)?, "decision")?;
+    Ok(decision == words[0])
+}
+
 fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
     let session = session(fields)?;
     let handover_id = required(fields::name(fields, "handover_id", EventId::parse)?, "handover_id")?;
-    let confirm = match required(fields::text(fields, "decision")?, "decision")?.as_str() {
-        "confirm" => true,
-        "reject" => false,
-        _ => return Err(MalformedReason::InvalidField("decision")),
-    };
+    let confirm = takes_first_decision(fields, ["confirm", "reject"])?;
     Ok(LinkCommand::Control { request_id, session, request: ControlRequest::Handover { handover_id, confirm } })
 }
 
 fn settlement(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
     let session = session(fields)?;
     let delivery_id = required(fields::name(fields, "delivery_id", DeliveryId::parse)?, "delivery_id")?;
-    let again = match required(fields::text(fields, "decision")?, "decision")?.as_str() {
-        "retry" => true,
-        "drop" => false,
-        _ => return Err(MalformedReason::InvalidField("decision")),
-    };
+    let again = takes_first_decision(fields, ["retry", "drop"])?;
     Ok(LinkCommand::Control { request_id, session, request: ControlRequest::SettleDelivery { delivery_id, again } })
 }
 
