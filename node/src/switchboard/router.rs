@@ -14,8 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RequestId, RunId, SessionId,
-    SessionKey,
+    AgentId, ControlId, Epoch, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RunId, SessionId, SessionKey,
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -202,22 +201,13 @@ impl RequestRouter {
         let Some(request) = self.requests.get_mut(request_key) else { return };
         let RequestPayload::Input(input) = request.payload.clone() else { return };
         let key = request.key.clone();
-        let unanswered: Vec<_> = request.waiters.iter_mut().filter(|waiter| !waiter.answered).collect();
-        let mut answered_links = Vec::new();
-        for waiter in unanswered {
-            waiter.answered = true;
-            sink.stats.accept_durations.record(now.mono - waiter.since);
-            answered_links.push((waiter.link, waiter.request_id.clone(), waiter.is_inbound));
-        }
-        for (link, request_id, is_inbound) in answered_links {
-            if is_inbound {
-                notify_inbound_accepted(link, &key, &input, request_id, accepted.duplicate, sink);
-                continue;
+        for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered) {
+            notify_input_accepted(now, waiter, &key, &input, accepted.duplicate, sink);
+            if !waiter.is_inbound {
+                let run_id = input.run_id.clone();
+                let tail = accepted.tail;
+                sink.push(DeliveryCommand::SubscribeSender { key: key.clone(), link: waiter.link, run_id, tail });
             }
-            notify_turn_accepted(link, &key, &input, request_id, accepted.duplicate, sink);
-            let run_id = input.run_id.clone();
-            let tail = accepted.tail;
-            sink.push(DeliveryCommand::SubscribeSender { key: key.clone(), link, run_id, tail });
         }
     }
 
@@ -473,17 +463,10 @@ impl RequestRouter {
             return;
         }
         let key = request.key.clone();
-        let links = &sink.links;
-        let follows = |link: LinkId| links.get(link).is_some_and(|there| there.is_subscribed(&key));
-        let mut answered_links = Vec::new();
-        for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered && follows(waiter.link)) {
-            waiter.answered = true;
-            sink.stats.accept_durations.record(now.mono - waiter.since);
-            answered_links.push((waiter.link, waiter.request_id.clone(), waiter.is_inbound));
-        }
-        for (link, request_id, is_inbound) in answered_links {
-            let notify = if is_inbound { notify_inbound_accepted } else { notify_turn_accepted };
-            notify(link, &key, &input, request_id, false, sink);
+        for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered) {
+            if sink.links.get(waiter.link).is_some_and(|there| there.is_subscribed(&key)) {
+                notify_input_accepted(now, waiter, &key, &input, false, sink);
+            }
         }
     }
 }
@@ -525,22 +508,36 @@ fn notify_performed(key: &SessionKey, waiter: RequestWaiter, kind: &'static str,
     sink.notify(waiter.link, Notification::Reply(CommandReply::Performed { kind, request_id, session }));
 }
 
-/// Tells a client that its input is durable.
-fn notify_turn_accepted(
-    link: LinkId,
+/// Tells a client that its input is durable, or an adapter that the message it brought is.
+fn notify_input_accepted(
+    now: Now,
+    waiter: &mut RequestWaiter,
     key: &SessionKey,
     input: &Input,
-    request_id: Option<RequestId>,
     duplicate: bool,
     sink: &mut EffectSink,
 ) {
+    waiter.answered = true;
+    sink.stats.accept_durations.record(now.mono - waiter.since);
     sink.stats.accepted += 1;
     sink.stats.duplicates += u64::from(duplicate);
+    let request_id = waiter.request_id.clone();
     let session = key.session.clone();
     let run_id = input.run_id.clone();
-    let message_id = input.message_id.clone();
-    let note = AcceptedTurn { request_id, session, run_id, message_id, duplicate };
-    sink.notify(link, Notification::Reply(CommandReply::TurnAccepted(Box::new(note))));
+    let reply = if waiter.is_inbound {
+        let receipt = InboundReceipt {
+            request_id,
+            disposition: InboundDisposition::Run,
+            session: Some(session),
+            run_id: Some(run_id),
+            duplicate,
+        };
+        CommandReply::InboundAccepted(Box::new(receipt))
+    } else {
+        let message_id = input.message_id.clone();
+        CommandReply::TurnAccepted(Box::new(AcceptedTurn { request_id, session, run_id, message_id, duplicate }))
+    };
+    sink.notify(waiter.link, Notification::Reply(reply));
 }
 
 /// Tells an adapter that the message it brought leads to nothing, because its session is closed or deleted.
@@ -548,27 +545,6 @@ fn notify_inbound_ignored(waiter: RequestWaiter, session: Option<SessionId>, sin
     let RequestWaiter { link, request_id, .. } = waiter;
     let disposition = InboundDisposition::Ignored;
     let receipt = InboundReceipt { request_id, disposition, session, run_id: None, duplicate: false };
-    sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
-}
-
-/// Tells an adapter that the message it brought is durable.
-fn notify_inbound_accepted(
-    link: LinkId,
-    key: &SessionKey,
-    input: &Input,
-    request_id: Option<RequestId>,
-    duplicate: bool,
-    sink: &mut EffectSink,
-) {
-    sink.stats.accepted += 1;
-    sink.stats.duplicates += u64::from(duplicate);
-    let receipt = InboundReceipt {
-        request_id,
-        disposition: InboundDisposition::Run,
-        session: Some(key.session.clone()),
-        run_id: Some(input.run_id.clone()),
-        duplicate,
-    };
     sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
 }
 
