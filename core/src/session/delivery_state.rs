@@ -178,7 +178,7 @@ impl Deliveries {
 impl OpenOrigin {
     fn append(&mut self, text: &str) {
         let room = limits::DELIVERY_TEXT_BYTES_MAX.saturating_sub(self.answer.0.len());
-        // What follows a cut would leave a hole before it.
+        // Text after a cut would have a hole before it.
         let taken = if self.cut_bytes > 0 { 0 } else { text.floor_char_boundary(room) };
         self.answer.0.push_str(&text[..taken]);
         self.cut_bytes += (text.len() - taken) as u64;

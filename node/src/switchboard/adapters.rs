@@ -10,7 +10,7 @@ pub(super) use lease::is_lease;
 use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffect};
 use super::membership::lease::Lease;
 use super::sink::{EffectSink, Timer};
-use desk::{AdapterDesk, DeskEffect, SendingLink};
+use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
 use inbound::{InboundEvents, InboundResult, InboundStage, PendingInbound};
 use lease::{AccountLease, LeaseChange};
 use orders::{OrderEffect, OutgoingOrders};
@@ -163,7 +163,7 @@ impl Adapters {
     }
 
     fn handle_inbound(&mut self, link: LinkId, inbound: InboundCommand, sink: &mut EffectSink) {
-        let Some(account) = sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned() else {
+        let Some(account) = account_of(link, sink) else {
             return refuse_stranger(link, inbound.request_id, sink);
         };
         if AccountKey::of(&account.tenant, &inbound.conversation) != account {
@@ -183,7 +183,7 @@ impl Adapters {
         let Some(pending) = self.inbound.take(number) else { return };
         let link = pending.link;
         let request_id = pending.inbound.request_id.clone();
-        let Some(account) = sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned() else { return };
+        let Some(account) = account_of(link, sink) else { return };
         let binding = match result {
             Ok(binding) => binding,
             Err(refusal) => return sink.refuse(link, request_id, None, None, refusal),
@@ -210,7 +210,7 @@ impl Adapters {
         delivered: DeliveredCommand,
         sink: &mut EffectSink,
     ) {
-        let Some(account) = sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned() else {
+        let Some(account) = account_of(link, sink) else {
             return refuse_stranger(link, None, sink);
         };
         let Some(served) = self.accounts.get_mut(&account) else { return };
@@ -237,7 +237,7 @@ impl Adapters {
         let mut effects = Vec::new();
         let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
         match (sending, self.accounts.get_mut(&account).and_then(|served| served.desk.as_mut())) {
-            (Some(link), Some(desk)) => desk.accept(context.now, from, order, link, &mut effects),
+            (Some(link), Some(desk)) => desk.accept(context.now, ReceivedOrder { from, order }, link, &mut effects),
             (_, _) => {
                 // The store may still name a connection of this node that is gone.
                 sink.store(Op::Get { name: lease::lease_name(&account) });
@@ -465,6 +465,11 @@ impl ServedAccount {
             sink.notify(link, Notification::AdapterState(self.lease.state_of(link)));
         }
     }
+}
+
+/// Returns the account that a connection serves.
+fn account_of(link: LinkId, sink: &EffectSink) -> Option<AccountKey> {
+    sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned()
 }
 
 fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {

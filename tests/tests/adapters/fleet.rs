@@ -2,18 +2,29 @@
 //! either node loses nothing.
 use super::{TestAdapter, await_recorded};
 use serde_json::json;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
+
+/// Returns the directories of two nodes and of their Redis.
+fn directories() -> [TempDir; 3] {
+    std::array::from_fn(|_| tempdir().expect("a directory"))
+}
+
+async fn two_nodes([first, second, server]: &[TempDir; 3]) -> (Redis, [Node; 2]) {
+    let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let nodes = [
+        Node::start_on(&redis.url(), first.path(), &["--demo"]).await,
+        Node::start_on(&redis.url(), second.path(), &["--demo"]).await,
+    ];
+    (redis, nodes)
+}
 
 /// Covers: BD-B5.
 #[tokio::test]
 async fn one_adapter_of_an_account_sends_in_a_fleet() {
-    let dirs = [tempdir().expect("a directory"), tempdir().expect("a directory")];
-    let server = tempdir().expect("a directory");
-    let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut first = Node::start_on(&redis.url(), dirs[0].path(), &["--demo"]).await;
-    let second = Node::start_on(&redis.url(), dirs[1].path(), &["--demo"]).await;
+    let dirs = directories();
+    let (_redis, [mut first, second]) = two_nodes(&dirs).await;
     let mut active = TestAdapter::active(&first, "main", json!({"key": 2})).await;
     let mut standby = TestAdapter::connect(&second, "main", json!({"key": 2})).await;
     standby.await_state("standby").await;
@@ -40,11 +51,8 @@ async fn one_adapter_of_an_account_sends_in_a_fleet() {
 /// Covers: BD-Q1.
 #[tokio::test]
 async fn owner_that_dies_leaves_its_deliveries_to_another() {
-    let dirs = [tempdir().expect("a directory"), tempdir().expect("a directory")];
-    let server = tempdir().expect("a directory");
-    let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut owner = Node::start_on(&redis.url(), dirs[0].path(), &["--demo"]).await;
-    let other = Node::start_on(&redis.url(), dirs[1].path(), &["--demo"]).await;
+    let dirs = directories();
+    let (_redis, [mut owner, other]) = two_nodes(&dirs).await;
     let mut active = TestAdapter::active(&other, "main", json!({"key": 0})).await;
     let mut standby = TestAdapter::connect(&owner, "main", json!({"key": 0})).await;
     standby.await_state("standby").await;

@@ -20,7 +20,7 @@ pub(super) struct AdapterDesk {
     done: VecDeque<(PartId, u64)>,
     outcomes: u64,
     /// Orders that wait for the adapter's answers to earlier ones; bounded by [`limits::ADAPTER_QUEUE_MAX`].
-    queue: VecDeque<(NodeId, Arc<DeliveryOrder>)>,
+    queue: VecDeque<ReceivedOrder>,
     /// Parts without an answer, by the time at which it is given up.
     in_flight: BTreeSet<(Mono, PartId)>,
     /// Every part that was requested since this time, by the store's clock, and given to the adapter is known here.
@@ -46,6 +46,13 @@ enum PartState {
     },
     /// The outcome, and its number.
     Done(DeliveryOutcome, u64),
+}
+
+/// An order, and the node of the session's owner that gave it.
+#[derive(Debug)]
+pub(super) struct ReceivedOrder {
+    pub(super) from: NodeId,
+    pub(super) order: Arc<DeliveryOrder>,
 }
 
 /// The connection that sends for the account.
@@ -92,14 +99,14 @@ impl AdapterDesk {
     pub(super) fn accept(
         &mut self,
         now: Now,
-        from: NodeId,
-        order: Arc<DeliveryOrder>,
+        received: ReceivedOrder,
         link: SendingLink,
         effects: &mut Vec<DeskEffect>,
     ) {
+        let order = &received.order;
         let id = (order.delivery_id.clone(), order.part);
         if let Some(part) = self.parts.get_mut(&id) {
-            part.from = from;
+            part.from = received.from;
             // An operator's decision to send it again counts as another request.
             let is_again = order.requested_at > part.requested_at;
             match &part.state {
@@ -113,45 +120,33 @@ impl AdapterDesk {
                 PartState::Done(..) => {}
             }
         }
-        self.enqueue(now, from, order, link, effects);
+        self.enqueue(received);
+        self.send_queued(now, link, effects);
     }
 
-    fn enqueue(
-        &mut self,
-        now: Now,
-        from: NodeId,
-        order: Arc<DeliveryOrder>,
-        link: SendingLink,
-        effects: &mut Vec<DeskEffect>,
-    ) {
+    fn enqueue(&mut self, received: ReceivedOrder) {
+        let order = &received.order;
         let is_same = |queued: &DeliveryOrder| queued.delivery_id == order.delivery_id && queued.part == order.part;
-        self.queue.retain(|(_, queued)| !is_same(queued) || queued.attempt > order.attempt);
+        self.queue.retain(|queued| !is_same(&queued.order) || queued.order.attempt > order.attempt);
         // An order that finds no room comes again.
-        if !self.queue.iter().any(|(_, queued)| is_same(queued)) && self.queue.len() < limits::ADAPTER_QUEUE_MAX {
-            self.queue.push_back((from, order));
+        if !self.queue.iter().any(|queued| is_same(&queued.order)) && self.queue.len() < limits::ADAPTER_QUEUE_MAX {
+            self.queue.push_back(received);
         }
-        self.send_queued(now, link, effects);
     }
 
     /// Gives the adapter as many parts as it may have at a time.
     pub(super) fn send_queued(&mut self, now: Now, link: SendingLink, effects: &mut Vec<DeskEffect>) {
         while self.in_flight.len() < limits::ADAPTER_IN_FLIGHT_MAX {
-            let Some((from, order)) = self.queue.pop_front() else { return };
-            if order.deadline > now.store {
-                self.send(now, from, order, link, effects);
+            let Some(received) = self.queue.pop_front() else { return };
+            if received.order.deadline > now.store {
+                self.send(now, received, link, effects);
             }
         }
     }
 
     /// Gives the adapter a part, unless somebody else may have sent it and nobody would recognise that.
-    fn send(
-        &mut self,
-        now: Now,
-        from: NodeId,
-        order: Arc<DeliveryOrder>,
-        link: SendingLink,
-        effects: &mut Vec<DeskEffect>,
-    ) {
+    fn send(&mut self, now: Now, received: ReceivedOrder, link: SendingLink, effects: &mut Vec<DeskEffect>) {
+        let ReceivedOrder { from, order } = received;
         let id = (order.delivery_id.clone(), order.part);
         let known = self.parts.get(&id);
         if known.is_some_and(|part| matches!(part.state, PartState::InFlight { .. })) {

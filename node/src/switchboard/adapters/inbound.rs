@@ -121,7 +121,7 @@ impl PendingInbound {
         };
         let session = SessionKey { tenant: account.tenant.clone(), session };
         let user = UserId::of_account(&account.channel, &account.account);
-        // Whoever bound the conversation to the session let the conversation write there.
+        // The binding lets the conversation write to its session.
         let principal =
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
