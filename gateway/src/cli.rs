@@ -3,6 +3,7 @@ pub mod agents;
 pub mod bindings;
 pub mod chat;
 pub mod check_config;
+pub mod deliveries;
 pub mod dev_cert;
 pub mod drain;
 pub mod error;
@@ -10,6 +11,7 @@ pub mod gateway;
 mod http_client;
 pub mod key;
 pub mod nodes;
+mod place;
 pub mod plan;
 pub mod probe;
 mod render;
@@ -59,6 +61,9 @@ pub enum CliCommand {
     /// List, make, end and explain the bindings of conversations to sessions
     #[command(subcommand)]
     Bindings(bindings::BindingsCliCommand),
+    /// List, explain and settle the answers to conversations that were not sent
+    #[command(subcommand)]
+    Deliveries(deliveries::DeliveriesCliCommand),
     /// List the agents of a gateway
     Agents(agents::AgentsArgs),
     /// List the nodes of a fleet and the load of each

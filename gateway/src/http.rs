@@ -4,6 +4,7 @@
 mod agents;
 mod asyncapi;
 mod bindings;
+mod deliveries;
 mod events;
 mod messages;
 mod node;
@@ -75,6 +76,8 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/bindings/resolve", get(bindings::resolve))
         .route("/v1/bindings/touch", post(bindings::touch))
         .route("/v1/bindings/unbind", post(bindings::unbind))
+        .route("/v1/deliveries", get(deliveries::list))
+        .route("/v1/deliveries/settle", post(deliveries::settle))
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))
         .route("/v1/runs/{run_id}/events", get(runs::facts))
         .route("/v1/sessions", get(sessions::list))

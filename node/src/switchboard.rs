@@ -16,7 +16,7 @@ mod stats;
 pub use histogram::DurationHistogram;
 pub use io::{Input, Output};
 pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
-pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
+pub use stats::{CounterArray, DeliveryChange, SubscriptionStart, SwitchboardStats, TurnResult};
 
 use adapters::{AdapterContext, Adapters, DELIVERY_FACT, is_lease};
 use bindings::{BINDING_FACT, Bindings, is_report};

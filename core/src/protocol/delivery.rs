@@ -315,6 +315,9 @@ pub struct DeliverySent {
     pub parts: u32,
     /// The platform's id of the message.
     pub external_id: MessageId,
+    /// The session's number of undelivered messages from now on, if the receipt has changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undelivered: Option<u32>,
 }
 
 /// A part of which nobody knows whether it was sent, and which cannot be repeated safely. An operator decides.
@@ -322,6 +325,8 @@ pub struct DeliverySent {
 pub struct DeliveryHeld {
     pub delivery_id: DeliveryId,
     pub part: u32,
+    /// The number of deliveries of the session that are held, or have failed and are kept, from now on.
+    pub undelivered: u32,
 }
 
 /// The end of a delivery that was not sent, or not whole.
@@ -331,10 +336,14 @@ pub struct DeliveryFailed {
     /// The part that was not sent.
     pub part: u32,
     pub reason: DeliveryFailure,
+    /// As in [`DeliveryHeld`].
+    pub undelivered: u32,
 }
 
 /// An operator's decision that a held or failed delivery is sent again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryRedriven {
     pub delivery_id: DeliveryId,
+    /// As in [`DeliveryHeld`].
+    pub undelivered: u32,
 }

@@ -69,6 +69,8 @@ pub(super) enum BindingFactCommand {
 pub(super) enum DeliveryFactCommand {
     /// Handle a control entry about a delivery.
     Take(PlacedControl),
+    /// Request the delivery of a turn that has ended.
+    Request(RunId),
     /// Send the next part of a delivery.
     Send(DeliveryId),
 }

@@ -71,6 +71,7 @@ pub(super) fn decide(
         DeliveryFactCommand::Take((position, control)) => {
             settle_by_operator(context, progress, position, control, plan)
         }
+        DeliveryFactCommand::Request(run_id) => request(context, progress, &run_id, plan),
         DeliveryFactCommand::Send(id) => send_next_part(context, progress, &id, plan),
     }
 }
@@ -91,11 +92,8 @@ pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgre
         }
         is_pending
     });
-    for (run_id, open) in &context.state.deliveries.origins {
-        if let Some(end) = &open.end {
-            request(context, progress, requested(context, run_id, open, end), plan);
-        }
-    }
+    let ended = context.state.deliveries.origins.iter().filter(|(_, open)| open.end.is_some());
+    ended.for_each(|(run_id, _)| plan.delivery(DeliveryFactCommand::Request(run_id.clone())));
     for id in due(context, progress) {
         plan.delivery(DeliveryFactCommand::Send(id));
     }
@@ -125,13 +123,19 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, end: &
     }
 }
 
-fn request(context: &SessionContext, progress: &mut DeliveryProgress, requested: DeliveryRequested, plan: &mut Plan) {
+/// Requests the delivery of an ended turn. If too many are open, the request fails at once, and is kept for an operator.
+fn request(context: &SessionContext, progress: &mut DeliveryProgress, run_id: &RunId, plan: &mut Plan) {
+    let deliveries = &context.state.deliveries;
+    let Some((open, end)) = deliveries.origins.get(run_id).and_then(|open| Some((open, open.end.as_ref()?))) else {
+        return;
+    };
+    let requested = requested(context, run_id, open, end);
     let id = requested.delivery_id.clone();
-    let about = || RecordContext::run(&requested.about_run);
-    let is_over = context.state.deliveries.is_full();
-    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested.clone())), about());
-    if is_over {
-        let failed = DeliveryFailed { delivery_id: id, part: 1, reason: DeliveryFailure::TooMany };
+    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
+    if deliveries.is_full() {
+        let reason = DeliveryFailure::TooMany;
+        let undelivered = deliveries.undelivered_after(&id, Some(DeliveryPhase::Failed(reason)));
+        let failed = DeliveryFailed { delivery_id: id, part: 1, reason, undelivered };
         plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
     } else {
         progress.steps.insert(id, DeliveryStep::Untried);
@@ -195,7 +199,7 @@ fn order(
     deadline: Millis,
     may_be_sent: bool,
 ) -> DeliveryOrder {
-    let text = delivery.parts.get(delivery.sent as usize).cloned().unwrap_or_default();
+    let text = Private(delivery.next_text().to_owned());
     DeliveryOrder {
         key: context.key.clone(),
         delivery_id: id.clone(),
@@ -235,7 +239,8 @@ pub(super) fn handle_report(
         }
         DeliveryOutcome::Unknown { may_repeat: false } => {
             progress.steps.remove(&id);
-            let held = DeliveryHeld { delivery_id: id, part };
+            let undelivered = context.state.deliveries.undelivered_after(&id, Some(DeliveryPhase::Held));
+            let held = DeliveryHeld { delivery_id: id, part, undelivered };
             plan.record(context, Fact::Delivery(DeliveryFact::Held(held)), RecordContext::default());
         }
         DeliveryOutcome::Rejected { class, retry_after_ms } => match DeliveryFailure::of_class(class) {
@@ -265,11 +270,21 @@ fn handle_receipt(
     plan: &mut Plan,
 ) {
     if !place.is_same_place(&delivery.conversation) && !planted(Planted::DeliveryPlaceUnchecked) {
+        if delivery.has_failed() {
+            // The receipt has come twice, or late.
+            return;
+        }
         progress.steps.remove(id);
         return fail(context, id, DeliveryFailure::Misplaced, plan);
     }
-    let sent =
-        DeliverySent { delivery_id: id.clone(), part: delivery.next_part(), parts: delivery.part_count(), external_id };
+    let was_settled = delivery.phase != DeliveryPhase::Pending;
+    let sent = DeliverySent {
+        delivery_id: id.clone(),
+        part: delivery.next_part(),
+        parts: delivery.part_count(),
+        external_id,
+        undelivered: was_settled.then(|| context.state.deliveries.undelivered_after(id, None)),
+    };
     plan.record(context, Fact::Delivery(DeliveryFact::Sent(sent)), RecordContext::default());
     progress.steps.insert(id.clone(), DeliveryStep::Untried);
 }
@@ -289,7 +304,8 @@ fn wait(
 
 fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFailure, plan: &mut Plan) {
     let Some(delivery) = context.state.deliveries.open.get(id) else { return };
-    let failed = DeliveryFailed { delivery_id: id.clone(), part: delivery.next_part(), reason };
+    let undelivered = context.state.deliveries.undelivered_after(id, Some(DeliveryPhase::Failed(reason)));
+    let failed = DeliveryFailed { delivery_id: id.clone(), part: delivery.next_part(), reason, undelivered };
     plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
 }
 
@@ -309,12 +325,13 @@ fn settle_by_operator(
         return plan.answer_with_notice(context, Code::NotFound.as_str(), position, &control);
     };
     let delivery_id = delivery_id.clone();
+    let undelivered = context.state.deliveries.undelivered_after(&delivery_id, None);
     let fact = if *again {
         progress.steps.insert(delivery_id.clone(), DeliveryStep::Untried);
-        DeliveryFact::Redriven(DeliveryRedriven { delivery_id })
+        DeliveryFact::Redriven(DeliveryRedriven { delivery_id, undelivered })
     } else {
         let part = delivery.next_part();
-        DeliveryFact::Failed(DeliveryFailed { delivery_id, part, reason: DeliveryFailure::Dropped })
+        DeliveryFact::Failed(DeliveryFailed { delivery_id, part, reason: DeliveryFailure::Dropped, undelivered })
     };
     plan.record(context, Fact::Delivery(fact), RecordContext { answers: Some(position), ..RecordContext::default() });
     plan.answer_with_fact(&control);

@@ -80,6 +80,16 @@ impl Deliveries {
             || self.origins.values().any(|origin| origin.end.is_some())
     }
 
+    /// Returns the number of deliveries that are held, or have failed and are kept, after one of them gets another phase;
+    /// `None`: it is not kept.
+    pub(super) fn undelivered_after(&self, id: &DeliveryId, phase: Option<DeliveryPhase>) -> u32 {
+        let others = self.open.iter().filter(|(other, _)| *other != id).map(|(_, delivery)| delivery.phase);
+        let phases = || others.clone().chain(phase);
+        let held = phases().filter(|phase| *phase == DeliveryPhase::Held).count();
+        let failed = phases().filter(|phase| matches!(phase, DeliveryPhase::Failed(_))).count();
+        u32::try_from(held + failed.min(limits::DELIVERIES_FAILED_KEPT_MAX)).unwrap_or(u32::MAX)
+    }
+
     /// Returns whether no further delivery is kept until it can be sent.
     pub(super) fn is_full(&self) -> bool {
         let waiting = || self.open.values().filter(|delivery| !delivery.has_failed());
@@ -189,6 +199,11 @@ impl OpenDelivery {
     /// Returns the number of the part that is sent next, from 1.
     pub fn next_part(&self) -> u32 {
         self.sent + 1
+    }
+
+    /// Returns the text of that part.
+    pub fn next_text(&self) -> &str {
+        self.parts.get(self.sent as usize).map_or("", |part| part.reveal())
     }
 
     /// Returns whether the delivery has ended without being sent.

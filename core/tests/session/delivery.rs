@@ -2,14 +2,18 @@
 //! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order; `operator retry|drop` decides on the
 //! last requested delivery.
 use crate::script::{Script, check, key, user};
-use turnway_core::id::{DeliveryId, MessageId, RunId};
+use std::sync::Arc;
+use turnway_core::id::{DeliveryId, Epoch, MessageId, RunId};
+use turnway_core::limits;
+use turnway_core::private::Private;
+use turnway_core::protocol::annotation::{Annotations, apply_annotations};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
     DeliveryErrorClass, DeliveryOrder, DeliveryOutcome, DeliveryReport, InputOrigin, Sender, TextLimit, TextUnit,
 };
-use turnway_core::protocol::entry::{DeliveryFact, Fact};
+use turnway_core::protocol::entry::{DeliveryFact, Entry, Fact};
 use turnway_core::protocol::input::{Content, ControlRequest, Input as Request, Message, Role, Strategy};
-use turnway_core::session::Input;
+use turnway_core::session::{DeliveryPhase, Input, State};
 
 const ANSWERED: &str = "run.started INVOKE(a,1) agent.invoke.started 0'hi' stretch(0+2) agent.invoke.done done(2)";
 
@@ -83,6 +87,23 @@ fn outcome_of(word: &str, number: Option<&str>, order: &DeliveryOrder) -> Delive
             let retry_after_ms = number.map(|number| number.parse().expect("a number"));
             DeliveryOutcome::Rejected { class, retry_after_ms }
         }
+    }
+}
+
+/// Asserts that after each fact the session's annotation has the number of deliveries that are held or have failed.
+pub(crate) fn assert_counted(log: &[(Epoch, Arc<Entry>)]) {
+    let mut annotations = Annotations::new();
+    let mut state = State::default();
+    for (epoch, entry) in log {
+        state.apply(*epoch, entry);
+        let Fact::Delivery(_) = &entry.fact else { continue };
+        apply_annotations(&mut annotations, &entry.fact.annotation().into_iter().collect::<Vec<_>>());
+        let undelivered = state.deliveries.open.values().filter(|delivery| delivery.phase != DeliveryPhase::Pending);
+        let expected = match undelivered.count() {
+            0 => None,
+            count => Some(Private(count.to_string())),
+        };
+        assert_eq!(annotations.get("undelivered"), expected.as_ref(), "after {:?}", entry.fact);
     }
 }
 
@@ -164,6 +185,7 @@ fn refused_part_waits_or_fails_by_the_class_of_its_error() {
         check(&format!("{answered}; delivery {class}"), &format!("{begun} undelivered(1,{class})"));
     }
     check(&format!("{answered}; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
+    check(&format!("{answered}; delivery elsewhere; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
     check(&format!("{answered}; wait 86400000"), &format!("{begun} undelivered(1,too_old) WITHDRAW"));
     // A report on an attempt that is over changes nothing; a receipt counts whenever it comes.
     check(&format!("{answered}; delivery lost; delivery gone; delivery sent"), &format!("{begun} held(1) sent(1/1)"));
@@ -223,5 +245,26 @@ fn operator_decides_on_a_held_delivery() {
     check(
         &format!("{}; operator retry", held.replace("; delivery lost", "")),
         &format!("{} not_found answered", begun.replace(" held(1)", "")),
+    );
+}
+
+/// Failed deliveries beyond the number that is kept are forgotten, oldest first, and no longer counted; `check` compares
+/// the count with the state after each fact.
+///
+/// Covers: BD-Q6.
+#[test]
+fn oldest_failed_deliveries_are_forgotten() {
+    let count = limits::DELIVERIES_FAILED_KEPT_MAX + 2;
+    let failing = |n: usize| format!("hears m{n}; ack; text hi; done; delivery gone; ");
+    let script: String = (0..count).map(failing).collect();
+    let begun = format!("user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi) undelivered(1,gone) ");
+    check(&script, &format!("session.opened {}", begun.repeat(count)));
+    check(
+        &format!("{script}operator retry; delivery sent; hears mx; ack; text hi; done; delivery lost; delivery sent"),
+        &format!(
+            "session.opened {}redriven answered DELIVER(1/1,1 hi) sent(1/1) {}held(1) sent(1/1)",
+            begun.repeat(count),
+            begun.replace("undelivered(1,gone) ", ""),
+        ),
     );
 }

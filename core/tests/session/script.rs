@@ -509,6 +509,7 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
     let live = world.runtime.state().clone();
     let rebuilt = State::from_facts(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
     assert_eq!(rebuilt, live, "state is a projection of the log (RX-3)");
+    crate::delivery::assert_counted(&world.log);
     let record = world.record.join(" ");
     assert_eq!(record, expected.split_whitespace().collect::<Vec<_>>().join(" "), "script: {script}");
 }

@@ -1,6 +1,7 @@
 //! `turnway bindings …`: lists, makes, ends and explains the bindings of conversations to sessions. Called by `main`.
 use super::gateway::GatewayArgs;
-use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use super::http_client::{call, parse_list, path_with_query};
+use super::place::{format_place, parse_place};
 use super::table::{Column, Table, stdout_is_terminal};
 use super::time_format::{format_ago, format_date};
 use super::{CliError, CliExit, write_json, write_stdout};
@@ -118,11 +119,11 @@ struct CandidateTableRow {
 pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, CliError> {
     match command {
         BindingsCliCommand::Ls(args) => {
-            let path = query("/v1/bindings", &[("session_id", &args.session)]);
-            print_list(&request(&args.gateway, Method::GET, &path, None).await?, json)
+            let path = path_with_query("/v1/bindings", &[("session_id", &args.session)]);
+            print_list(&call(&args.gateway, Method::GET, &path, None).await?, json)
         }
         BindingsCliCommand::Bind(args) => {
-            let bound = request(&args.gateway, Method::POST, "/v1/bindings", Some(bind_body(&args))).await?;
+            let bound = call(&args.gateway, Method::POST, "/v1/bindings", Some(bind_body(&args))).await?;
             print_list(&json!({ "bindings": [bound] }), json)
         }
         BindingsCliCommand::Unbind(args) => {
@@ -131,7 +132,7 @@ pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, Cli
                 (None, Some(place)) => present_binding(&args.gateway, place).await?,
                 (None, None) => return Err(CliError::Usage("name a conversation or --session".to_owned())),
             };
-            print_list(&request(&args.gateway, Method::POST, "/v1/bindings/unbind", Some(body)).await?, json)
+            print_list(&call(&args.gateway, Method::POST, "/v1/bindings/unbind", Some(body)).await?, json)
         }
         BindingsCliCommand::Resolve(args) => {
             let found = resolve(&args.gateway, &args.conversation, args.parent.as_deref(), false).await?;
@@ -203,19 +204,7 @@ async fn resolve(
     ];
     parameters.extend(parent.map(|parent| ("parent_conversation_id", parent)));
     parameters.extend(explain.then_some(("explain", "true")));
-    request(gateway, Method::GET, &query("/v1/bindings/resolve", &parameters), None).await
-}
-
-/// Returns a path with its query.
-fn query(path: &str, parameters: &[(&str, &str)]) -> String {
-    let encoded = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
-    format!("{path}?{encoded}")
-}
-
-async fn request(gateway: &GatewayArgs, method: Method, path: &str, body: Option<Value>) -> Result<Value, CliError> {
-    let server = ApiClient::parse(&gateway.url)?;
-    let credentials = Some(gateway);
-    server.request_json(ApiRequest { method, path, credentials, body, timeout: ANSWER_TIMEOUT }).await
+    call(gateway, Method::GET, &path_with_query("/v1/bindings/resolve", &parameters), None).await
 }
 
 fn print_list(answer: &Value, json: bool) -> Result<CliExit, CliError> {
@@ -283,27 +272,6 @@ fn explain_verdict(verdict: &str) -> &str {
     }
 }
 
-fn parse_list<T: for<'de> Deserialize<'de>>(answer: &Value, name: &str) -> Result<Vec<T>, CliError> {
-    let items = answer.get(name).cloned().unwrap_or_default();
-    serde_json::from_value(items).map_err(|error| {
-        CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {error}"))
-    })
-}
-
-fn format_place(conversation: &Value) -> String {
-    let part = |name: &str| conversation.get(name).and_then(Value::as_str).unwrap_or_default();
-    format!("{}/{}/{}", part("channel"), part("account_id"), part("conversation_id"))
-}
-
-/// Parses `CHANNEL/ACCOUNT/CONVERSATION`; only the last part may contain a slash.
-fn parse_place(text: &str) -> Result<ConversationRef, String> {
-    let mut parts = text.splitn(3, '/');
-    let (Some(channel), Some(account), Some(conversation)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err("expected CHANNEL/ACCOUNT/CONVERSATION".to_owned());
-    };
-    ConversationRef::without_parent(channel, account, conversation).map_err(|error| error.to_string())
-}
-
 /// Parses the time until a binding expires.
 fn parse_expiry_wait(text: &str) -> Result<Duration, String> {
     parse_long_wait(text).ok_or_else(|| "expected a time such as 7d, 12h or 30m".to_owned())
@@ -332,15 +300,6 @@ fn format_wait(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn place_is_parsed_and_only_its_last_part_may_have_slashes() {
-        let place = parse_place("Rooms/main/7/8").expect("a place");
-        assert_eq!((place.channel.as_str(), place.conversation_id.as_str()), ("rooms", "7/8"));
-        for bad in ["", "rooms", "rooms/main", "rooms/main/", "rooms//7", "rooms/main/rooms:7"] {
-            assert!(parse_place(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn waits_are_shown_in_their_largest_whole_unit() {

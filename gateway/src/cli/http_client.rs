@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use serde::Deserialize;
 use serde_json::Value;
 use std::io;
 use std::pin::Pin;
@@ -48,6 +49,35 @@ pub(super) struct ApiRequest<'a> {
 trait ByteStream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> ByteStream for S {}
+
+/// Sends a request to the gateway of the arguments, with their credentials, and returns the JSON of its answer.
+pub(super) async fn call(
+    gateway: &GatewayArgs,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> Result<Value, CliError> {
+    let server = ApiClient::parse(&gateway.url)?;
+    let credentials = Some(gateway);
+    server.request_json(ApiRequest { method, path, credentials, body, timeout: ANSWER_TIMEOUT }).await
+}
+
+/// Returns a path with its query.
+pub(super) fn path_with_query(path: &str, parameters: &[(&str, &str)]) -> String {
+    let encoded = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
+    format!("{path}?{encoded}")
+}
+
+/// Returns the items of a list in an answer.
+pub(super) fn parse_list<T: for<'de> Deserialize<'de>>(answer: &Value, name: &str) -> Result<Vec<T>, CliError> {
+    let items = answer.get(name).cloned().unwrap_or_default();
+    serde_json::from_value(items).map_err(unexpected_answer)
+}
+
+/// Returns the error of an answer that this release does not understand.
+pub(super) fn unexpected_answer(why: impl std::fmt::Display) -> CliError {
+    CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {why}"))
+}
 
 // === impl ApiClient ===
 

@@ -1,6 +1,6 @@
 //! `turnway sessions`: lists sessions, newest first. Called by `main`.
 use super::gateway::GatewayArgs;
-use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest, unexpected_answer};
 use super::table::{Column, Table, stdout_is_terminal};
 use super::time_format::{format_ago, format_date};
 use super::{CliError, CliExit, write_json, write_stdout};
@@ -104,8 +104,4 @@ async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
             return Ok(listed);
         }
     }
-}
-
-fn unexpected_answer(why: impl std::fmt::Display) -> CliError {
-    CliError::Failed(format!("the answer has an unexpected format; the node may run another release: {why}"))
 }

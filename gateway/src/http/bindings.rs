@@ -36,7 +36,7 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
 pub(super) async fn list(State(context): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
     let link = context.open_link(&headers).await?;
     let query = HttpQuery::parse(&uri)?;
-    let session = request_parts::parse_name(parameter(&query, "session_id")?, SessionId::parse)?;
+    let session = request_parts::parse_name(query.required_text("session_id")?, SessionId::parse)?;
     perform(link, BindingCommand::List { session }).await
 }
 
@@ -59,9 +59,9 @@ pub(super) async fn resolve(State(context): State<Arc<HttpContext>>, headers: He
     let link = context.open_link(&headers).await?;
     let query = HttpQuery::parse(&uri)?;
     let raw = UncheckedConversationRef {
-        channel: parameter(&query, "channel")?.to_owned(),
-        account_id: parameter(&query, "account_id")?.to_owned(),
-        conversation_id: parameter(&query, "conversation_id")?.to_owned(),
+        channel: query.required_text("channel")?.to_owned(),
+        account_id: query.required_text("account_id")?.to_owned(),
+        conversation_id: query.required_text("conversation_id")?.to_owned(),
         parent_conversation_id: query.text("parent_conversation_id").map(str::to_owned),
     };
     let conversation = ConversationRef::parse(&raw).map_err(|error| HttpProblem::invalid(error.to_string()))?;
@@ -123,11 +123,6 @@ pub(super) async fn touch(State(context): State<Arc<HttpContext>>, headers: Head
 )]
 pub(super) async fn set_expiry(State(context): State<Arc<HttpContext>>, headers: HeaderMap, body: Body) -> HttpResult {
     perform_body(&context, &headers, "set_binding_expiry", body).await
-}
-
-/// Returns a query parameter that must be present.
-fn parameter<'a>(query: &'a HttpQuery, name: &str) -> Result<&'a str, HttpProblem> {
-    query.text(name).ok_or_else(|| HttpProblem::invalid(format!("query parameter missing: {name}")))
 }
 
 /// Performs the request of a body, which is a message of this type.

@@ -1,10 +1,14 @@
 //! Serves `GET /openapi.json`, the OpenAPI document of the HTTP API; `docs/openapi.json` is the same document.
 //! `shape` describes values that other modules render; [`refusals`] describes error responses.
 pub(super) mod bindings;
+pub(super) mod deliveries;
 pub(super) mod refusals;
 pub(super) mod shape;
 
-use crate::http::{agents, asyncapi, bindings as binding_paths, events, messages, node, runs, sessions, turns};
+use crate::http::{
+    agents, asyncapi, bindings as binding_paths, deliveries as delivery_paths, events, messages, node, runs, sessions,
+    turns,
+};
 use crate::response::{self, Body};
 use http::{Response, StatusCode};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
@@ -31,6 +35,8 @@ use utoipa::{Modify, OpenApi};
         binding_paths::set_expiry,
         binding_paths::touch,
         binding_paths::unbind,
+        delivery_paths::list,
+        delivery_paths::settle,
         events::of_session,
         messages::list,
         node::show,

@@ -34,6 +34,11 @@ impl HttpQuery {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Returns the text of a parameter that must be present.
+    pub fn required_text(&self, name: &str) -> Result<&str, HttpProblem> {
+        self.text(name).ok_or_else(|| HttpProblem::invalid(format!("query parameter missing: {name}")))
+    }
+
     /// Returns a parameter as a whole number, if present.
     pub fn number(&self, name: &'static str) -> Result<Option<u64>, HttpProblem> {
         self.number_within(name, 0..=NUMBER_MAX)

@@ -12,7 +12,7 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 20] = [
+pub const ROUTES: [&str; 22] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
@@ -23,6 +23,8 @@ pub const ROUTES: [&str; 20] = [
     "/v1/bindings/touch",
     "/v1/bindings/unbind",
     "/v1/chat/completions",
+    "/v1/deliveries",
+    "/v1/deliveries/settle",
     "/v1/models",
     "/v1/models/{*model}",
     "/v1/runs/{run_id}",
@@ -46,8 +48,8 @@ label_values! {
     }
 }
 
-/// Classes of status codes.
-const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+/// Classes of status codes. Only a WebSocket is answered with 1xx, and is not counted here.
+const STATUSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 // === impl HttpMetrics ===
 
@@ -72,7 +74,7 @@ impl HttpMetrics {
     pub fn record_answer(&self, route: Option<&str>, method: HttpMethod, status: u16, took: Duration) {
         let other = ROUTES.len() - 1;
         let route = ROUTES.iter().position(|known| Some(*known) == route).unwrap_or(other);
-        let status = usize::from(status / 100).saturating_sub(1);
+        let status = usize::from(status / 100).saturating_sub(2);
         if let Some(counter) = self.requests.child(route * HttpMethod::NAMES.len() + method as usize, status) {
             counter.inc();
         }

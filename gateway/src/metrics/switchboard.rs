@@ -7,9 +7,12 @@ use std::collections::HashMap;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 use turnway_core::protocol::binding::UnbindReason;
+use turnway_core::protocol::delivery::DeliveryFailure;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
-use turnway_node::switchboard::{DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult};
+use turnway_node::switchboard::{
+    DeliveryChange, DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult,
+};
 
 /// The switchboard's statistics, as metric families.
 #[derive(Clone, Debug)]
@@ -151,6 +154,8 @@ macro_rules! names_of {
 const OUTCOME: LabelSpec = ("outcome", names_of!(TurnResult));
 const STRATEGY: LabelSpec = ("strategy", names_of!(Strategy));
 const START: LabelSpec = ("outcome", &SubscriptionStart::NAMES);
+const CHANGE: LabelSpec = ("kind", &DeliveryChange::NAMES);
+const FAILURE: LabelSpec = ("reason", names_of!(DeliveryFailure));
 const UNBIND: LabelSpec = ("reason", names_of!(UnbindReason));
 const CODE: LabelSpec = ("code", names_of!(Code));
 
@@ -166,7 +171,19 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
-const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 6] = [
+const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 8] = [
+    (
+        "turnway_adapter_deliveries_total",
+        "Changes of deliveries to conversations that the logs of this node's sessions record, by kind.",
+        &[CHANGE],
+        Tally(|s| &s.deliveries.0),
+    ),
+    (
+        "turnway_adapter_delivery_failures_total",
+        "Of these the failed ones, by reason.",
+        &[FAILURE],
+        Tally(|s| &s.deliveries_failed.0),
+    ),
     (
         "turnway_binding_ended_total",
         "Ends of bindings that this node had the log of their session record, by reason.",

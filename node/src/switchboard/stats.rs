@@ -4,7 +4,8 @@ use super::ownership::resources::ResourceGauges;
 use std::time::Duration;
 use turnway_core::id::Seq;
 use turnway_core::protocol::binding::UnbindReason;
-use turnway_core::protocol::entry::{Fact, RunFact};
+use turnway_core::protocol::delivery::DeliveryFailure;
+use turnway_core::protocol::entry::{DeliveryFact, Fact, RunFact};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 use turnway_wire::channel::notification::ResetReason;
@@ -94,6 +95,10 @@ pub struct SwitchboardStats {
     /// Parts that were given to adapters.
     pub parts_sent: u64,
     pub leases_lost: u64,
+    /// Changes of deliveries that this node recorded, by change.
+    pub deliveries: CounterArray<{ DeliveryChange::NAMES.len() }>,
+    /// Deliveries that failed, by reason.
+    pub deliveries_failed: CounterArray<{ DeliveryFailure::ALL.len() }>,
     /// Store ops that were repeated.
     pub store_retries: u64,
     /// Facts sent to links.
@@ -122,6 +127,17 @@ pub enum TurnResult {
     Completed,
     Failed,
     Cancelled,
+}
+
+/// A change of a delivery, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryChange {
+    Requested,
+    /// The platform has all parts.
+    Sent,
+    Held,
+    Failed,
+    Redriven,
 }
 
 /// The position at which a subscription starts.
@@ -171,6 +187,11 @@ impl TurnResult {
     }
 }
 
+impl DeliveryChange {
+    /// Metric labels, by number.
+    pub const NAMES: [&str; 5] = ["requested", "sent", "held", "failed", "redriven"];
+}
+
 impl SubscriptionStart {
     /// Metric labels, by number.
     pub const NAMES: [&str; 5] = ["present", "level", "behind", "trimmed", "regressed"];
@@ -196,6 +217,22 @@ impl SubscriptionStart {
 }
 
 impl SwitchboardStats {
+    /// Counts a durable fact of a delivery.
+    pub(super) fn delivery_changed(&mut self, fact: &DeliveryFact) {
+        let change = match fact {
+            DeliveryFact::Requested(_) => DeliveryChange::Requested,
+            DeliveryFact::Sent(sent) if sent.part == sent.parts => DeliveryChange::Sent,
+            DeliveryFact::Attempted(_) | DeliveryFact::Sent(_) => return,
+            DeliveryFact::Held(_) => DeliveryChange::Held,
+            DeliveryFact::Failed(failed) => {
+                self.deliveries_failed.add(failed.reason as usize);
+                DeliveryChange::Failed
+            }
+            DeliveryFact::Redriven(_) => DeliveryChange::Redriven,
+        };
+        self.deliveries.add(change as usize);
+    }
+
     /// Records the durable end of a turn that took `took` since its arrival.
     pub(super) fn turn_ended(&mut self, fact: &Fact, strategy: Strategy, took: Duration) {
         let outcome = if let Fact::Run(RunFact::Failed { code, .. }) = fact {

@@ -221,6 +221,7 @@ pub(crate) fn describe(note: &Notification) -> String {
         Notification::Reply(CommandReply::Refused { refusal, .. }) => format!("refused {}", refusal.code.as_str()),
         Notification::Reply(CommandReply::Binding { reply, .. }) => format!("binding {reply:?}"),
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => format!("inbound {:?}", receipt.disposition),
+        Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),
         Notification::Deliver(message) => format!("deliver {} {}", message.order.part, message.order.text.reveal()),
         Notification::AdapterState(state) => format!("active {}", state.is_active),
         Notification::GoAway { .. } => "go_away".to_owned(),

@@ -57,6 +57,7 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "subscribe", "session_id": session, "after_seq": 0}),
             json!({"type": "subscribe", "session_id": session, "after_seq": 3, "after_epoch": 1}),
             json!({"type": "subscribe", "session_id": session, "runs": {run: {"attempt": 1, "offset": 0}}}),
+            json!({"type": "list_deliveries", "session_id": session}),
         ],
         ClientOperation::Invoke => vec![
             invoke(session, "held", "mine now?"),

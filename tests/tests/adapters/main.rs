@@ -4,6 +4,7 @@ mod chaos;
 mod fleet;
 mod outcomes;
 mod rooms;
+mod undelivered;
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -125,11 +126,16 @@ pub(crate) async fn recorded(node: &Node, session: &str) -> Vec<String> {
     page["events"].as_array().expect("events").iter().map(fact).collect()
 }
 
-/// Waits until a session's log has these facts about deliveries.
+/// Waits until a session's log has these facts about deliveries. Fails as soon as another one is in their place.
 pub(crate) async fn await_recorded(node: &Node, session: &str, expected: &[&str]) {
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
     let found = tokio::time::timeout(4 * turnway_tests::real::PATIENCE, async {
-        while recorded(node, session).await != expected {
+        loop {
+            let facts = recorded(node, session).await;
+            if facts == expected {
+                break;
+            }
+            assert!(expected.iter().zip(&facts).all(|(expected, fact)| expected == fact), "{facts:?}: {expected:?}");
             looks.tick().await;
         }
     });

@@ -85,6 +85,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         LinkCommand::Open { session: None, .. }
         | LinkCommand::Unsubscribe { .. }
         | LinkCommand::GetSnapshot { .. }
+        | LinkCommand::ListDeliveries { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
         | LinkCommand::Inbound(_)

@@ -161,6 +161,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::Control { request: ControlRequest::Handover { .. }, .. } => "decide".to_owned(),
             LinkCommand::Control { .. } => "members".to_owned(),
             LinkCommand::GetSnapshot { .. } => "look".to_owned(),
+            LinkCommand::ListDeliveries { .. } => "deliveries".to_owned(),
             LinkCommand::Delete { .. } => "delete".to_owned(),
             LinkCommand::List { .. } => "list".to_owned(),
             LinkCommand::FindRun { .. } => "find".to_owned(),

@@ -35,6 +35,9 @@ pub enum LinkCommand {
     Invoke(Box<InvokeCommand>),
     /// Reads a session's present state without side effects.
     GetSnapshot { request_id: Option<RequestId>, session: SessionId },
+    /// Lists the session's deliveries that are not sent. Answered by
+    /// [`CommandReply::DeliveryList`](super::notification::CommandReply::DeliveryList).
+    ListDeliveries { request_id: Option<RequestId>, session: SessionId },
     /// Lists the user's own sessions, newest first; an operator sees all sessions of the tenant. Answered by
     /// [`CommandReply::SessionList`](super::notification::CommandReply::SessionList).
     List {

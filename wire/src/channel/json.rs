@@ -5,6 +5,7 @@
 pub mod adapter;
 pub mod binding;
 pub mod conversation;
+pub mod delivery;
 #[cfg(test)]
 pub(crate) mod documented;
 pub mod envelope;

@@ -3,13 +3,15 @@ use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt};
 use crate::channel::binding::BindingReply;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::id::{
+    AgentId, Cursor, DeliveryId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId,
+};
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
-use turnway_core::session::{Handover, HandoverStatus};
+use turnway_core::session::{Handover, HandoverStatus, OpenDelivery};
 use turnway_core::store::CreationKey;
 
 /// The pattern that a link's `types` must match to receive process output.
@@ -95,6 +97,8 @@ pub enum CommandReply {
         /// More sessions follow.
         more: bool,
     },
+    /// The answer to a request for the deliveries of a session.
+    DeliveryList(Box<DeliveryListReply>),
     /// The answer to a request about bindings.
     Binding { request_id: Option<RequestId>, reply: BindingReply },
     /// The answer to an inbound event.
@@ -118,6 +122,22 @@ pub enum CommandReply {
         run_id: Option<RunId>,
         refusal: Refusal,
     },
+}
+
+/// The deliveries of a session that are not sent; see [`CommandReply::DeliveryList`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryListReply {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    /// In the order in which they were requested.
+    pub deliveries: Vec<DeliveryListEntry>,
+}
+
+/// A delivery in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryListEntry {
+    pub delivery_id: DeliveryId,
+    pub delivery: Box<OpenDelivery>,
 }
 
 /// The acceptance of a turn; see [`CommandReply::TurnAccepted`].
@@ -233,12 +253,21 @@ impl Notification {
     }
 }
 
+impl DeliveryListReply {
+    /// Returns an estimate of the list's size on the wire in bytes.
+    pub fn weight(&self) -> usize {
+        let texts: usize = self.deliveries.iter().map(|entry| entry.delivery.next_text().len()).sum();
+        256 + 512 * self.deliveries.len() + texts
+    }
+}
+
 impl CommandReply {
     fn weight(&self) -> usize {
         match self {
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::SessionList { sessions, .. } => 512 + 512 * sessions.len(),
             Self::Binding { reply, .. } => reply.weight(),
+            Self::DeliveryList(reply) => reply.weight(),
             Self::TurnAccepted(_)
             | Self::Members(_)
             | Self::Handover(_)

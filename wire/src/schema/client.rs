@@ -10,6 +10,7 @@ use super::shape::{
 use JsonShape::Defined;
 use turnway_core::limits;
 use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryKind};
 use turnway_core::protocol::entry::Scope;
 use turnway_core::protocol::handover::HandoverRejection;
 use turnway_core::protocol::input::Strategy;
@@ -143,6 +144,7 @@ fn members() -> Vec<MessageSpec> {
                 required("decision", words(&["retry", "drop"]), "`retry`: it may appear twice."),
             ],
         ),
+        of_session("list_deliveries", "Lists the deliveries that are not sent.", Vec::new()),
     ]
 }
 
@@ -202,7 +204,29 @@ fn answers() -> Vec<MessageSpec> {
         ),
         MessageSpec::new("handover", "Answers `handover_decision`.", answer(handover)),
         MessageSpec::new("delivery_settled", "Answers `settle_delivery`.", answer(vec![session()])),
+        MessageSpec::new(
+            "deliveries",
+            "Answers `list_deliveries`, in the order of the requests.",
+            answer(vec![session(), required("deliveries", list(JsonShape::Object(delivery())), "")]),
+        ),
         MessageSpec::new("session_labelled", "Answers `session_label`: the label is durable.", answer(vec![session()])),
+    ]
+}
+
+/// Returns the fields of a delivery in a list.
+fn delivery() -> Vec<FieldSpec> {
+    vec![
+        required("delivery_id", Defined("delivery_id"), ""),
+        required("kind", names(&DeliveryKind::ALL), ""),
+        required("conversation", Defined("conversation"), "The place."),
+        optional("reply_to", Defined("message_id"), "The platform's message that it answers."),
+        required("state", words(&["pending", "held", "failed"]), "`held`: an operator or the session's user decides."),
+        optional("reason", names(&DeliveryFailure::ALL), "The reason of `failed`."),
+        required("part", small_integer(), "The part that is sent next, from 1."),
+        required("parts", small_integer(), ""),
+        required("attempts", small_integer(), "Recorded attempts at this part, the first one included."),
+        required("requested_ts", Defined("timestamp"), ""),
+        required("text", text(), "The text of this part."),
     ]
 }
 

@@ -116,6 +116,11 @@ fn session_facts() -> Vec<FactRow> {
 fn delivery_facts() -> Vec<FactRow> {
     let delivery_id = || required("delivery_id", Defined("delivery_id"), "");
     let part = || required("part", small_integer(), "From 1.");
+    let undelivered = || {
+        let meaning =
+            "Deliveries of the session that are held, or failed and kept, from now on; lists of sessions show it.";
+        required("undelivered", small_integer(), meaning)
+    };
     let requested = vec![
         delivery_id(),
         required("kind", names(&DeliveryKind::ALL), ""),
@@ -129,6 +134,7 @@ fn delivery_facts() -> Vec<FactRow> {
         part(),
         required("parts", small_integer(), "With the last part the delivery has ended."),
         required("external_id", Defined("message_id"), "The platform's id of the message."),
+        optional("undelivered", small_integer(), "As in `delivery.held`; absent: not changed."),
     ];
     vec![
         fact!("delivery.requested", "A message is to be sent to a conversation.", requested),
@@ -141,14 +147,14 @@ fn delivery_facts() -> Vec<FactRow> {
         fact!(
             "delivery.held",
             "Nobody knows whether a part was sent; an operator decides.",
-            vec![delivery_id(), part()]
+            vec![delivery_id(), part(), undelivered()]
         ),
         fact!(
             "delivery.failed",
             "The delivery has ended, not sent or not whole.",
-            vec![delivery_id(), part(), required("reason", names(&DeliveryFailure::ALL), "")]
+            vec![delivery_id(), part(), required("reason", names(&DeliveryFailure::ALL), ""), undelivered()]
         ),
-        fact!("delivery.redriven", "A held or failed delivery is sent again.", vec![delivery_id()]),
+        fact!("delivery.redriven", "A held or failed delivery is sent again.", vec![delivery_id(), undelivered()]),
     ]
 }
 

@@ -13,13 +13,13 @@ fact_family! {
         /// A further attempt begins.
         "delivery.attempted" -> "" [since(3)] => Attempted(DeliveryAttempted),
         /// The platform has a part; with the last one the delivery has ended.
-        "delivery.sent" -> "event DELIVERY_SENT" [since(3), plain] => Sent(DeliverySent),
+        "delivery.sent" -> "event DELIVERY_SENT" [since(3), plain, annotates("undelivered")] => Sent(DeliverySent),
         /// The delivery waits for an operator's decision.
-        "delivery.held" -> "event DELIVERY_HELD" [since(3), plain] => Held(DeliveryHeld),
+        "delivery.held" -> "event DELIVERY_HELD" [since(3), plain, annotates("undelivered")] => Held(DeliveryHeld),
         /// The delivery has ended, not sent or not whole.
-        "delivery.failed" -> "event DELIVERY_FAILED" [since(3), plain] => Failed(DeliveryFailed),
+        "delivery.failed" -> "event DELIVERY_FAILED" [since(3), plain, annotates("undelivered")] => Failed(DeliveryFailed),
         /// A held or failed delivery is tried again.
-        "delivery.redriven" -> "event DELIVERY_REDRIVEN" [since(3), plain] => Redriven(DeliveryRedriven),
+        "delivery.redriven" -> "event DELIVERY_REDRIVEN" [since(3), plain, annotates("undelivered")] => Redriven(DeliveryRedriven),
     }
 }
 

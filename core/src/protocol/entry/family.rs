@@ -15,8 +15,8 @@ pub struct FactKind {
     pub ends_turn: bool,
     /// A transaction begins with the fact; the fact's id then names the transaction.
     pub starts_transaction: bool,
-    /// Lists of sessions show the text in the field of this name of the fact's data; an absent or empty text removes it
-    /// from the lists.
+    /// Lists of sessions show the text or number in the field of this name of the fact's data; an empty text or a 0
+    /// removes it from the lists, and a fact without the field changes nothing.
     pub annotates: Option<&'static str>,
     /// The first level of facts ([`FACT_LEVEL`](super::FACT_LEVEL)) that has the fact. A request that leads to the fact
     /// is refused while a live node announces a lower level.

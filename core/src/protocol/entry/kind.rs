@@ -91,7 +91,9 @@ impl Fact {
         let name = self.kind()?.annotates?;
         // A fact has string keys and finite numbers only, so it always serialises.
         let fact = serde_json::to_value(self).unwrap_or_default();
-        Some(Annotation::new(name, fact["data"][name].as_str().unwrap_or_default()))
+        let value = fact["data"].get(name)?;
+        let count = value.as_u64().filter(|count| *count > 0).map(|count| count.to_string());
+        Some(Annotation::new(name, value.as_str().map(str::to_owned).or(count).unwrap_or_default().as_str()))
     }
 
     /// Returns whether the fact may wait and be written with the next fact, because it only records that an attempt

@@ -16,6 +16,10 @@ pub(in crate::http) struct CommonRefusals;
 #[derive(Debug)]
 pub(in crate::http) struct ResourceRefusals;
 
+/// Errors of an operation on one named resource with a body.
+#[derive(Debug)]
+pub(in crate::http) struct BodyRefusals;
+
 /// Errors of an operation whose body becomes a turn.
 #[derive(Debug)]
 pub(in crate::http) struct TurnRefusals;
@@ -41,19 +45,14 @@ const RESOURCE: [(u16, &str); 2] = [
     (404, "The resource does not exist, or belongs to another user: `not_found`."),
     (500, "The session's records are damaged: `store_damaged`."),
 ];
-const TURN: [(u16, &str); 4] = [
+const BODY: [(u16, &str); 3] = [
     (408, "The body took too long."),
-    (409, "`busy`, `idempotency_conflict` or `session_closed`."),
     (413, "The body is larger than 64 KiB: `too_large`."),
     (415, "The body is not `application/json`."),
 ];
-
-const BINDING: [(u16, &str); 4] = [
-    (408, "The body took too long."),
-    (409, "`session_closed`, or `not_applied`: `current` is the binding that the conversation has."),
-    (413, "The body is larger than 64 KiB: `too_large`."),
-    (415, "The body is not `application/json`."),
-];
+const TURN: [(u16, &str); 1] = [(409, "`busy`, `idempotency_conflict` or `session_closed`.")];
+const BINDING: [(u16, &str); 1] =
+    [(409, "`session_closed`, or `not_applied`: `current` is the binding that the conversation has.")];
 
 fn responses_of<'a>(statuses: impl IntoIterator<Item = &'a (u16, &'a str)>) -> BTreeMap<String, RefOr<Response>> {
     let refused = |why: &str| {
@@ -76,15 +75,21 @@ impl IntoResponses for ResourceRefusals {
     }
 }
 
+impl IntoResponses for BodyRefusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY))
+    }
+}
+
 impl IntoResponses for TurnRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        responses_of(COMMON.iter().chain(&RESOURCE).chain(&TURN))
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY).chain(&TURN))
     }
 }
 
 impl IntoResponses for BindingRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BINDING))
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY).chain(&BINDING))
     }
 }
 

@@ -7,7 +7,9 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::session::{SessionPhase, State};
 use turnway_core::store::SessionView;
 use turnway_wire::channel::authority::{ClientOperation, authorize};
-use turnway_wire::channel::notification::{CommandReply, HandoverReply, MembersReply, Notification};
+use turnway_wire::channel::notification::{
+    CommandReply, DeliveryListEntry, DeliveryListReply, HandoverReply, MembersReply, Notification,
+};
 
 /// The links that wait for states, by session.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(in crate::switchboard) enum SnapshotPurpose {
     Open,
     /// The link reads the state without side effects.
     Get,
+    /// The link reads the list of deliveries that are not sent.
+    Deliveries,
     /// The link has changed the members.
     Members,
     Handover(EventId),
@@ -73,41 +77,45 @@ impl SnapshotWaiters {
         for SnapshotWaiter { link, request_id, purpose, .. } in ready {
             let Some(there) = sink.links.get(link) else { continue };
             let verdict = authorize(&there.principal, ClientOperation::Read, view.user.as_ref());
-            let opened = verdict.and_then(|()| match (state.phase, purpose) {
-                (SessionPhase::New, SnapshotPurpose::Open) => {
-                    Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured"))
-                }
-                (_, SnapshotPurpose::Handover(id)) if state.handovers.status(id).is_none() => Err(Refusal::not_found()),
-                (SessionPhase::New, SnapshotPurpose::Get | SnapshotPurpose::Members | SnapshotPurpose::Handover(_))
-                | (SessionPhase::Open | SessionPhase::Closing | SessionPhase::Closed, _) => Ok(()),
-            });
-            let status = match purpose {
-                SnapshotPurpose::Handover(id) => state.handovers.status(id).map(|status| (id, status)),
-                SnapshotPurpose::Open | SnapshotPurpose::Get | SnapshotPurpose::Members => None,
-            };
-            match (opened, status) {
-                (Ok(()), Some((handover_id, status))) => {
-                    let session = key.session.clone();
-                    let decided = HandoverReply { request_id, session, handover_id, standing: status };
-                    sink.notify(link, Notification::Reply(CommandReply::Handover(Box::new(decided))));
-                }
-                (Ok(()), None) if purpose == SnapshotPurpose::Members => {
-                    let agents = state.agents.clone();
-                    let active_agent = state.active.clone();
-                    let members = MembersReply { request_id, session: key.session.clone(), agents, active_agent };
-                    sink.notify(link, Notification::Reply(CommandReply::Members(Box::new(members))));
-                }
-                (Ok(()), None) => {
-                    sink.notify(
-                        link,
-                        Notification::Reply(CommandReply::Opened {
-                            request_id,
-                            snapshot: session_snapshot(key, state),
-                        }),
-                    );
-                }
-                (Err(refusal), _) => sink.refuse(link, request_id, Some(key.session.clone()), None, refusal),
+            match verdict.and_then(|()| reply_of(key, state, request_id.clone(), purpose)) {
+                Ok(reply) => sink.notify(link, Notification::Reply(reply)),
+                Err(refusal) => sink.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }
         }
     }
+}
+
+/// Returns the part of a session's state that a link has asked for.
+fn reply_of(
+    key: &SessionKey,
+    state: &State,
+    request_id: Option<RequestId>,
+    purpose: SnapshotPurpose,
+) -> Result<CommandReply, Refusal> {
+    let session = key.session.clone();
+    Ok(match purpose {
+        SnapshotPurpose::Open if state.phase == SessionPhase::New => {
+            return Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured"));
+        }
+        SnapshotPurpose::Open | SnapshotPurpose::Get => {
+            CommandReply::Opened { request_id, snapshot: session_snapshot(key, state) }
+        }
+        SnapshotPurpose::Members => {
+            let agents = state.agents.clone();
+            let active_agent = state.active.clone();
+            CommandReply::Members(Box::new(MembersReply { request_id, session, agents, active_agent }))
+        }
+        SnapshotPurpose::Handover(handover_id) => {
+            let standing = state.handovers.status(handover_id).ok_or_else(Refusal::not_found)?;
+            CommandReply::Handover(Box::new(HandoverReply { request_id, session, handover_id, standing }))
+        }
+        SnapshotPurpose::Deliveries => {
+            let open = state.deliveries.open.iter();
+            let mut deliveries: Vec<DeliveryListEntry> = open
+                .map(|(id, delivery)| DeliveryListEntry { delivery_id: id.clone(), delivery: delivery.clone() })
+                .collect();
+            deliveries.sort_by_key(|entry| entry.delivery.seq);
+            CommandReply::DeliveryList(Box::new(DeliveryListReply { request_id, session, deliveries }))
+        }
+    })
 }

@@ -148,6 +148,9 @@ impl OwnedSession {
         for (epoch, entry) in facts {
             self.durable.apply(*epoch, entry);
             self.bytes_since_snapshot += entry.weight();
+            if let Fact::Delivery(fact) = &entry.fact {
+                sink.stats.delivery_changed(fact);
+            }
         }
         let ended = facts.iter().filter(|(_, entry)| entry.fact.is_terminal());
         for ((_, entry), (taken, strategy)) in ended.zip(self.ending.drain(..)) {

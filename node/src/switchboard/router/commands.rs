@@ -4,6 +4,7 @@ use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext};
 use crate::switchboard::adapters::inbound::InboundTurn;
+use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
@@ -60,7 +61,10 @@ impl RequestRouter {
                 sink.push(DeliveryCommand::Unsubscribe { key: within(session), link });
             }
             LinkCommand::GetSnapshot { request_id, session } => {
-                queries::read_snapshot(link, within(session), request_id, sink)
+                queries::read_state(link, within(session), request_id, SnapshotPurpose::Get, sink)
+            }
+            LinkCommand::ListDeliveries { request_id, session } => {
+                queries::read_state(link, within(session), request_id, SnapshotPurpose::Deliveries, sink)
             }
             LinkCommand::List { before, limit } => queries::list_sessions(link, principal, before, limit, sink),
             LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),

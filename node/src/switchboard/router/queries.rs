@@ -10,13 +10,13 @@ use turnway_core::store::{CreationKey, Op, Reply, RunLocation, SessionSummary, S
 use turnway_wire::channel::notification::{CommandReply, Notification, SessionListEntry};
 
 /// Reads a session's present state for a link that does not subscribe.
-pub(in crate::switchboard) fn read_snapshot(
+pub(in crate::switchboard) fn read_state(
     link: LinkId,
     key: SessionKey,
     request_id: Option<RequestId>,
+    purpose: SnapshotPurpose,
     sink: &mut EffectSink,
 ) {
-    let purpose = SnapshotPurpose::Get;
     sink.push(DeliveryCommand::AwaitState { key, link, request_id, purpose });
 }
 

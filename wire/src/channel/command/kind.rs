@@ -113,7 +113,9 @@ impl LinkCommand {
             Self::Delivered(_) => {
                 CommandKind { operation: ClientOperation::Adapt, ..CommandKind::read() }.rated(RateClass::Stopping)
             }
-            Self::GetSnapshot { .. } | Self::List { .. } | Self::FindRun { .. } => CommandKind::read(),
+            Self::GetSnapshot { .. } | Self::ListDeliveries { .. } | Self::List { .. } | Self::FindRun { .. } => {
+                CommandKind::read()
+            }
         }
     }
 
@@ -124,6 +126,7 @@ impl LinkCommand {
             | Self::Control { request_id, .. }
             | Self::Unsubscribe { request_id, .. }
             | Self::GetSnapshot { request_id, .. }
+            | Self::ListDeliveries { request_id, .. }
             | Self::Binding { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
@@ -159,6 +162,7 @@ impl LinkCommand {
             | Self::Delete { session }
             | Self::Unsubscribe { session, .. }
             | Self::GetSnapshot { session, .. }
+            | Self::ListDeliveries { session, .. }
             | Self::Cancel { target: CancelTarget::Session(session), .. } => CommandTarget::Session(session),
             Self::Cancel { target: CancelTarget::Run(run_id), .. } | Self::FindRun { run_id } => {
                 CommandTarget::Run(run_id)

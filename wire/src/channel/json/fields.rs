@@ -47,6 +47,12 @@ pub fn word<T: Copy>(
     named.map(Some).ok_or(MalformedReason::InvalidField(label))
 }
 
+/// Returns whether a required field has the first of two words.
+pub fn is_first_of(fields: &mut Fields, name: &'static str, words: [&'static str; 2]) -> Result<bool, MalformedReason> {
+    let word = required(word(fields, name, &words, |word| word)?, name)?;
+    Ok(word == words[0])
+}
+
 /// Takes an integer from 0, below [`INTEGER_END`]. A number without a fraction is an integer, also as `7.0` (JSON Schema
 /// 2020-12, 6.1.1).
 pub fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, MalformedReason> {

@@ -4,10 +4,10 @@ use crate::channel::command::{CancelTarget, InvokeCommand, LinkCommand, Subscrib
 use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
-use crate::channel::json::{adapter, binding, mention, strict};
+use crate::channel::json::{adapter, binding, delivery, mention, strict};
 use serde_json::Value;
 use turnway_core::id::{
-    AgentId, DeliveryId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
+    AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
 };
 use turnway_core::limits::{
     ANNOTATION_CHARACTERS_MAX, LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX,
@@ -43,6 +43,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("remove_agent", true),
     ("handover_decision", true),
     ("settle_delivery", true),
+    ("list_deliveries", true),
     ("register_tools", false),
     ("bind", true),
     ("unbind", true),
@@ -132,7 +133,8 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "cancel_run" | "INTERRUPT" => LinkCommand::Cancel { request_id, target: target(fields)?, wants_receipt: false },
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         "handover_decision" => decision(request_id, fields)?,
-        "settle_delivery" => settlement(request_id, fields)?,
+        "settle_delivery" => delivery::parse_settlement(request_id, fields)?,
+        "list_deliveries" => LinkCommand::ListDeliveries { request_id, session: session(fields)? },
         "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
         }
@@ -245,24 +247,11 @@ fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Re
     Ok(LinkCommand::Control { request_id, session, request })
 }
 
-/// Returns whether the field `decision` has the first of two words.
-fn takes_first_decision(fields: &mut Fields, words: [&'static str; 2]) -> Result<bool, MalformedReason> {
-    let decision = required(fields::word(fields, "decision", &words, |word| word)?, "decision")?;
-    Ok(decision == words[0])
-}
-
 fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
     let session = session(fields)?;
     let handover_id = required(fields::name(fields, "handover_id", EventId::parse)?, "handover_id")?;
-    let confirm = takes_first_decision(fields, ["confirm", "reject"])?;
+    let confirm = fields::is_first_of(fields, "decision", ["confirm", "reject"])?;
     Ok(LinkCommand::Control { request_id, session, request: ControlRequest::Handover { handover_id, confirm } })
-}
-
-fn settlement(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
-    let session = session(fields)?;
-    let delivery_id = required(fields::name(fields, "delivery_id", DeliveryId::parse)?, "delivery_id")?;
-    let again = takes_first_decision(fields, ["retry", "drop"])?;
-    Ok(LinkCommand::Control { request_id, session, request: ControlRequest::SettleDelivery { delivery_id, again } })
 }
 
 fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<SubscribeCommand, MalformedReason> {

@@ -3,6 +3,7 @@
 //! `epoch`, so a client that disconnects between them asks for the fact again.
 mod adapter;
 pub mod binding;
+pub mod delivery;
 mod handover;
 mod members;
 mod process_output;
@@ -76,6 +77,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::Binding { request_id, reply }) => {
             to(binding::render_binding_reply(ts, request_id, reply));
         }
+        Notification::Reply(CommandReply::DeliveryList(reply)) => to(delivery::render_delivery_list(ts, reply)),
         // Facts already report the cancellation.
         Notification::Reply(CommandReply::CancelAccepted { .. }) => {}
         // Only HTTP requests can ask for these.

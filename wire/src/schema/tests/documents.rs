@@ -108,6 +108,7 @@ fn table_has_every_fact_and_its_messages() {
         "bindings",
         "bindings_updated",
         "bound",
+        "deliveries",
         "delivery_settled",
         "delta",
         "event.NO_ACTIVE_SPEAKING",
