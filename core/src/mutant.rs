@@ -149,6 +149,22 @@ define_mutants! {
     NewsEarly,
     /// An agent is not sent every fact that it has subscribed to. (EV-G1)
     NewsSkipped,
+    /// A new owner orders a part as if nobody had sent it.
+    DeliverySentBlindly,
+    /// Two deliveries to one place are on their way at a time.
+    DeliveryOvertakes,
+    /// A receipt counts wherever the platform has put the part. (G7)
+    ReceiptAnywhere,
+    /// An order that was lost is never repeated. (G9)
+    OrderNotRepeated,
+    /// An order that is repeated claims that nobody has sent the part.
+    OrderRepeatedBlindly,
+    /// A part that somebody else may have sent is sent, though nobody recognises it.
+    DoubtfulPartSent,
+    /// A part whose adapter is gone counts as not sent.
+    LostPartUnsent,
+    /// A node whose adapter sends again forgets that others may have sent meanwhile.
+    DeskAlwaysKnew,
     /// A successor that reserved a session waits for the handover message, which may be lost. (G9)
     ReservedForgotten,
     /// A session that is handed over keeps its epoch. (G1, I2)

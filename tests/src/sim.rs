@@ -21,6 +21,7 @@ mod handovers;
 mod index;
 mod links;
 mod odd_requests;
+mod platform;
 mod resumable;
 mod storage;
 mod tool_runner;

@@ -2,7 +2,7 @@
 //! `SIM_SECONDS=300` extends the main test; a failing seed prints the command that replays it.
 //!
 //! Covers: G1, G2, G3, G4, G5, G6, G7, G8, G9, G-25, RX-3, ST-5, EV-C6, MP-T1, MP-D6, MP-D7, SR-T7,
-//! LN-SR3.
+//! LN-SR3, BD-Q1, BD-Q7.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn every_guarantee_holds_under_random_faults() {
     let most = done.most;
     eprintln!(
         "from seed {from}: {} seeds held in {:?}; {} steps, {} faults, {} turns, {} store operations, {} words, \
-         {} notes; at most {} operations and {} words in one",
+         {} notes, {} parts in rooms; at most {} operations and {} words in one",
         done.seeds,
         start.elapsed(),
         total.steps,
@@ -44,6 +44,7 @@ fn every_guarantee_holds_under_random_faults() {
         total.ops,
         total.peer_messages,
         total.client_messages,
+        total.posts,
         most.ops,
         most.peer_messages
     );

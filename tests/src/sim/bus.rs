@@ -5,10 +5,15 @@ use std::time::Duration;
 use turnway_core::id::NodeId;
 use turnway_node::switchboard::Input;
 use turnway_wire::peer::PeerMessage;
+use turnway_wire::peer::remote::ALL_NODES;
 
 impl World {
     pub(crate) fn publish(&mut self, at: usize, to: NodeId, words: PeerMessage) {
         let node_id = self.nodes[at].node_id;
+        if to == ALL_NODES {
+            let others: Vec<NodeId> = self.nodes.iter().map(|node| node.node_id).filter(|to| *to != node_id).collect();
+            return others.into_iter().for_each(|to| _ = self.deliver(node_id, to, words.clone()));
+        }
         if !self.deliver(node_id, to, words) {
             self.later(1, 5, ScheduledEvent::Unheard { node_id, node: to });
         }
@@ -35,6 +40,7 @@ impl World {
 
     /// Lets the clients of a node notice, sooner or later, that the node is gone or stuck.
     pub(crate) fn orphan(&mut self, at: usize, ms_min: u64, ms_max: u64) {
+        self.orphan_adapters(at, ms_min, ms_max);
         let node_id = self.nodes[at].node_id;
         let here = |line: Option<(NodeId, _)>| line.is_some_and(|(edge, _)| edge == node_id);
         let orphans: Vec<usize> = (0..self.clients.len()).filter(|n| here(self.clients[*n].line)).collect();
@@ -130,6 +136,7 @@ impl World {
     pub(crate) fn heal(&mut self) {
         // Trimming is no fault and continues.
         self.faults = super::faults::Faults::default().with_trimming(self.faults.keep);
+        self.platform.troubled = false;
         for node in &mut self.nodes {
             node.cut_until = self.now;
             node.deaf_until = self.now;

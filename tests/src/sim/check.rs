@@ -1,5 +1,6 @@
 //! Checks of the guarantees, one file per guarantee; each violation panics with the guarantee's name first.
 mod actions;
+mod deliveries;
 mod handovers;
 mod input_order;
 mod ledger;

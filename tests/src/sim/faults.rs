@@ -50,6 +50,8 @@ pub struct Faults {
     pub handovers: bool,
     /// No fault: agents request actions of a tool runner.
     pub actions: bool,
+    /// No fault: people write in rooms of a platform with adapters.
+    pub channels: bool,
     /// No fault: the sweep uses indexes that are written, lost and read apart from the sessions.
     pub indexed: bool,
 }
@@ -80,6 +82,7 @@ impl Faults {
         steering: false,
         handovers: false,
         actions: false,
+        channels: false,
         indexed: false,
     };
     /// Highest fault rates.
@@ -107,6 +110,7 @@ impl Faults {
         steering: false,
         handovers: false,
         actions: false,
+        channels: false,
         indexed: false,
     };
 
@@ -143,6 +147,11 @@ impl Faults {
     /// Adds action requests of agents.
     pub fn actions(self) -> Self {
         Self { actions: true, ..self }
+    }
+
+    /// Adds rooms of a platform with adapters.
+    pub fn channels(self) -> Self {
+        Self { channels: true, ..self }
     }
 
     /// Adds separate indexes for the sweep.
@@ -192,6 +201,7 @@ impl Faults {
             steering: false,
             handovers: false,
             actions: false,
+            channels: false,
             indexed: false,
         }
     }

@@ -107,6 +107,9 @@ impl World {
 
     /// Checks a message to a link, and delivers it.
     pub(crate) fn show(&mut self, line: LineId, note: Notification) {
+        if self.show_adapter(line, &note) {
+            return;
+        }
         let Some(open) = self.lines.get_mut(&line) else { return };
         self.tally.client_messages += 1;
         let weight = note.weight();

@@ -106,6 +106,21 @@ const TRAPS: &[Situation] = &[
         run: |seed| scenario(seed, Faults { crash: 30, ..Faults::HIGH }.actions()),
     },
     Situation {
+        name: "rooms",
+        for_bugs: &[
+            Mutant::DeliverySentBlindly,
+            Mutant::DeliveryOvertakes,
+            Mutant::ReceiptAnywhere,
+            Mutant::OrderNotRepeated,
+            Mutant::OrderRepeatedBlindly,
+            Mutant::DoubtfulPartSent,
+            Mutant::LostPartUnsent,
+            Mutant::DeskAlwaysKnew,
+        ],
+        often: 1,
+        run: |seed| scenario(seed, Faults { crash: 20, ..Faults::HIGH }.channels()),
+    },
+    Situation {
         name: "leaving",
         for_bugs: &[Mutant::TransferKeepsEpoch],
         often: 1,

@@ -28,6 +28,7 @@ impl World {
         for (tenant, session) in SESSIONS {
             self.add_clients(&fixtures::key(tenant, session));
         }
+        self.open_rooms(TROUBLE_S * 1000);
         self.pass(TROUBLE_S + 15);
         if self.rewinds {
             let writes = 1 + self.rng.below(6);
@@ -48,6 +49,7 @@ impl World {
                 self.schedule_message(client, n, AgentBehaviour::Plain, Strategy::Enqueue, (600, 1500));
             }
         }
+        self.last_lines();
         self.pass(3);
     }
 
@@ -61,6 +63,7 @@ impl World {
         }
         self.check_settled();
         self.tally.turns = self.ledger.ended;
+        self.tally.posts = self.platform.posts.len() as u64;
     }
 
     fn when(&mut self) -> (u64, u64) {

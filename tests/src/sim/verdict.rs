@@ -57,6 +57,7 @@ impl Counters {
         self.peer_messages = with(self.peer_messages, other.peer_messages);
         self.client_messages = with(self.client_messages, other.client_messages);
         self.turns = with(self.turns, other.turns);
+        self.posts = with(self.posts, other.posts);
         self.faults = with(self.faults, other.faults);
     }
 }
@@ -99,8 +100,8 @@ pub fn cores() -> usize {
 
 /// Returns the faults of a seed. Independently of the fault rates, a third of the worlds have member changes
 /// (`SIM_COMPANY=1`: all), half a resumable agent (`SIM_LASTING=1`), half steering messages (`SIM_STEERING=1`), a
-/// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), and a third separate indexes
-/// (`SIM_INDEXED=1`). In some worlds the store loses acknowledged writes, as after a failover to a lagging replica;
+/// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), a third rooms of a platform with adapters
+/// (`SIM_CHANNELS=1`), and a third separate indexes (`SIM_INDEXED=1`). In some worlds the store loses acknowledged writes, as after a failover to a lagging replica;
 /// `SIM_FORGETFUL=1` makes it all of them.
 fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
@@ -114,6 +115,8 @@ fn mix(seed: u64) -> Faults {
     let faults = if actions { faults.actions() } else { faults };
     let steering = (seed / 5).is_multiple_of(2) || env("SIM_STEERING", 0) > 0;
     let faults = if steering { faults.steering() } else { faults };
+    let channels = (seed / 2).is_multiple_of(3) || env("SIM_CHANNELS", 0) > 0;
+    let faults = if channels { faults.channels() } else { faults };
     let indexed = (seed / 4).is_multiple_of(3) || env("SIM_INDEXED", 0) > 0;
     let faults = if indexed { faults.indexed() } else { faults };
     if env("SIM_FORGETFUL", 0) > 0 { faults.with_lost_writes() } else { faults }

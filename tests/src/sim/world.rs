@@ -6,6 +6,7 @@ use super::faults::Faults;
 use super::fixtures;
 use super::index;
 use super::links::Connection;
+use super::platform::{self, Platform};
 use super::steering::Answer;
 use super::tool_runner::{Step, ToolRunner};
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ pub(crate) enum ScheduledEvent {
     Gap { node_id: NodeId },
     /// An event between nodes and their tool runner.
     Tool(Box<Step>),
+    /// An event around the chat platform.
+    Platform(Box<platform::Step>),
     /// An agent's stream sends its next event.
     Agent { stream: u64 },
     /// An agent answers a steering message.
@@ -119,6 +122,8 @@ pub struct Counters {
     pub client_messages: u64,
     /// Turns that ended.
     pub turns: u64,
+    /// Parts that stand in rooms.
+    pub posts: u64,
     /// Crashes, pauses, cuts, outages, drains, clock jumps and lost writes.
     pub faults: u64,
 }
@@ -141,6 +146,8 @@ pub struct World {
     pub(crate) handovers: bool,
     /// True if agents request actions.
     pub(crate) actions: bool,
+    /// True if people write in rooms of a platform with adapters.
+    pub(crate) channels: bool,
     /// True if the sweep uses separate indexes.
     pub(crate) indexed: bool,
     pub(crate) nodes: Vec<Node>,
@@ -160,6 +167,7 @@ pub struct World {
     pub(crate) lines: BTreeMap<LineId, Connection>,
     pub(crate) streams: Streams,
     pub(crate) hands: ToolRunner,
+    pub(crate) platform: Platform,
     pub(crate) ledger: StoreRecord,
     pub(crate) requests: u64,
     directory: Arc<AgentDirectory>,
@@ -199,6 +207,7 @@ impl World {
             lasting: faults.lasting,
             handovers: faults.handovers,
             actions: faults.actions,
+            channels: faults.channels,
             indexed: faults.indexed,
             nodes: Vec::new(),
             model: ModelStore::new(rewinds),
@@ -214,6 +223,7 @@ impl World {
             lines: BTreeMap::new(),
             streams: Streams::default(),
             hands: ToolRunner::default(),
+            platform: Platform::default(),
             ledger: StoreRecord::new(Arc::clone(&directory), rewinds),
             requests: 0,
             directory,
@@ -228,6 +238,7 @@ impl World {
             let node = this.start_node();
             this.connect_runner(node.node_id);
             this.nodes.push(node);
+            this.announce_level(this.nodes.len() - 1);
         }
         this
     }
@@ -380,6 +391,7 @@ impl World {
             ScheduledEvent::Unheard { node_id, node } => self.give_to(node_id, Input::PublishFailed { to: node }),
             ScheduledEvent::Gap { node_id } => self.give_to(node_id, Input::MessagesMissed),
             ScheduledEvent::Tool(step) => self.step(*step),
+            ScheduledEvent::Platform(step) => self.platform_step(*step),
             ScheduledEvent::Agent { stream } => self.send_next_event(stream),
             ScheduledEvent::Steered { answer } => self.steered(*answer),
             ScheduledEvent::Crash { node_id } => {
@@ -422,6 +434,7 @@ impl World {
         self.registrations.remove(&node_id);
         self.nodes[at] = self.start_node();
         self.connect_runner(self.nodes[at].node_id);
+        self.announce_level(at);
     }
 
     /// Returns a node's clocks.

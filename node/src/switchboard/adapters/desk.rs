@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::delivery::{DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterOutcome, DeliverMessage, DeliveredCommand};
@@ -82,7 +83,9 @@ impl AdapterDesk {
 
     /// Records that another connection may have sent parts until now.
     pub(super) fn set_known_since(&mut self, now: Now) {
-        self.known_since = self.known_since.max(now.store.after(limits::CLOCK_AGREEMENT));
+        if !planted(Mutant::DeskAlwaysKnew) {
+            self.known_since = self.known_since.max(now.store.after(limits::CLOCK_AGREEMENT));
+        }
     }
 
     /// Returns the number of parts that wait or are on their way.
@@ -153,7 +156,7 @@ impl AdapterDesk {
             return;
         }
         let is_doubtful = known.is_none() && order.may_be_sent && order.requested_at < self.known_since;
-        if is_doubtful && !link.recognises_key {
+        if is_doubtful && !link.recognises_key && !planted(Mutant::DoubtfulPartSent) {
             let outcome = DeliveryOutcome::Unknown { may_repeat: false };
             let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };
             return effects.push(DeskEffect::Report { to: from, key: order.key.clone(), report });
@@ -216,7 +219,12 @@ impl AdapterDesk {
         let over = self.in_flight.iter().filter(|(until, id)| *until <= now.mono || lost.is_some() && is_of_lost(id));
         let over: Vec<PartId> = over.map(|(_, id)| id.clone()).collect();
         for id in over {
-            self.finish(&id, DeliveryOutcome::Unknown { may_repeat: recognises_key }, effects);
+            let outcome = if planted(Mutant::LostPartUnsent) {
+                DeliveryOutcome::NotSent
+            } else {
+                DeliveryOutcome::Unknown { may_repeat: recognises_key }
+            };
+            self.finish(&id, outcome, effects);
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
@@ -83,10 +84,13 @@ impl OutgoingOrders {
     /// Sends an order to the adapter's node, or looks for the adapter.
     fn send(&mut self, now: Now, account: &AccountKey, key: &OrderKey, effects: &mut Vec<OrderEffect>) {
         let Some(out) = self.orders.get_mut(key) else { return };
-        out.next_send = now.mono + limits::DELIVERY_ORDER_REPEAT;
+        let wait =
+            if planted(Mutant::OrderNotRepeated) { limits::DELIVERY_AGE_MAX } else { limits::DELIVERY_ORDER_REPEAT };
+        out.next_send = now.mono + wait;
         let location = self.locations.entry(account.clone()).or_default();
         let Some((node, _)) = location.holder else { return location.look_up(now, account, effects) };
-        if std::mem::replace(&mut out.was_sent, true) && !out.order.may_be_sent {
+        let is_again = std::mem::replace(&mut out.was_sent, true) && !planted(Mutant::OrderRepeatedBlindly);
+        if is_again && !out.order.may_be_sent {
             // The adapter may have sent the part, and may have gone since: a desk that does not know the part must not
             // take that for a proof.
             out.order = Arc::new(DeliveryOrder { may_be_sent: true, ..DeliveryOrder::clone(&out.order) });

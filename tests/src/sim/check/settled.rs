@@ -49,7 +49,8 @@ impl World {
                 return Some(format!("G9: what was begun ends: {key} {open}"));
             }
         }
-        (0..self.clients.len()).find_map(|client| self.unserved(client))
+        let undelivered = || self.undelivered_reason().filter(|_| !self.rewinds);
+        (0..self.clients.len()).find_map(|client| self.unserved(client)).or_else(undelivered)
     }
 
     /// Returns whether the store has lost an accept whose turn had begun: only a resend by the client can help
@@ -104,6 +105,7 @@ impl World {
         }
         if !self.rewinds {
             self.check_actions();
+            self.check_rooms();
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
         assert!(left.is_none(), "G8: no request to an agent outlives its turn: {left:?}");
@@ -166,6 +168,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::Subscribe(_)
         | LinkCommand::Invoke(_)
         | LinkCommand::GetSnapshot { .. }
+        | LinkCommand::ListDeliveries { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
         | LinkCommand::Inbound(_)

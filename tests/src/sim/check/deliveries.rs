@@ -1,0 +1,170 @@
+//! Checks G7 for places, and what is promised of deliveries: each answer is requested once, its parts are sent in order
+//! to the place of its question and nowhere else, at most once where nobody recognises a repeated part, and each ends.
+use crate::sim::platform::{ACCOUNTS, Post};
+use crate::sim::world::World;
+use std::collections::BTreeMap;
+use turnway_core::id::{DeliveryId, RunId, Seq, SessionKey};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryRequested};
+use turnway_core::protocol::entry::{DeliveryFact, Entry, Fact, InputFact};
+use turnway_core::session::DeliveryPhase;
+use turnway_wire::channel::adapter::DeliverMessage;
+
+/// The deliveries of one session, as its log has them.
+#[derive(Debug, Default)]
+struct DeliveryHistory {
+    /// The place from which each turn came.
+    origins: BTreeMap<RunId, ConversationRef>,
+    deliveries: BTreeMap<DeliveryId, DeliveryRecord>,
+}
+
+#[derive(Debug)]
+struct DeliveryRecord {
+    requested_at: Seq,
+    requested: DeliveryRequested,
+    sent: u32,
+    end: Option<DeliveryEnd>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeliveryEnd {
+    Sent,
+    Held,
+    Failed(DeliveryFailure),
+}
+
+impl DeliveryHistory {
+    fn of<'a>(log: impl Iterator<Item = &'a Entry>) -> Self {
+        let mut history = Self::default();
+        for (at, entry) in log.enumerate() {
+            if let Fact::Delivery(fact) = &entry.fact {
+                history.learn(Seq(at as u64 + 1), fact);
+            } else if let Fact::Input(InputFact::UserMessage { origin: Some(origin), .. }) = &entry.fact
+                && let Some(run_id) = &entry.run_id
+            {
+                history.origins.insert(run_id.clone(), origin.conversation.clone());
+            }
+        }
+        history
+    }
+
+    fn learn(&mut self, at: Seq, fact: &DeliveryFact) {
+        match fact {
+            DeliveryFact::Requested(requested) => {
+                let place = self.origins.get(&requested.about_run);
+                assert_eq!(place, Some(&requested.conversation), "G7: an answer goes to the place of its question");
+                let id = requested.delivery_id.clone();
+                let record = DeliveryRecord { requested_at: at, requested: requested.clone(), sent: 0, end: None };
+                let is_first = self.deliveries.insert(id, record).is_none();
+                assert!(is_first, "an answer is requested once: {requested:?}");
+            }
+            DeliveryFact::Attempted(attempted) => self.known(&attempted.delivery_id).expect_open(fact),
+            DeliveryFact::Sent(sent) => {
+                let record = self.known(&sent.delivery_id);
+                assert_eq!(record.sent + 1, sent.part, "parts are sent in order: {sent:?}");
+                record.sent = sent.part;
+                record.end = (sent.part == sent.parts).then_some(DeliveryEnd::Sent);
+            }
+            DeliveryFact::Held(held) => {
+                let record = self.known(&held.delivery_id);
+                record.expect_open(fact);
+                record.end = Some(DeliveryEnd::Held);
+            }
+            DeliveryFact::Failed(failed) => {
+                let record = self.known(&failed.delivery_id);
+                record.expect_open(fact);
+                record.end = Some(DeliveryEnd::Failed(failed.reason));
+            }
+            DeliveryFact::Redriven(redriven) => panic!("nobody has asked for it: {redriven:?}"),
+        }
+    }
+
+    fn known(&mut self, id: &DeliveryId) -> &mut DeliveryRecord {
+        self.deliveries.get_mut(id).unwrap_or_else(|| panic!("{id} was requested"))
+    }
+}
+
+impl DeliveryRecord {
+    fn expect_open(&self, fact: &DeliveryFact) {
+        assert_eq!(self.end, None, "a delivery that has ended stays so: {fact:?}");
+    }
+}
+
+impl World {
+    /// Checks a part that a node gives to an adapter.
+    pub(crate) fn check_order(&self, message: &DeliverMessage) {
+        if self.rewinds {
+            return;
+        }
+        let order = &message.order;
+        let history = self.history_of(&order.key);
+        let record = history.deliveries.get(&order.delivery_id).expect("the delivery is in the log");
+        let DeliveryRequested { conversation, parts, .. } = &record.requested;
+        assert_eq!(order.conversation, *conversation, "G7: the place is the requested one: {order:?}");
+        let text = parts.get(order.part as usize - 1);
+        assert_eq!(text, Some(&order.text), "a part is sent as it was recorded: {order:?}");
+        assert!(order.part <= record.sent + 1, "a part waits for the receipt of the one before: {order:?}");
+        let earlier = history.deliveries.values().find(|other| {
+            other.requested_at < record.requested_at
+                && other.end.is_none()
+                && other.requested.conversation.is_same_place(conversation)
+        });
+        assert!(earlier.is_none(), "one delivery to a place at a time: {order:?} before {earlier:?}");
+    }
+
+    fn history_of(&self, key: &SessionKey) -> DeliveryHistory {
+        let log = self.ledger.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
+        DeliveryHistory::of(log.iter().map(|(_, entry)| &**entry))
+    }
+
+    /// Returns the reason why messages of rooms and their answers have not settled.
+    pub(crate) fn undelivered_reason(&self) -> Option<String> {
+        if let Some((n, _)) = self.platform.messages.iter().find(|(_, message)| message.run_id.is_none()) {
+            return Some(format!("G9: what somebody wrote is accepted: m{n}"));
+        }
+        let mut states =
+            self.ledger.chronicles.iter().map(|(key, chronicle)| (key, chronicle.state(Seq(u64::MAX)).deliveries));
+        states.find_map(|(key, deliveries)| {
+            let is_pending = deliveries.open.values().any(|delivery| delivery.phase == DeliveryPhase::Pending);
+            let is_owed = is_pending || !deliveries.origins.is_empty();
+            is_owed.then(|| format!("G9: an answer is sent, held or has failed: {key} {deliveries:?}"))
+        })
+    }
+
+    /// Checks what stands in the rooms against the logs.
+    pub(crate) fn check_rooms(&self) {
+        let histories: Vec<DeliveryHistory> =
+            self.ledger.chronicles.keys().map(|key| self.history_of(key)).filter(|it| !it.origins.is_empty()).collect();
+        let mut posts: BTreeMap<(&DeliveryId, u32), Vec<&Post>> = BTreeMap::new();
+        for post in &self.platform.posts {
+            posts.entry((&post.delivery_id, post.part)).or_default().push(post);
+        }
+        for ((id, part), posts) in &posts {
+            let record = histories.iter().find_map(|history| history.deliveries.get(id)).expect("it was requested");
+            let first = posts.first().expect("a post");
+            assert_eq!(
+                posts.len(),
+                1,
+                "a part stands in its room once: {id}, part {part} at {}",
+                ACCOUNTS[first.account].0
+            );
+            let is_there = first.place.is_same_place(&record.requested.conversation);
+            assert!(is_there || first.is_misplaced, "G7: a part stands in the room of its question: {first:?}");
+            let text = record.requested.parts.get(*part as usize - 1).map(|text| text.reveal());
+            assert_eq!(text, Some(first.text.as_str()), "{id}, part {part}");
+        }
+        for record in histories.iter().flat_map(|history| history.deliveries.values()) {
+            let id = &record.requested.delivery_id;
+            for part in 1..=record.sent {
+                let post = posts.get(&(id, part)).and_then(|posts| posts.first());
+                let post = post.unwrap_or_else(|| panic!("what has a receipt was sent: {id}, part {part}"));
+                assert!(!post.is_misplaced, "G7: a part in another room is no receipt: {post:?}");
+            }
+            let place = &record.requested.conversation;
+            let is_keyed =
+                ACCOUNTS.iter().any(|(account, is_keyed)| *is_keyed && place.account_id.as_str() == *account);
+            let is_held = record.end == Some(DeliveryEnd::Held);
+            assert!(!is_keyed || !is_held, "a part is not held where a repeated one is recognised: {id}");
+        }
+    }
+}

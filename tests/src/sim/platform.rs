@@ -1,0 +1,404 @@
+//! A simulated chat platform with adapters: what people write in rooms becomes turns, and the answers come back to the
+//! rooms. Adapters vanish, lose replies, answer with every outcome, and put parts into the wrong room now and then.
+use super::behaviour::AgentBehaviour;
+use super::clients::Kind;
+use super::fixtures::{self, PlannedMessage};
+use super::world::{LineId, ScheduledEvent, World};
+use std::collections::BTreeMap;
+use turnway_core::id::{
+    AccountId, ChannelName, DeliveryId, LinkId, MessageId, Principal, RequestId, RunId, SessionKey, TenantId, UserId,
+};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::{DeliveryErrorClass, Sender, TextUnit};
+use turnway_core::protocol::entry::FACT_LEVEL;
+use turnway_core::protocol::input::Strategy;
+use turnway_node::switchboard::Input;
+use turnway_wire::channel::adapter::{
+    AdapterCapabilities, AdapterHello, AdapterOutcome, Capability, DeliverMessage, DeliveredCommand, InboundCommand,
+    InboundDisposition, InboundEvent,
+};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::notification::{CommandReply, Notification};
+
+const CHANNEL: &str = "rooms";
+/// The accounts, and whether the platform recognises a message that is sent again with the same key.
+pub(crate) const ACCOUNTS: [(&str, bool); 2] = [("keyed", true), ("plain", false)];
+/// Adapters of each account: one sends, the other stands by.
+const ADAPTERS_PER_ACCOUNT: usize = 2;
+const ROOMS: [&str; 2] = ["lobby", "attic"];
+/// The room into which the platform puts a part that it misplaces.
+const WRONG_ROOM: &str = "elsewhere";
+/// Numbers of messages of rooms begin here.
+const FIRST_NUMBER: u64 = 20_001;
+/// Characters of one message of the platform: some answers need several parts.
+const TEXT_MAX: u32 = 200;
+
+/// An event around the platform.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// An adapter connects to a node, unless it is connected.
+    Connect { adapter: usize },
+    /// An adapter notices that its connection is gone, or gives it up; the node notices later.
+    Leave { adapter: usize, line: LineId },
+    /// A node notices that an adapter is gone.
+    HangUp { line: LineId },
+    /// An adapter loses its connection, wherever it is.
+    Vanish { adapter: usize },
+    /// A message of a room is brought to the gateway, until it is accepted.
+    Bring { n: u64 },
+    /// An adapter sends a part to the platform.
+    Post { adapter: usize, line: LineId, message: DeliverMessage },
+    /// An adapter reports what became of a part.
+    Report { adapter: usize, line: LineId, delivered: DeliveredCommand },
+    /// A node learns that an adapter has read notifications of this weight.
+    Written { line: LineId, weight: usize },
+}
+
+/// The platform, and the processes that connect it.
+#[derive(Debug, Default)]
+pub(crate) struct Platform {
+    adapters: Vec<Adapter>,
+    pub(crate) messages: BTreeMap<u64, RoomMessage>,
+    asked: BTreeMap<RequestId, u64>,
+    pub(crate) posts: Vec<Post>,
+    /// Adapters and the platform misbehave.
+    pub(crate) troubled: bool,
+}
+
+#[derive(Debug)]
+struct Adapter {
+    account: usize,
+    line: Option<LineId>,
+}
+
+/// A message that somebody wrote.
+#[derive(Debug)]
+pub(crate) struct RoomMessage {
+    pub(crate) account: usize,
+    pub(crate) place: ConversationRef,
+    /// The turn, once the gateway has accepted the message.
+    pub(crate) run_id: Option<RunId>,
+}
+
+/// A part of an answer that stands in a room.
+#[derive(Debug)]
+pub(crate) struct Post {
+    pub(crate) delivery_id: DeliveryId,
+    pub(crate) part: u32,
+    pub(crate) account: usize,
+    pub(crate) place: ConversationRef,
+    pub(crate) text: String,
+    key: String,
+    external_id: MessageId,
+    /// The platform has put it into another room than the adapter named.
+    pub(crate) is_misplaced: bool,
+}
+
+/// The behaviour of an adapter with a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Sends,
+    /// The part stands in the room, and the platform's reply is lost with the adapter's connection.
+    SendsAndVanishes,
+    /// The part stands in the room, and the adapter does not know.
+    SendsUnsure,
+    Misplaces,
+    DoesNotSend,
+    FailsUnsure,
+    Vanishes,
+    Refuses(DeliveryErrorClass),
+}
+
+fn tenant() -> TenantId {
+    TenantId::default_tenant()
+}
+
+fn account_id(account: usize) -> AccountId {
+    AccountId::parse(ACCOUNTS[account].0).expect("an account's name")
+}
+
+fn channel() -> ChannelName {
+    ChannelName::parse(CHANNEL).expect("a channel's name")
+}
+
+/// Returns a room of an account.
+fn room(account: usize, name: &str) -> ConversationRef {
+    ConversationRef::without_parent(CHANNEL, ACCOUNTS[account].0, name).expect("a reference")
+}
+
+impl Platform {
+    fn adapter_on(&self, line: LineId) -> Option<usize> {
+        self.adapters.iter().position(|adapter| adapter.line == Some(line))
+    }
+
+    /// Puts a part into a room; a repeated key is recognised where the platform has keys.
+    fn post(
+        &mut self,
+        account: usize,
+        message: &DeliverMessage,
+        is_misplaced: bool,
+        rewinds: bool,
+    ) -> (MessageId, ConversationRef) {
+        let order = &message.order;
+        let key = order.dedupe_key();
+        let is_keyed = ACCOUNTS[account].1;
+        if let Some(known) = self.posts.iter().find(|post| is_keyed && post.account == account && post.key == key) {
+            assert!(rewinds || known.text == order.text.reveal(), "same key, same bytes: {order:?} {known:?}");
+            return (known.external_id.clone(), known.place.clone());
+        }
+        let place = if is_misplaced { room(account, WRONG_ROOM) } else { order.conversation.clone() };
+        let external_id = MessageId::parse(&format!("x{}", self.posts.len())).expect("a name");
+        self.posts.push(Post {
+            delivery_id: order.delivery_id.clone(),
+            part: order.part,
+            account,
+            place: place.clone(),
+            text: order.text.reveal().to_owned(),
+            key,
+            external_id: external_id.clone(),
+            is_misplaced,
+        });
+        (external_id, place)
+    }
+}
+
+impl World {
+    /// Tells a new node that every node knows the facts of deliveries.
+    pub(crate) fn announce_level(&mut self, at: usize) {
+        if self.channels {
+            self.give(at, Input::FactLevel(FACT_LEVEL));
+        }
+    }
+
+    /// Creates the adapters, and schedules what people write.
+    pub(crate) fn open_rooms(&mut self, trouble_ms: u64) {
+        if !self.channels {
+            return;
+        }
+        self.platform.troubled = true;
+        for account in (0..ACCOUNTS.len()).flat_map(|account| [account; ADAPTERS_PER_ACCOUNT]) {
+            let adapter = self.platform.adapters.len();
+            self.platform.adapters.push(Adapter { account, line: None });
+            self.later(0, 2000, ScheduledEvent::Platform(Box::new(Step::Connect { adapter })));
+            for _ in 0..self.rng.below(4) {
+                let at = self.rng.below(trouble_ms);
+                self.later(at, at, ScheduledEvent::Platform(Box::new(Step::Vanish { adapter })));
+            }
+        }
+        for (account, name) in (0..ACCOUNTS.len()).flat_map(|account| ROOMS.map(|room| (account, room))) {
+            let place = room(account, name);
+            let key = SessionKey { tenant: tenant(), session: place.own_session(&tenant()) };
+            // Nobody subscribes as the account; odd requests of others aim at its sessions too.
+            let client = self.client(Kind::Leaver, &key, principal(account));
+            for _ in 0..2 + self.rng.below(4) {
+                let at = self.rng.below(trouble_ms);
+                self.write(client, account, &place, at);
+            }
+        }
+    }
+
+    /// Lets somebody write a message in every room.
+    pub(crate) fn last_lines(&mut self) {
+        for (account, name) in (0..ACCOUNTS.len()).flat_map(|account| ROOMS.map(|room| (account, room))) {
+            let place = room(account, name);
+            let session = place.own_session(&tenant());
+            if let Some(client) = self.clients.iter().position(|client| client.key.session == session) {
+                self.write(client, account, &place, 500);
+            }
+        }
+    }
+
+    /// Schedules a message of a room.
+    fn write(&mut self, client: usize, account: usize, place: &ConversationRef, at: u64) {
+        // Numbers that are divisible by 4 are those of messages with earlier messages.
+        let n = FIRST_NUMBER + self.platform.messages.len() as u64 * 4 / 3;
+        let n = if n.is_multiple_of(4) || self.platform.messages.contains_key(&n) { n + 1 } else { n };
+        let roll = self.rng.below(100);
+        let manner = if self.platform.troubled { AgentBehaviour::of(n, roll) } else { AgentBehaviour::Plain };
+        let key = &self.clients[client].key;
+        let user = UserId::of_account(&channel(), &account_id(account));
+        let run_id = RunId::derive(key, &user, &place.inbox_message_id(&fixtures::message_id(n)));
+        let strategy = Strategy::Enqueue;
+        self.sayings.insert(n, PlannedMessage { client, run_id, manner, strategy, replaces: None, agent_id: None });
+        self.platform.messages.insert(n, RoomMessage { account, place: place.clone(), run_id: None });
+        self.later(at, at, ScheduledEvent::Platform(Box::new(Step::Bring { n })));
+    }
+
+    /// Handles an event around the platform.
+    pub(crate) fn platform_step(&mut self, step: Step) {
+        match step {
+            Step::Connect { adapter } => self.connect_adapter(adapter),
+            Step::Leave { adapter, line } if self.platform.adapters[adapter].line == Some(line) => {
+                self.leave_line(adapter, line);
+            }
+            Step::Leave { .. } => {}
+            Step::HangUp { line } => self.give_to(line.0, Input::Disconnect { link: line.1 }),
+            Step::Vanish { adapter } => {
+                if let Some(line) = self.platform.adapters[adapter].line {
+                    self.leave_line(adapter, line);
+                }
+            }
+            Step::Bring { n } => self.bring(n),
+            Step::Post { adapter, line, message } => self.post(adapter, line, &message),
+            Step::Report { adapter, line, delivered } => self.report_part(adapter, line, delivered),
+            Step::Written { line, weight } => self.give_to(line.0, Input::Written { link: line.1, weight }),
+        }
+    }
+
+    fn connect_adapter(&mut self, adapter: usize) {
+        let Adapter { account, line: None } = self.platform.adapters[adapter] else { return };
+        let at = self.somewhere();
+        let node = &mut self.nodes[at];
+        node.links += 1;
+        let line = (node.node_id, LinkId(node.links));
+        self.platform.adapters[adapter].line = Some(line);
+        let level = |level| Capability { level, max: None, unit: None };
+        let text = Capability { level: 2, max: Some(TEXT_MAX), unit: Some(TextUnit::Utf16) };
+        let key = level(if ACCOUNTS[account].1 { 2 } else { 0 });
+        let capabilities = AdapterCapabilities([("text".to_owned(), text), ("key".to_owned(), key)].into());
+        let instance_id = RequestId::parse(&format!("adapter-{adapter}")).ok();
+        let account = account_id(account);
+        let hello = AdapterHello { channel: channel(), account, platform_bot_id: None, instance_id, capabilities };
+        let principal = principal(self.platform.adapters[adapter].account);
+        self.give(at, Input::Connect { link: line.1, principal });
+        self.give_to(line.0, Input::ServeAccount { link: line.1, adapter: Box::new(hello) });
+    }
+
+    /// Ends the connection of an adapter, which connects again.
+    fn leave_line(&mut self, adapter: usize, line: LineId) {
+        self.platform.adapters[adapter].line = None;
+        self.later(1, 3000, ScheduledEvent::Platform(Box::new(Step::HangUp { line })));
+        self.later(100, 4000, ScheduledEvent::Platform(Box::new(Step::Connect { adapter })));
+    }
+
+    /// Lets the adapters of a node notice that the node is gone or stuck.
+    pub(crate) fn orphan_adapters(&mut self, at: usize, ms_min: u64, ms_max: u64) {
+        let node_id = self.nodes[at].node_id;
+        for adapter in 0..self.platform.adapters.len() {
+            if let Some(line) = self.platform.adapters[adapter].line.filter(|line| line.0 == node_id) {
+                self.later(ms_min, ms_max, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
+            }
+        }
+    }
+
+    /// Brings a message on any connection of its account. It is brought again until it was accepted, and sometimes after.
+    fn bring(&mut self, n: u64) {
+        let Some(RoomMessage { account, place, run_id }) = self.platform.messages.get(&n) else { return };
+        // A store that has lost the accept needs the message again.
+        let is_over = run_id.as_ref().is_some_and(|run_id| !self.rewinds || self.ledger.has_ended(run_id));
+        if is_over && !self.rng.chance(20) {
+            return;
+        }
+        let conversation = place.clone();
+        let lines: Vec<LineId> = self
+            .platform
+            .adapters
+            .iter()
+            .filter(|adapter| adapter.account == *account)
+            .filter_map(|adapter| adapter.line)
+            .collect();
+        self.later(3000, 6000, ScheduledEvent::Platform(Box::new(Step::Bring { n })));
+        if lines.is_empty() {
+            return;
+        }
+        let line = lines[self.rng.below(lines.len() as u64) as usize];
+        self.requests += 1;
+        let request_id = fixtures::request(self.requests);
+        self.platform.asked.insert(request_id.clone(), n);
+        let inbound = InboundCommand {
+            request_id: Some(request_id),
+            conversation,
+            sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
+            message_id: fixtures::message_id(n),
+            platform_time: None,
+            event: InboundEvent::Message(fixtures::say(n, false).content),
+        };
+        let command = LinkCommand::Inbound(Box::new(inbound));
+        self.give_to(line.0, Input::Command { link: line.1, command });
+    }
+
+    /// Handles a notification to an adapter; returns whether the connection is one of an adapter.
+    pub(crate) fn show_adapter(&mut self, line: LineId, note: &Notification) -> bool {
+        let Some(adapter) = self.platform.adapter_on(line) else { return false };
+        self.later(0, 5, ScheduledEvent::Platform(Box::new(Step::Written { line, weight: note.weight() })));
+        if let Notification::Deliver(message) = note {
+            self.check_order(message);
+            let message = DeliverMessage::clone(message);
+            self.later(1, 400, ScheduledEvent::Platform(Box::new(Step::Post { adapter, line, message })));
+        } else if let Notification::GoAway { .. } = note {
+            self.later(100, 6000, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
+        } else if let Notification::Reply(CommandReply::InboundAccepted(receipt)) = note {
+            let n = receipt.request_id.as_ref().and_then(|id| self.platform.asked.remove(id));
+            let Some(message) = n.and_then(|n| self.platform.messages.get_mut(&n)) else { return true };
+            assert_eq!(receipt.disposition, InboundDisposition::Run, "a message of an open session runs: {receipt:?}");
+            let known = message.run_id.replace(receipt.run_id.clone().expect("a turn"));
+            let is_same = known.is_none() || known == message.run_id;
+            assert!(is_same || self.rewinds, "G2: a message that is brought again is the same turn: {receipt:?}");
+        }
+        true
+    }
+
+    /// Chooses what becomes of a part.
+    fn manner_of_post(&mut self) -> Manner {
+        let roll = if self.platform.troubled { self.rng.below(100) } else { 0 };
+        match roll {
+            0..52 => Manner::Sends,
+            52..62 => Manner::SendsAndVanishes,
+            62..68 => Manner::SendsUnsure,
+            68..73 => Manner::FailsUnsure,
+            73..81 => Manner::DoesNotSend,
+            81..86 => Manner::Refuses(DeliveryErrorClass::Transient),
+            86..90 => Manner::Refuses(DeliveryErrorClass::RateLimit),
+            90..92 => Manner::Refuses(DeliveryErrorClass::Gone),
+            92..95 => Manner::Misplaces,
+            _ => Manner::Vanishes,
+        }
+    }
+
+    /// Lets an adapter send a part, even if its connection has been lost since it was given the part.
+    fn post(&mut self, adapter: usize, line: LineId, message: &DeliverMessage) {
+        if message.order.deadline <= self.store_clock() {
+            return;
+        }
+        let account = self.platform.adapters[adapter].account;
+        let manner = self.manner_of_post();
+        self.say(format_args!("adapter {adapter} {manner:?}: {:?}", message.order));
+        let sent = match manner {
+            Manner::Sends | Manner::SendsAndVanishes | Manner::SendsUnsure | Manner::Misplaces => {
+                Some(self.platform.post(account, message, manner == Manner::Misplaces, self.rewinds))
+            }
+            Manner::DoesNotSend | Manner::FailsUnsure | Manner::Vanishes | Manner::Refuses(_) => None,
+        };
+        let outcome = match (manner, sent) {
+            (Manner::SendsAndVanishes | Manner::Vanishes, _) => {
+                return self.platform_step(Step::Leave { adapter, line });
+            }
+            (Manner::SendsUnsure | Manner::FailsUnsure, _) => AdapterOutcome::Unknown,
+            (Manner::Refuses(class), _) => {
+                let retry_after_ms = (class == DeliveryErrorClass::RateLimit).then_some(700);
+                AdapterOutcome::Rejected { class, retry_after_ms }
+            }
+            (Manner::Sends | Manner::Misplaces, Some((external_id, place))) => {
+                AdapterOutcome::Sent { external_id, place }
+            }
+            (Manner::Sends | Manner::Misplaces | Manner::DoesNotSend, _) => AdapterOutcome::NotSent,
+        };
+        let order = &message.order;
+        let delivered = DeliveredCommand { delivery_id: order.delivery_id.clone(), part: order.part, outcome };
+        self.later(1, 200, ScheduledEvent::Platform(Box::new(Step::Report { adapter, line, delivered })));
+    }
+
+    /// Reports on a part. Over a lost connection nothing is reported; a receipt may follow on the next one.
+    fn report_part(&mut self, adapter: usize, line: LineId, delivered: DeliveredCommand) {
+        let present = self.platform.adapters[adapter].line;
+        let is_receipt = matches!(delivered.outcome, AdapterOutcome::Sent { .. });
+        let Some(to) = present.filter(|present| *present == line || is_receipt) else { return };
+        let command = LinkCommand::Delivered(Box::new(delivered));
+        self.give_to(to.0, Input::Command { link: to.1, command });
+    }
+}
+
+fn principal(account: usize) -> Principal {
+    let user = UserId::of_account(&channel(), &account_id(account));
+    Principal { tenant: tenant(), user, operator: false, writes: true }
+}
