@@ -78,6 +78,7 @@ fn order(attempt: u32) -> Option<Invoke> {
         user,
         message: Message { role: Role::User, content: Content::Text("an answer of four words".to_owned()) },
         history: None,
+        origin: None,
         traceparent: None,
         handover: None,
         actions: None,

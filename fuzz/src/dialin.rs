@@ -65,6 +65,7 @@ fn order() -> Option<(Order, RunId)> {
         user: UserId::local(),
         message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
         history: None,
+        origin: None,
         traceparent: None,
         handover: None,
         actions: None,

@@ -65,6 +65,7 @@ fn invoke(name: &str, attempt: u32, resume: Option<Resume>) -> Order {
         user: UserId::local(),
         message: message("canary-input"),
         history: None,
+        origin: None,
         traceparent: None,
         handover: None,
         actions: None,

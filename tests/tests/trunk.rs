@@ -45,6 +45,7 @@ fn invoke(call: u64) -> Box<Invoke> {
         user: UserId::local(),
         message: Message { role: Role::User, content: Content::Text("hello".to_owned()) },
         history: None,
+        origin: None,
         traceparent: None,
         handover: None,
         actions: None,

@@ -4,6 +4,7 @@ use crate::id::{AgentEventId, AgentId, Epoch, MessageId, RunId, SessionKey, Tena
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::action::{ActionRequest, ActionsContext, FactDelivery};
+use crate::protocol::delivery::InputOrigin;
 use crate::protocol::entry::Scope;
 use crate::protocol::handover::{HandoverContext, HandoverRequest};
 use crate::protocol::history::History;
@@ -163,6 +164,9 @@ pub struct Invoke {
     pub message: Message,
     /// Earlier messages, if the client keeps the conversation.
     pub history: Option<History>,
+    /// The conversation that the input came from, and who wrote it there. Nodes of an earlier release do not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Box<InputOrigin>>,
     /// W3C trace context.
     pub traceparent: Option<String>,
     /// Set if another agent has handed the session to this agent and the agent was not told yet (SR-F6).

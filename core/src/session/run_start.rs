@@ -165,6 +165,7 @@ pub(super) fn order_attempt(
         user: input.user.clone(),
         message: input.message.clone(),
         history: input.history.clone(),
+        origin: input.origin.clone(),
         traceparent: input.traceparent.clone(),
         handover: context.state.handovers.context_for(&run_id),
         actions: context.state.actions.context_for(&run_id),

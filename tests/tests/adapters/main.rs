@@ -1,5 +1,6 @@
 //! Adapters on real nodes: what people write in conversations becomes turns, and the answers go back to their places, on
 //! both stores and over several nodes.
+mod agents;
 mod chaos;
 mod fleet;
 mod outcomes;

@@ -327,6 +327,7 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
         user,
         message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
         history: None,
+        origin: None,
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned()),
         handover: None,
         actions: None,

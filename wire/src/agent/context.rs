@@ -2,13 +2,16 @@
 //! §1.6, §2).
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::id::{MessageId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::action::{ActionsContext, FactDelivery};
 use turnway_core::protocol::agent::Invoke;
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::{InputOrigin, Sender};
 use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::handover::HandoverContext;
 use turnway_core::protocol::qualified;
 use turnway_core::protocol::steer::Steer;
+use turnway_core::time::Millis;
 
 /// The field `context` of an `invoke` or a `steer`. Ids of runs, actions and processes are written in their
 /// qualified forms.
@@ -22,6 +25,9 @@ pub struct InputContext<'a> {
 struct InputContextBody<'a> {
     tenant: &'a TenantId,
     user_id: &'a UserId,
+    /// Written by the gateway only: no field of a client's message becomes a part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<OriginContext<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     handover: Option<&'a HandoverContext>,
     /// `open_actions`, `ended_actions` (EV-C6).
@@ -30,6 +36,16 @@ struct InputContextBody<'a> {
     /// Text that the node's plugins add to the system prompt (TP-N11).
     #[serde(skip_serializing_if = "Option::is_none")]
     system_prompt: Option<&'a str>,
+}
+
+/// The conversation that an input came from, and who wrote it there.
+#[derive(Debug, Serialize)]
+struct OriginContext<'a> {
+    conversation: &'a ConversationRef,
+    message_id: &'a MessageId,
+    sender: &'a Sender,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    platform_time: Option<Millis>,
 }
 
 /// A fact for an agent: the shape of `GET …/events`, with ids in their qualified forms.
@@ -49,16 +65,35 @@ impl<'a> InputContext<'a> {
         let actions = invoke.actions.as_deref();
         let key = &invoke.key;
         let user_id = &invoke.user;
-        Self { key, body: InputContextBody { tenant: &key.tenant, user_id, handover, actions, system_prompt } }
+        let origin = invoke.origin.as_deref().map(OriginContext::of);
+        Self { key, body: InputContextBody { tenant: &key.tenant, user_id, origin, handover, actions, system_prompt } }
     }
 
-    /// Returns the context of a steered input; the agent knows the rest from the attempt's start.
+    /// Returns the context of a steered input; the agent knows the rest from the attempt's start. A message of a
+    /// conversation is never steered.
     pub fn for_steer(steer: &'a Steer) -> Self {
         let key = &steer.key;
         let user_id = &steer.user;
         let actions = steer.actions.as_deref();
-        let body = InputContextBody { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
+        let body = InputContextBody {
+            tenant: &key.tenant,
+            user_id,
+            origin: None,
+            handover: None,
+            actions,
+            system_prompt: None,
+        };
         Self { key, body }
+    }
+}
+
+// === impl OriginContext ===
+
+impl<'a> OriginContext<'a> {
+    fn of(origin: &'a InputOrigin) -> Self {
+        // How long a message may be there is of no use to an agent: the gateway splits its answer.
+        let InputOrigin { conversation, message_id, sender, platform_time, text_limit: _ } = origin;
+        Self { conversation, message_id, sender, platform_time: *platform_time }
     }
 }
 

@@ -296,6 +296,21 @@ pub(super) fn subscription() -> Vec<FieldSpec> {
     ]
 }
 
+/// Returns the fields that name a message on a platform, and its sender.
+pub(super) fn platform_message() -> Vec<FieldSpec> {
+    let sender = vec![
+        required("id", text(), "The platform's id."),
+        optional("name", text(), ""),
+        optional("is_bot", JsonShape::Flag, ""),
+    ];
+    vec![
+        required("conversation", Defined("conversation"), ""),
+        required("message_id", Defined("message_id"), "As the platform names it."),
+        required("sender", JsonShape::Object(sender), "Who wrote it."),
+        optional("platform_time", integer(), "Unix milliseconds, by the platform's clock."),
+    ]
+}
+
 fn input_context() -> Vec<FieldSpec> {
     let handover = vec![
         required("handover_id", Defined("qualified_action_id"), ""),
@@ -327,6 +342,7 @@ fn input_context() -> Vec<FieldSpec> {
     vec![
         required("tenant", Defined("tenant_id"), ""),
         required("user_id", Defined("user_id"), ""),
+        optional("origin", JsonShape::Object(platform_message()), "The message, if it came from a conversation."),
         optional("handover", JsonShape::Object(handover), "Present in the first turn after a handover."),
         optional("open_actions", list(JsonShape::Object(open)), "Open actions of the whole session."),
         optional("ended_actions", list(JsonShape::Object(ended)), "Ended actions that the agent may not know of."),

@@ -1,5 +1,6 @@
 //! The data of each fact, as `event`, `GET …/events` and orders to agents carry it, and the envelope around it.
 //! Ids may be in their qualified forms, because agents receive facts in those.
+use super::definition::platform_message;
 use super::shape::{
     FieldSpec, JsonShape, constant, integer, list, names, optional, pattern, required, small_integer, text, words,
 };
@@ -314,17 +315,11 @@ fn action_facts() -> Vec<FactRow> {
 
 /// Returns the fields of the origin of a message.
 fn origin() -> Vec<FieldSpec> {
-    let sender =
-        vec![required("id", text(), "The platform's id."), optional("name", text(), ""), optional("is_bot", Flag, "")];
     let limit =
         vec![required("max", small_integer(), ""), required("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "")];
-    vec![
-        required("conversation", Defined("conversation"), ""),
-        required("message_id", Defined("message_id"), "As the platform names it."),
-        required("sender", JsonShape::Object(sender), "Who wrote it."),
-        optional("platform_time", integer(), "Unix milliseconds, by the platform's clock."),
-        required("text_limit", JsonShape::Object(limit), "The longest message that the adapter can send there."),
-    ]
+    let limit =
+        vec![required("text_limit", JsonShape::Object(limit), "The longest message that the adapter can send there.")];
+    [platform_message(), limit].concat()
 }
 
 fn input_facts() -> Vec<FactRow> {

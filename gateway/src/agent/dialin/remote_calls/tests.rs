@@ -85,6 +85,7 @@ fn invoke() -> Invoke {
         user,
         message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
         history: None,
+        origin: None,
         traceparent: None,
         handover: None,
         actions: None,
