@@ -27,8 +27,8 @@ const ALIASES_MAX: u32 = 4;
 pub enum Input {
     /// A request of a link, whose principal may make it.
     Command { asker: BindingAsker, command: BindingCommand },
-    /// A session was closed: its bindings end.
-    SessionClosed(SessionKey),
+    /// A session was closed or deleted: its bindings end, with this reason.
+    SessionGone { session: SessionKey, reason: UnbindReason },
     /// A reply to an op of the service.
     Stored { op: ConversationOp, ticket: OpTicket, result: Result<Reply, StoreError> },
 }
@@ -382,8 +382,8 @@ impl Machine for BindingService {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Command { asker, command } => self.handle_command(now, asker, command),
-            Input::SessionClosed(session) => {
-                let step = RequestStep::Find(BindingTask::Unbind(UnbindReason::SessionClosed));
+            Input::SessionGone { session, reason } => {
+                let step = RequestStep::Find(BindingTask::Unbind(reason));
                 self.begin(None, step, ConversationOp::List { session, principal: None });
             }
             Input::Stored { op, ticket, result } => self.handle_stored(now, op, ticket, result),

@@ -501,6 +501,9 @@ pub const DELIVERY_TEXT_BYTES_MAX: usize = 24 * 1024;
 pub const DELIVERIES_OPEN_MAX: usize = 256;
 /// Maximum bytes of these deliveries: the session's snapshot, which may have [`FRAME_BYTES_MAX`], contains them.
 pub const DELIVERIES_OPEN_BYTES_MAX: usize = 256 * 1024;
+/// Maximum times that a session is opened for one message of its conversation, which needs one: more mean that somebody
+/// closes the session as soon as it is open.
+pub const MESSAGE_OPENS_MAX: u32 = 3;
 /// Failed deliveries of a session that are kept for an operator; an older one is only in the log.
 pub const DELIVERIES_FAILED_KEPT_MAX: usize = 8;
 /// Time after which a delivery is not tried any more: an answer of yesterday confuses more than it helps.

@@ -300,7 +300,7 @@ impl Switchboard {
         match message {
             PeerMessage::InputAccepted { run_id, .. } => self.router.handle_input_accepted(&run_id, &mut self.sink),
             PeerMessage::ControlAnswered { control, shown, .. } => {
-                self.router.handle_control_answered(&control, shown, &mut self.sink);
+                self.router.handle_control_answered(now, &control, shown, &mut self.sink);
             }
             PeerMessage::NotOwner { key, owner } => self.router.handle_not_owner(key, owner, &mut self.sink),
             PeerMessage::Facts { key, owner, after, facts } => {

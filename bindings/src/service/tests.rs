@@ -368,7 +368,7 @@ fn closed_session_loses_its_bindings_whatever_the_store_does() {
     let key = SessionKey { tenant: TenantId::default_tenant(), session: session("s") };
     // The list, and each of the changes, fail at first.
     bench.faults = [StoreError::Unavailable].into();
-    bench.give(Input::SessionClosed(key));
+    bench.give(Input::SessionGone { session: key, reason: UnbindReason::SessionClosed });
     bench.faults = [StoreError::Unknown, StoreError::Unavailable, StoreError::Unknown].into();
     for _ in 0..10 {
         bench.now.mono = bench.now.mono + Duration::from_secs(60);
@@ -393,7 +393,7 @@ fn moving_binding_of_a_closed_session_ends_at_its_new_place() {
     let to = ConversationId::parse("8").expect("an id");
     bench.change("7", BindingAction::StartMove { generation, to: to.clone() });
     let key = SessionKey { tenant: TenantId::default_tenant(), session: session("s") };
-    bench.give(Input::SessionClosed(key));
+    bench.give(Input::SessionGone { session: key, reason: UnbindReason::SessionClosed });
     assert_eq!(bench.later.len(), 1, "nothing but the move changes the row");
     let refusal = bench.ask(unbind_all("s")).expect_err("a move is in progress");
     assert_eq!(refusal.code, Code::StoreUnavailable);

@@ -52,8 +52,8 @@ impl Bindings {
                 self.service.handle_input(now, service::Input::Command { asker, command });
                 self.drain(now, sink);
             }
-            BindingsCommand::EndAll(session) => {
-                self.service.handle_input(now, service::Input::SessionClosed(session));
+            BindingsCommand::EndAll { session, reason } => {
+                self.service.handle_input(now, service::Input::SessionGone { session, reason });
                 self.drain(now, sink);
             }
         }

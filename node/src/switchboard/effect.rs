@@ -11,7 +11,7 @@ use turnway_core::id::{
     RunId, Seq, SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
-use turnway_core::protocol::binding::Binding;
+use turnway_core::protocol::binding::{Binding, UnbindReason};
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::delivery::{DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
@@ -77,8 +77,8 @@ pub(super) enum BindingsCommand {
         /// The event that waits for the answer, instead of the link.
         inbound: Option<u64>,
     },
-    /// A session is closed: its bindings end.
-    EndAll(SessionKey),
+    /// A session is closed or deleted: its bindings end.
+    EndAll { session: SessionKey, reason: UnbindReason },
 }
 
 /// A command to the part for adapters.

@@ -32,6 +32,7 @@ use turnway_core::id::{
 };
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionPhase, SessionRuntime, State};
@@ -319,7 +320,7 @@ impl Ownership {
         sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts: Vec::new(), owner }));
         if is_closed {
             // The previous owner may have stopped before it ended the session's bindings.
-            sink.push(BindingsCommand::EndAll(key.clone()));
+            sink.push(BindingsCommand::EndAll { session: key.clone(), reason: UnbindReason::SessionClosed });
         }
         self.apply_inbox(context, key, by, claimed.inbox, sink);
     }

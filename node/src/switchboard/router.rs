@@ -4,27 +4,29 @@ mod commands;
 pub(super) mod queries;
 pub(super) mod requests;
 
+use super::adapters::inbound::InboundSession;
 use super::delivery::Delivery;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
-use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
+use super::effect::{BindingsCommand, DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
 use super::ownership::Ownership;
 use super::sink::{EffectSink, Timer};
-use requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, refusal_of};
+use requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, inbound_refusal, refusal_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RunId, SessionId, SessionKey,
+    AgentId, ControlId, Epoch, EventId, Holder, LinkId, NodeId, OwnershipSnapshot, Principal, RunId, SessionKey,
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::entry::{Entry, FACT_LEVEL, Fact, InputFact, LOWEST_FACT_LEVEL, RunFact};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::Input;
+use turnway_core::protocol::input::{ControlEntry, ControlRequest, Input};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::shrink::Shrink;
-use turnway_core::store::{self, Op, Reply, StoreError};
+use turnway_core::store::{self, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Now;
 use turnway_wire::channel::adapter::{InboundDisposition, InboundReceipt};
 use turnway_wire::channel::command::{ControlAnswer, ControlKind};
@@ -130,6 +132,8 @@ impl RequestRouter {
                 offers: 0,
                 accepted_by_owner: false,
                 unknown_since: None,
+                awaits_open: false,
+                opens: 0,
             };
             self.requests.insert(request_key.clone(), request);
         }
@@ -138,7 +142,7 @@ impl RequestRouter {
 
     /// Stores the request, or asks the store again for the owner.
     fn submit_request(&self, now: Now, request_key: &RequestKey, sink: &mut EffectSink) {
-        let Some(request) = self.requests.get(request_key) else { return };
+        let Some(request) = self.requests.get(request_key).filter(|request| !request.awaits_open) else { return };
         let key = request.key.clone();
         let principal = request.principal.clone();
         let op = match (&request.payload, request_key) {
@@ -165,6 +169,9 @@ impl RequestRouter {
                 (request.position, request.owner) = (Some((accepted.position, accepted.prev)), accepted.owner);
                 self.notify_accepted(now, &request_key, &accepted, sink);
                 self.forward_request(now, &request_key, &accepted, sink);
+            }
+            Ok(Reply::Refused(StoreRefusal::Closed)) if request.opens_session() => {
+                self.open_session_for(now, &request_key, sink);
             }
             // A store that refuses everything for now reveals nothing about an earlier attempt, which may have been
             // stored.
@@ -203,7 +210,7 @@ impl RequestRouter {
         let key = request.key.clone();
         for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered) {
             notify_input_accepted(now, waiter, &key, &input, accepted.duplicate, sink);
-            if !waiter.is_inbound {
+            if waiter.inbound.is_none() {
                 let run_id = input.run_id.clone();
                 let tail = accepted.tail;
                 sink.push(DeliveryCommand::SubscribeSender { key: key.clone(), link: waiter.link, run_id, tail });
@@ -223,7 +230,7 @@ impl RequestRouter {
         let key = request.key.clone();
         let in_hand = request.accepted_by_owner;
         if accepted.ended {
-            self.complete_request(request_key, false, sink);
+            self.complete_request(now, request_key, false, sink);
         } else if in_hand {
             self.remove_request(request_key, sink);
         } else if let Some(holder) = accepted.owner.holder {
@@ -236,6 +243,29 @@ impl RequestRouter {
             sink.timers.set(Timer::Offer(request_key.clone()), now.mono + wait);
             sink.push(PartEffect::FreeSession { key, owner: accepted.owner });
         }
+    }
+
+    /// Opens the closed session of a conversation, as its user would, and submits the input once the session is open.
+    fn open_session_for(&mut self, now: Now, request_key: &RequestKey, sink: &mut EffectSink) {
+        let Some(request) = self.requests.get_mut(request_key) else { return };
+        let Some(link) = request.waiters.first().map(|waiter| waiter.link) else { return };
+        request.awaits_open = true;
+        request.opens += 1;
+        let key = request.key.clone();
+        let principal = request.principal.clone();
+        sink.timers.clear(&Timer::Offer(request_key.clone()));
+        let waiter =
+            RequestWaiter { opens_for: Some(Box::new(request_key.clone())), ..RequestWaiter::new(now, link, None) };
+        let what = ControlRequest::Open { agents: Vec::new(), active: None };
+        self.add_request(now, new_control(now, key, principal, waiter, what, sink), sink);
+    }
+
+    /// Submits an input whose session was opened for it.
+    fn submit_after_open(&mut self, now: Now, request_key: &RequestKey, sink: &mut EffectSink) {
+        if let Some(request) = self.requests.get_mut(request_key) {
+            request.awaits_open = false;
+        }
+        self.submit_request(now, request_key, sink);
     }
 
     // === offers ===
@@ -354,13 +384,19 @@ impl RequestRouter {
             RequestPayload::Control { control, .. } => control.what.cancelled_run().cloned(),
         };
         for waiter in request.waiters.into_iter().filter(|waiter| !waiter.answered) {
-            let session = Some(request.key.session.clone());
-            if waiter.is_inbound && matches!(refusal.code, Code::SessionClosed | Code::NotFound) {
-                // Nobody listens any more: an adapter that repeated the message would never get past it.
-                notify_inbound_ignored(waiter, session, sink);
+            if let Some(input) = waiter.opens_for {
+                self.refuse_request(&input, refusal.clone(), sink);
                 continue;
             }
-            sink.refuse(waiter.link, waiter.request_id, session, run_id.clone(), refusal.clone());
+            let told = waiter.inbound.and_then(|session| inbound_refusal(session, &refusal));
+            if waiter.inbound == Some(InboundSession::Bound) && told.is_some() {
+                // The node that closed the session may have stopped before it ended the bindings.
+                let is_deleted = refusal.code == Code::NotFound;
+                let reason = if is_deleted { UnbindReason::StaleSession } else { UnbindReason::SessionClosed };
+                sink.push(BindingsCommand::EndAll { session: request.key.clone(), reason });
+            }
+            let refusal = told.unwrap_or_else(|| refusal.clone());
+            sink.refuse(waiter.link, waiter.request_id, Some(request.key.session.clone()), run_id.clone(), refusal);
         }
     }
 
@@ -382,7 +418,13 @@ impl RequestRouter {
     }
 
     /// Handles the durable answer to a control entry.
-    pub(super) fn handle_control_answered(&mut self, control: &ControlId, shown: bool, sink: &mut EffectSink) {
+    pub(super) fn handle_control_answered(
+        &mut self,
+        now: Now,
+        control: &ControlId,
+        shown: bool,
+        sink: &mut EffectSink,
+    ) {
         let named = |request_key: &RequestKey| matches!(request_key, RequestKey::Control(id, _) if id == control);
         let first = RequestKey::Control(control.clone(), Principal::first());
         let matching = self
@@ -391,16 +433,20 @@ impl RequestRouter {
             .map(|(request_key, _)| request_key)
             .take_while(|request_key| named(request_key));
         for request_key in matching.cloned().collect::<Vec<_>>() {
-            self.complete_request(&request_key, shown, sink);
+            self.complete_request(now, &request_key, shown, sink);
         }
     }
 
     /// Completes a request and answers its clients. `shown`: a fact reports the result to the session's
     /// subscribers.
-    fn complete_request(&mut self, request_key: &RequestKey, shown: bool, sink: &mut EffectSink) {
+    fn complete_request(&mut self, now: Now, request_key: &RequestKey, shown: bool, sink: &mut EffectSink) {
         let Some(request) = self.remove_request(request_key, sink) else { return };
         let RequestPayload::Control { control, .. } = &request.payload else { return };
         for waiter in request.waiters {
+            if let Some(input) = waiter.opens_for {
+                self.submit_after_open(now, &input, sink);
+                continue;
+            }
             match ControlKind::of(&control.what).answer {
                 ControlAnswer::Opened => await_snapshot(&request.key, waiter, SnapshotPurpose::Open, sink),
                 ControlAnswer::Members => await_snapshot(&request.key, waiter, SnapshotPurpose::Members, sink),
@@ -471,6 +517,30 @@ impl RequestRouter {
     }
 }
 
+/// Returns the request to add an entry to the control lane of a session.
+fn new_control(
+    now: Now,
+    key: SessionKey,
+    principal: Principal,
+    waiter: RequestWaiter,
+    what: ControlRequest,
+    sink: &mut EffectSink,
+) -> NewRequest {
+    let name = if let Some(run_id) = what.cancelled_run() {
+        format!("cancel:{run_id}")
+    } else {
+        EventId::new(now.store, sink.rng.next_u128()).to_string()
+    };
+    let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
+    let create = matches!(what, ControlRequest::Open { .. });
+    let user = principal.user.clone();
+    let request_id = waiter.request_id.clone();
+    let control = ControlEntry { id: id.clone(), user, request_id, what };
+    let payload = RequestPayload::Control { control: Arc::new(control), create };
+    let request_key = RequestKey::Control(id, principal.clone());
+    NewRequest { request_key, key, principal, waiter, payload }
+}
+
 /// Handles a store reply after every client has disconnected; a durable request is carried out all the same.
 fn handle_orphaned_reply(
     key: SessionKey,
@@ -524,7 +594,7 @@ fn notify_input_accepted(
     let request_id = waiter.request_id.clone();
     let session = key.session.clone();
     let run_id = input.run_id.clone();
-    let reply = if waiter.is_inbound {
+    let reply = if waiter.inbound.is_some() {
         let receipt = InboundReceipt {
             request_id,
             disposition: InboundDisposition::Run,
@@ -538,14 +608,6 @@ fn notify_input_accepted(
         CommandReply::TurnAccepted(Box::new(AcceptedTurn { request_id, session, run_id, message_id, duplicate }))
     };
     sink.notify(waiter.link, Notification::Reply(reply));
-}
-
-/// Tells an adapter that the message it brought leads to nothing, because its session is closed or deleted.
-fn notify_inbound_ignored(waiter: RequestWaiter, session: Option<SessionId>, sink: &mut EffectSink) {
-    let RequestWaiter { link, request_id, .. } = waiter;
-    let disposition = InboundDisposition::Ignored;
-    let receipt = InboundReceipt { request_id, disposition, session, run_id: None, duplicate: false };
-    sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
 }
 
 /// Answers a client with the session's state after its request.

@@ -25,6 +25,8 @@ pub(crate) struct Fixture {
     pub(crate) gone: bool,
     /// Error that the store returns instead of performing an operation.
     pub(crate) trouble: Option<StoreError>,
+    /// The same for entries of the control lane only.
+    pub(crate) control_trouble: Option<StoreError>,
     /// The store does not answer.
     pub(crate) waits: bool,
     /// Pages of logs that the node has read.
@@ -111,7 +113,19 @@ impl Fixture {
         let shown = Vec::new();
         let orders = Vec::new();
         let inputs = VecDeque::new();
-        Self { board, model, now, shown, orders, inputs, gone: false, trouble: None, waits: false, pages_read: 0 }
+        Self {
+            board,
+            model,
+            now,
+            shown,
+            orders,
+            inputs,
+            gone: false,
+            trouble: None,
+            control_trouble: None,
+            waits: false,
+            pages_read: 0,
+        }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -128,7 +142,8 @@ impl Fixture {
                 Output::Store(_) if self.waits => {}
                 Output::Store(op) => {
                     self.pages_read += usize::from(matches!(op, Op::Read { .. }));
-                    let result = match self.trouble {
+                    let control_trouble = self.control_trouble.filter(|_| matches!(op, Op::Control { .. }));
+                    let result = match self.trouble.or(control_trouble) {
                         Some(trouble) => Err(trouble),
                         None => Ok(self.model.apply(self.now, &op)),
                     };
@@ -220,7 +235,9 @@ pub(crate) fn describe(note: &Notification) -> String {
         }
         Notification::Reply(CommandReply::Refused { refusal, .. }) => format!("refused {}", refusal.code.as_str()),
         Notification::Reply(CommandReply::Binding { reply, .. }) => format!("binding {reply:?}"),
-        Notification::Reply(CommandReply::InboundAccepted(receipt)) => format!("inbound {:?}", receipt.disposition),
+        Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
+            format!("inbound {:?} {}", receipt.disposition, receipt.duplicate)
+        }
         Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),
         Notification::Deliver(message) => format!("deliver {} {}", message.order.part, message.order.text.reveal()),
         Notification::AdapterState(state) => format!("active {}", state.is_active),

@@ -1,4 +1,5 @@
 //! One node, its store and an agent in one call stack, without faults.
+mod conversations;
 mod fixture;
 mod rebuild;
 mod stats;

@@ -2,6 +2,7 @@
 //! both stores and over several nodes.
 mod agents;
 mod chaos;
+mod closed;
 mod fleet;
 mod outcomes;
 mod rooms;
@@ -54,7 +55,7 @@ impl TestAdapter {
         }
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let message = self.client.next().await.expect("the node speaks");
         if message["type"] == "deliver" {
             self.deliveries.push(message.clone());

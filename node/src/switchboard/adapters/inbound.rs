@@ -47,6 +47,16 @@ pub(in crate::switchboard) struct InboundTurn {
     pub(in crate::switchboard) key: SessionKey,
     pub(in crate::switchboard) principal: Principal,
     pub(in crate::switchboard) input: Arc<Input>,
+    pub(in crate::switchboard) session: InboundSession,
+}
+
+/// The session that a message of a conversation goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::switchboard) enum InboundSession {
+    /// The session that the conversation has while nobody has bound it.
+    Own,
+    /// The session that the conversation is bound to.
+    Bound,
 }
 
 /// The result of an event.
@@ -115,9 +125,9 @@ impl PendingInbound {
 
     fn turn(self, account: &AccountKey, binding: Option<&Binding>, content: Content) -> InboundTurn {
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = self.inbound;
-        let session = match binding {
-            Some(binding) => binding.session.clone(),
-            None => conversation.own_session(&account.tenant),
+        let (kind, session) = match binding {
+            Some(binding) => (InboundSession::Bound, binding.session.clone()),
+            None => (InboundSession::Own, conversation.own_session(&account.tenant)),
         };
         let session = SessionKey { tenant: account.tenant.clone(), session };
         let user = UserId::of_account(&account.channel, &account.account);
@@ -142,6 +152,6 @@ impl PendingInbound {
             origin: Some(Box::new(origin)),
             traceparent: None,
         });
-        InboundTurn { link: self.link, request_id, key: session, principal, input }
+        InboundTurn { link: self.link, request_id, key: session, principal, input, session: kind }
     }
 }

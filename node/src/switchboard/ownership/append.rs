@@ -12,6 +12,7 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::entry::{Entry, Fact, SessionFact};
 use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Append, Op, SnapshotWrite};
@@ -137,7 +138,7 @@ impl OwnedSession {
             let owner = Some(owner);
             sink.push(PartEffect::Facts(DurableFacts { key: key.clone(), after, facts, owner }));
             if is_closed {
-                sink.push(BindingsCommand::EndAll(key.clone()));
+                sink.push(BindingsCommand::EndAll { session: key.clone(), reason: UnbindReason::SessionClosed });
             }
         }
         AppendOutcome::Stored

@@ -2,18 +2,18 @@
 //! the router.
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
-use super::{RequestRouter, RouterContext};
+use super::{RequestRouter, RouterContext, new_control};
 use crate::switchboard::adapters::inbound::InboundTurn;
 use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
-use turnway_core::id::{ControlId, EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
+use turnway_core::id::{EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
-use turnway_core::protocol::input::{ControlEntry, ControlRequest, Input, Strategy};
+use turnway_core::protocol::input::{ControlRequest, Input, Strategy};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::Op;
 use turnway_core::time::Now;
@@ -175,13 +175,13 @@ impl RequestRouter {
         turn: InboundTurn,
         sink: &mut EffectSink,
     ) {
-        let InboundTurn { link, request_id, key, principal, input } = turn;
+        let InboundTurn { link, request_id, key, principal, input, session } = turn;
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
             let why = format!("the message exceeds the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
             return sink.refuse(link, request_id, None, None, Refusal::new(Code::TooLarge, why));
         }
         let request_key = RequestKey::Input(input.run_id.clone(), input.body_hash());
-        let waiter = RequestWaiter { is_inbound: true, ..RequestWaiter::new(context.now, link, request_id) };
+        let waiter = RequestWaiter { inbound: Some(session), ..RequestWaiter::new(context.now, link, request_id) };
         let payload = RequestPayload::Input(input);
         self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
     }
@@ -195,19 +195,8 @@ impl RequestRouter {
         what: ControlRequest,
         sink: &mut EffectSink,
     ) {
-        let name = if let Some(run_id) = what.cancelled_run() {
-            format!("cancel:{run_id}")
-        } else {
-            EventId::new(context.now.store, sink.rng.next_u128()).to_string()
-        };
-        let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
-        let create = matches!(what, ControlRequest::Open { .. });
-        let user = principal.user.clone();
-        let request_id = waiter.request_id.clone();
-        let control = ControlEntry { id: id.clone(), user, request_id, what };
-        let payload = RequestPayload::Control { control: Arc::new(control), create };
-        let request_key = RequestKey::Control(id, principal.clone());
-        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+        let new = new_control(context.now, key, principal, waiter, what, sink);
+        self.put_request(context, new, sink);
     }
 }
 

@@ -1,4 +1,5 @@
 //! The data of client requests on their way to the session's owner. The router decides about them.
+use crate::switchboard::adapters::inbound::InboundSession;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, InboxPosition, LinkId, OwnershipSnapshot, Principal, RequestId, RunId, SessionKey};
 use turnway_core::limits;
@@ -31,6 +32,10 @@ pub(in crate::switchboard) struct PendingRequest {
     /// Time since which the outcome is unknown: an earlier attempt may have been stored, so "nothing was accepted"
     /// could be false.
     pub(in crate::switchboard) unknown_since: Option<Mono>,
+    /// The session is being opened for the input, which is submitted again afterwards.
+    pub(in crate::switchboard) awaits_open: bool,
+    /// The number of times that the session was opened for the input.
+    pub(in crate::switchboard) opens: u32,
 }
 
 impl PendingRequest {
@@ -38,6 +43,13 @@ impl PendingRequest {
     /// cannot would start another turn, so its request keeps waiting.
     pub(in crate::switchboard) fn may_be_repeated(&self) -> bool {
         self.position.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|waiter| waiter.repeatable)
+    }
+
+    /// Returns whether a closed session is opened for the request: for the message of a conversation whose own session
+    /// it is, unless somebody closes the session again and again.
+    pub(in crate::switchboard) fn opens_session(&self) -> bool {
+        let is_own = |waiter: &RequestWaiter| waiter.inbound == Some(InboundSession::Own);
+        self.opens < limits::MESSAGE_OPENS_MAX && self.waiters.iter().any(is_own)
     }
 }
 
@@ -56,8 +68,10 @@ pub(in crate::switchboard) struct RequestWaiter {
     pub(in crate::switchboard) wants_receipt: bool,
     /// The client named the request, so a repetition is recognised.
     pub(in crate::switchboard) repeatable: bool,
-    /// An adapter brought the message: it is told so, and not subscribed.
-    pub(in crate::switchboard) is_inbound: bool,
+    /// Set if an adapter brought the message: the adapter is told so, and not subscribed.
+    pub(in crate::switchboard) inbound: Option<InboundSession>,
+    /// The input that waits for this request, which opens the input's session; no client waits for it.
+    pub(in crate::switchboard) opens_for: Option<Box<RequestKey>>,
     pub(in crate::switchboard) since: Mono,
 }
 
@@ -69,7 +83,8 @@ impl RequestWaiter {
             answered: false,
             wants_receipt: false,
             repeatable: true,
-            is_inbound: false,
+            inbound: None,
+            opens_for: None,
             since: now.mono,
         }
     }
@@ -90,6 +105,30 @@ impl NewRequest {
     pub(in crate::switchboard) fn makes_work(&self) -> bool {
         matches!(&self.payload, RequestPayload::Input(_) | RequestPayload::Control { create: true, .. })
     }
+}
+
+/// Returns the refusal that an adapter is told for a message, if it differs from that of the request.
+pub(in crate::switchboard) fn inbound_refusal(session: InboundSession, refusal: &Refusal) -> Option<Refusal> {
+    let is_closed = refusal.code == Code::SessionClosed;
+    let is_deleted = refusal.code == Code::NotFound;
+    let told = match session {
+        InboundSession::Own if is_closed => {
+            let why = "the session of the conversation could not be opened; send the message again later";
+            Refusal::new(Code::SessionOpenFailed, why).retry_after(limits::INBOX_RETRY_AFTER)
+        }
+        InboundSession::Own if is_deleted => {
+            let why = "the session of the conversation was deleted, and its id stays used; bind the conversation to \
+                       another session";
+            Refusal::new(Code::NotFound, why)
+        }
+        InboundSession::Bound if is_closed || is_deleted => {
+            let why = "the session that the conversation is bound to is closed or deleted, and the binding ends; send \
+                       the message again";
+            Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER)
+        }
+        InboundSession::Own | InboundSession::Bound => return None,
+    };
+    Some(told)
 }
 
 /// Returns the refusal of a client's request that the store refused.

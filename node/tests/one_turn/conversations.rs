@@ -1,0 +1,195 @@
+//! Messages of conversations, in simulated time: sessions that are closed or gone, and ids of messages.
+use crate::fixture::{Fixture, connected, key, say, session, user};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use turnway_core::id::{AccountId, ChannelName, LinkId, MessageId, Principal, RequestId, RunId, SessionKey, TenantId};
+use turnway_core::protocol::agent::Order;
+use turnway_core::protocol::binding::TargetKind;
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::Sender;
+use turnway_core::protocol::input::{Content, ControlRequest};
+use turnway_core::store::{Op, Reply, StoreError};
+use turnway_node::switchboard::Input;
+use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, InboundCommand, InboundEvent};
+use turnway_wire::channel::binding::{BindCommand, BindingCommand, ExpiryChange};
+use turnway_wire::channel::command::LinkCommand;
+
+/// The link of the adapter.
+const ADAPTER: LinkId = LinkId(1);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+fn lobby() -> ConversationRef {
+    ConversationRef::without_parent("rooms", "main", "lobby").expect("a conversation")
+}
+
+/// Returns the session that the conversation has while nobody has bound it.
+fn own_session() -> SessionKey {
+    let tenant = TenantId::default_tenant();
+    SessionKey { session: lobby().own_session(&tenant), tenant }
+}
+
+/// Connects an adapter of the account.
+fn serve(bench: &mut Fixture) {
+    connected(bench, ADAPTER.0, "channel:rooms/main");
+    let adapter = Box::new(AdapterHello {
+        channel: ChannelName::parse("rooms").expect("a name"),
+        account: AccountId::parse("main").expect("a name"),
+        platform_bot_id: None,
+        instance_id: None,
+        capabilities: AdapterCapabilities::default(),
+    });
+    bench.give(Input::ServeAccount { link: ADAPTER, adapter });
+    bench.take_shown(ADAPTER.0);
+}
+
+/// Brings a message; returns what the adapter is told at once.
+fn bring(bench: &mut Fixture, id: &str) -> Vec<String> {
+    let inbound = InboundCommand {
+        request_id: RequestId::parse(id).ok(),
+        conversation: lobby(),
+        sender: Sender { id: "u7".to_owned(), name: None, is_bot: false },
+        message_id: MessageId::parse(id).expect("a name"),
+        platform_time: None,
+        event: InboundEvent::Message(Content::Text("hi".to_owned())),
+    };
+    bench.give(Input::Command { link: ADAPTER, command: LinkCommand::Inbound(Box::new(inbound)) });
+    bench.run(Duration::from_millis(100));
+    receipts(bench)
+}
+
+/// Returns the answers to inbound events since the last look.
+fn receipts(bench: &mut Fixture) -> Vec<String> {
+    let mut shown = bench.take_shown(ADAPTER.0);
+    shown.retain(|line| line.starts_with("inbound") || line.starts_with("refused"));
+    shown
+}
+
+/// Brings a message that is new, and answers its turn.
+fn talk(bench: &mut Fixture, id: &str) {
+    let before = invoked(bench).len();
+    assert_eq!(bring(bench, id), ["inbound Run false"], "{id}");
+    bench.run(Duration::from_millis(200));
+    assert_eq!(invoked(bench).len(), before + 1, "{id} runs once");
+    // An answer without text is sent nowhere.
+    bench.answer(&[]);
+    bench.run(Duration::from_millis(200));
+}
+
+/// Returns the turns whose agent was asked, in order.
+fn invoked(bench: &Fixture) -> Vec<RunId> {
+    let invoke = |order: &Order| match order {
+        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
+        Order::Cancel { .. }
+        | Order::Steer(_)
+        | Order::Drop { .. }
+        | Order::Stop { .. }
+        | Order::News(_)
+        | Order::Credit { .. } => None,
+    };
+    bench.orders.iter().filter_map(invoke).collect()
+}
+
+/// Has the account close the session of the conversation.
+fn close(bench: &mut Fixture) {
+    let command =
+        LinkCommand::Control { request_id: None, session: own_session().session, request: ControlRequest::Close };
+    bench.give(Input::Command { link: ADAPTER, command });
+    bench.run(Duration::from_millis(200));
+    assert!(bench.model.session(&own_session()).is_some_and(|session| session.closed));
+    bench.take_shown(ADAPTER.0);
+}
+
+/// Covers: BD-I4, BR-26.
+#[test]
+fn closed_session_is_opened_by_the_next_message() {
+    let mut bench = Fixture::new();
+    serve(&mut bench);
+    talk(&mut bench, "m1");
+    close(&mut bench);
+    assert_eq!(bring(&mut bench, "m1"), ["inbound Run true"], "it was accepted before the close");
+    assert!(bench.model.session(&own_session()).is_some_and(|session| session.closed), "a repeat opens nothing");
+    talk(&mut bench, "m2");
+    assert!(bench.model.session(&own_session()).is_some_and(|session| !session.closed));
+    assert_eq!(bring(&mut bench, "m2"), ["inbound Run true"]);
+    assert_eq!(invoked(&bench).len(), 2);
+}
+
+/// A node that is started later opens the session from the store.
+///
+/// Covers: BD-I4, BR-26.
+#[test]
+fn closed_session_is_opened_by_another_node() {
+    let mut bench = Fixture::new();
+    serve(&mut bench);
+    talk(&mut bench, "m1");
+    close(&mut bench);
+    bench.run(Duration::from_secs(5));
+    let mut other = Fixture::with(8, bench.model, bench.now);
+    other.run(Duration::from_secs(1));
+    serve(&mut other);
+    talk(&mut other, "m2");
+}
+
+/// Covers: BD-I4, BR-26.
+#[test]
+fn message_is_refused_while_its_session_cannot_be_opened() {
+    let mut bench = Fixture::new();
+    serve(&mut bench);
+    talk(&mut bench, "m1");
+    close(&mut bench);
+    for trouble in [StoreError::Unavailable, StoreError::Unknown] {
+        bench.control_trouble = Some(trouble);
+        let mut told = bring(&mut bench, "m2");
+        bench.run(Duration::from_secs(3));
+        told.extend(receipts(&mut bench));
+        assert_eq!(told, ["refused store_unavailable"], "{trouble:?}");
+    }
+    bench.control_trouble = None;
+    talk(&mut bench, "m2");
+}
+
+/// Covers: BD-I4, BR-26.
+#[test]
+fn message_to_a_deleted_session_is_refused() {
+    let mut bench = Fixture::new();
+    serve(&mut bench);
+    talk(&mut bench, "m1");
+    bench.run(Duration::from_secs(5));
+    let before = bench.now.store.after(HOUR);
+    assert_eq!(bench.model.apply(bench.now, &Op::DeleteIdle { key: own_session(), before }), Reply::Done);
+    let open =
+        LinkCommand::Open { request_id: None, session: Some(own_session().session), agents: Vec::new(), active: None };
+    bench.give(Input::Command { link: ADAPTER, command: open });
+    assert_eq!(receipts(&mut bench), ["refused not_found"]);
+    assert_eq!(bring(&mut bench, "m2"), ["refused not_found"]);
+}
+
+/// Covers: BD-I4, BD-S1, BR-26.
+#[test]
+fn conversation_leaves_a_bound_session_that_is_gone() {
+    let mut bench = Fixture::new();
+    serve(&mut bench);
+    bench.give(Input::Connect { link: LinkId(2), principal: Principal { operator: true, ..user("root") } });
+    bench.give(Input::Command { link: LinkId(2), command: say("m0", "hi") });
+    bench.answer(&[]);
+    let bind = BindingCommand::Bind(Box::new(BindCommand {
+        conversation: lobby(),
+        session: session(),
+        target_kind: TargetKind::Session,
+        expected: None,
+        expiry: ExpiryChange::default(),
+        metadata: BTreeMap::new(),
+    }));
+    bench.give(Input::Command { link: LinkId(2), command: LinkCommand::Binding { request_id: None, command: bind } });
+    bench.give(Input::Disconnect { link: LinkId(2) });
+    bench.run(Duration::from_secs(10));
+    let before = bench.now.store.after(HOUR);
+    assert_eq!(bench.model.apply(bench.now, &Op::DeleteIdle { key: key(), before }), Reply::Done);
+    let row = |bench: &Fixture| bench.model.conversations().next().map(|(_, row)| row.active().is_some());
+    assert_eq!(row(&bench), Some(true));
+    assert_eq!(bring(&mut bench, "m1"), ["refused busy"], "the adapter sends it again");
+    bench.run(Duration::from_secs(1));
+    assert_eq!(row(&bench), Some(false));
+    talk(&mut bench, "m1");
+    assert!(bench.model.session(&own_session()).is_some());
+}
