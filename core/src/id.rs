@@ -311,10 +311,28 @@ impl MessageId {
     }
 }
 
+/// The beginning of the names of users that are accounts of platforms.
+const ACCOUNT_USER: &str = "channel:";
+
 impl UserId {
     /// Returns the user that an adapter acts as: the account, whoever wrote there.
     pub fn of_account(channel: &ChannelName, account: &AccountId) -> Self {
-        Self(format!("channel:{channel}/{account}").into())
+        Self(format!("{ACCOUNT_USER}{channel}/{account}").into())
+    }
+
+    /// Returns whether the name is reserved for accounts of platforms.
+    pub fn is_account(&self) -> bool {
+        self.as_str().starts_with(ACCOUNT_USER)
+    }
+
+    /// Parses the name of a user as a person, a program, a token or a configuration writes it. Names of accounts are
+    /// refused: only an adapter acts as an account.
+    pub fn parse_person(text: &str) -> Result<Self, BadName> {
+        let user = Self::parse(text)?;
+        if user.is_account() {
+            return Err(BadName { kind: "user_id: names that begin with `channel:` are accounts of platforms" });
+        }
+        Ok(user)
     }
 }
 
@@ -433,6 +451,22 @@ mod tests {
         assert_ne!(run, RunId::derive(&key(), &bob, &message));
         assert_eq!(run.session(), key().session);
         assert_eq!(RunId::parse(run.as_str()), Ok(run));
+    }
+
+    /// Covers: S-07.
+    #[test]
+    fn names_of_accounts_are_reserved() {
+        let channel = ChannelName::parse("rooms").expect("a name");
+        let account = AccountId::parse("main").expect("a name");
+        let user = UserId::of_account(&channel, &account);
+        assert!(user.is_account() && UserId::parse(user.as_str()) == Ok(user.clone()));
+        for reserved in [user.as_str(), "channel:", "channel:x"] {
+            assert!(UserId::parse_person(reserved).is_err(), "{reserved}");
+        }
+        for free in ["channel", "channels", "Channel:rooms/main", "key:channel:", "ann"] {
+            assert_eq!(UserId::parse_person(free), UserId::parse(free), "{free}");
+        }
+        assert!(UserId::parse_person("").is_err());
     }
 
     /// Covers: S-44.

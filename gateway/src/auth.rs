@@ -307,7 +307,7 @@ fn credential_principal(bearer: Bearer, named: Option<UserId>) -> Result<(Princi
 /// Returns the user that the headers name, if there is exactly one.
 fn named_user(headers: &HeaderMap) -> Result<Option<UserId>, AuthError> {
     let mut names = headers.get_all(USER).iter();
-    let name = |value: &HeaderValue| UserId::parse(std::str::from_utf8(value.as_bytes()).ok()?).ok();
+    let name = |value: &HeaderValue| UserId::parse_person(std::str::from_utf8(value.as_bytes()).ok()?).ok();
     match (names.next(), names.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => name(value).map(Some).ok_or(AuthError::UserId),

@@ -217,7 +217,7 @@ where
     }
     Ok(KeySpec {
         tenant: tenant.map_or_else(|| Ok(TenantId::default_tenant()), |name| TenantId::parse(&name)).map_err(named)?,
-        user: user_id.map(|name| UserId::parse(&name)).transpose().map_err(named)?,
+        user: user_id.map(|name| UserId::parse_person(&name)).transpose().map_err(named)?,
         scopes: scopes.unwrap_or_else(Scopes::defaults),
         serves: serves.unwrap_or_default(),
         label,
@@ -264,5 +264,20 @@ mod tests {
         let KeyRefusal(status, refusal) = KeyError::Store(KeyStoreError::Busy).into();
         assert_eq!((status, refusal.code), (StatusCode::SERVICE_UNAVAILABLE, Code::StoreUnavailable));
         assert!(refusal.retry_after_ms.is_some(), "another try may succeed");
+    }
+
+    /// Covers: S-07.
+    #[tokio::test]
+    async fn key_for_an_account_is_not_made() {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, "application/json".parse().expect("a value"))]);
+        let read = async |user: &str| {
+            let body = serde_json::json!({"user_id": user}).to_string();
+            read_new_key(&headers, http_body_util::Full::new(Bytes::from(body))).await
+        };
+        let Err(KeyRefusal(status, refusal)) = read("channel:rooms/main").await else { panic!("a reserved name") };
+        assert_eq!((status, refusal.code), (StatusCode::BAD_REQUEST, Code::InvalidMessage));
+        assert!(refusal.message.contains("channel:"), "{}", refusal.message);
+        let Ok(spec) = read("channels").await else { panic!("a usual name") };
+        assert_eq!(spec.user.as_ref().map(UserId::as_str), Some("channels"));
     }
 }

@@ -113,7 +113,7 @@ fn subject(issuer: &IssuerConfig, claims: JwtClaims, now: Millis) -> Result<Toke
     }
     let tenant = claims.tenant.as_deref().map_or_else(|| Ok(TenantId::default_tenant()), TenantId::parse);
     let tenant = tenant.map_err(|_| BadToken::Claims)?;
-    let user = UserId::parse(&claims.sub);
+    let user = UserId::parse_person(&claims.sub);
     let scopes = scopes(claims.scope.as_deref().unwrap_or_default()).ok_or(BadToken::Claims)?;
     let serves = ServiceGrants::default();
     let bearer = Bearer { tenant, user: user.map_err(|_| BadToken::Claims)?, scopes, serves };

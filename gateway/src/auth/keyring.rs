@@ -42,7 +42,7 @@ pub struct Bearer {
 pub enum ApiKeyRejection {
     /// The key was never issued: its id is unknown or its secret is wrong.
     Unknown,
-    /// The key was issued, and is revoked, expired, not sealed, or of another pepper.
+    /// The key was issued, and is revoked, expired, not sealed, of another pepper, or of a user whose name is reserved.
     Ended,
 }
 
@@ -109,7 +109,9 @@ impl Keyring {
 
     /// Returns true if a key is good here now: not revoked or expired, hashed with this pepper, and with a valid seal.
     pub fn accepts(&self, record: &ApiKeyRecord, now: Millis) -> bool {
-        record.pepper == *self.pepper.id() && record.is_active(now) && !self.is_unsealed(&record.id)
+        // Only an adapter acts as an account; a key of an earlier release may have the name of one.
+        let is_account = record.user.as_ref().is_some_and(UserId::is_account);
+        record.pepper == *self.pepper.id() && record.is_active(now) && !self.is_unsealed(&record.id) && !is_account
     }
 
     /// Returns true if the record of a key has no valid seal.

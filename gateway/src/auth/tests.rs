@@ -63,7 +63,8 @@ fn request_names_its_user_at_most_once() {
     let ann = admit(&["ann"]).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
     assert_eq!(admit(&["änn"]).expect("let in").principal.user.as_str(), "änn");
-    for bad in [&[""][..], &["ann", "ann"], &["a\tb"], &[&"x".repeat(257)]] {
+    assert_eq!(admit(&["channels"]).expect("let in").principal.user.as_str(), "channels");
+    for bad in [&[""][..], &["ann", "ann"], &["a\tb"], &[&"x".repeat(257)], &["channel:rooms/main"], &["channel:"]] {
         assert_eq!(admit(bad), Err(AuthError::UserId), "{bad:?}");
     }
 }
@@ -117,6 +118,19 @@ fn key_determines_its_user() {
     assert_eq!(auth.admit_request(&headers(&[("authorization", &lower)]), NOW), Ok(admitted));
     let named = headers(&[("authorization", &bearer), ("x-user-id", "bob")]);
     assert_eq!(auth.admit_request(&named, NOW), Err(AuthError::OtherUser));
+}
+
+/// A key that was made before the names were reserved.
+///
+/// Covers: S-07.
+#[test]
+fn key_of_an_account_is_refused() {
+    let (auth, ring, key) = keyed(Some("channel:rooms/main"), &["write", "act_as"]);
+    let id = ApiKey::parse(&key).expect("a key").id().clone();
+    assert!(!ring.is_active(&id, NOW));
+    for user in [None, Some("ann")] {
+        assert_eq!(auth.admit(&hello(user, Some(&key)), NOW), Err(AuthError::ExpiredCredential), "{user:?}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl ServedBy {
                 Some((tenant, user)) => (TenantId::parse(tenant).ok()?, user),
                 None => (TenantId::default_tenant(), name),
             };
-            Some((tenant, UserId::parse(user).ok().filter(|user| !RESERVED.contains(&user.as_str()))?))
+            Some((tenant, UserId::parse_person(user).ok().filter(|user| !RESERVED.contains(&user.as_str()))?))
         };
         text.split('|').map(|name| one(name.trim())).collect::<Option<Vec<_>>>().map(Self)
     }
@@ -66,7 +66,18 @@ mod tests {
         assert!(!two.admits(&who("acme", "bot", true)) && !two.admits(&who(default.as_str(), "ann", true)));
         let nobody = ServedBy::parse("nobody").expect("a word");
         assert!(!nobody.is_named() && !nobody.admits(&who(default.as_str(), "ann", true)));
-        for wrong in ["", "a||b", "/bot", "no tenant!/bot", "acme/", "operators", "bot|operators", "nobody|bot"] {
+        for wrong in [
+            "",
+            "a||b",
+            "/bot",
+            "no tenant!/bot",
+            "acme/",
+            "operators",
+            "bot|operators",
+            "nobody|bot",
+            "channel:rooms/main",
+            "acme/channel:rooms/main",
+        ] {
             assert_eq!(ServedBy::parse(wrong), None, "{wrong}");
         }
     }

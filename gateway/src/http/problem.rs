@@ -125,7 +125,9 @@ impl From<AuthError> for HttpProblem {
     fn from(denied: AuthError) -> Self {
         let is_guess = denied.is_guess();
         let problem = match denied {
-            AuthError::UserId => Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text"),
+            AuthError::UserId => Self::invalid(
+                "x-user-id: expected one name of up to 256 bytes of printable text that does not begin with `channel:`",
+            ),
             AuthError::NoCredential => {
                 Self::unauthorized("expected `Authorization: Bearer` with an API key or a token")
             }

@@ -94,6 +94,7 @@ fn bad_claims(signer: &Signer) -> Vec<Forgery> {
         ("not yet", signer.token(&with(good.clone(), "nbf", seconds(60)))),
         ("of nobody", signer.token(&without(good.clone(), "sub"))),
         ("of a user without a name", signer.token(&with(good.clone(), "sub", ""))),
+        ("of an account of a platform", signer.token(&with(good.clone(), "sub", "channel:rooms/main"))),
         ("of a user that breaks lines", signer.token(&with(good.clone(), "sub", "ann\nbob"))),
         ("of a tenant that breaks keys", signer.token(&with(good.clone(), "tenant", "a}:b"))),
         ("of a tenant that is a number", signer.token(&with(good.clone(), "tenant", 7))),

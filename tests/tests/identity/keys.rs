@@ -44,6 +44,12 @@ async fn key_grants_access_only_to_its_own_user() {
     denied(bob.hello(node.http, Some("ann")).await).await;
     let reply = Web::new(node.http, Some("ann")).key(&bob).get("/v1/sessions").await;
     assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")));
+    // Nobody acts as the account of a platform, also with a key that may act as others.
+    let server = Key::make(&node, &["--scopes", "write,act_as"]).await;
+    denied(server.hello(node.http, Some("channel:rooms/main")).await).await;
+    let reply = Web::new(node.http, Some("channel:rooms/main")).key(&server).get("/v1/sessions").await;
+    assert_eq!((reply.status, reply.json()["code"].as_str()), (400, Some("invalid_message")), "{}", reply.text);
+    assert!(server.hello(node.http, Some("ann")).await.is_ok());
     // Claims of a client about itself are ignored.
     let hello = json!({"type": "hello", "api_key": bob.text, "tenant": "default", "scopes": ["operator"],
         "operator": true, "principal": {"user": "ann", "operator": true}, "client_meta": {"user_id": "ann"}});
@@ -285,6 +291,7 @@ async fn key_command_creates_lists_and_revokes_keys() {
     for (args, code) in [
         (&["new", "--scopes", "root"][..], Some(1)),
         (&["new", "--tenant", "a b"], Some(1)),
+        (&["new", "--user", "channel:rooms/main"], Some(1)),
         (&["new", "--lasts", "soon"], Some(64)),
         (&["revoke", "no-such-key"], Some(64)),
         (&["revoke", "aaaaaaaaaa"], Some(1)),

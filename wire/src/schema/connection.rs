@@ -29,7 +29,11 @@ pub(super) fn answer(fields: Vec<FieldSpec>) -> Vec<FieldSpec> {
 /// Returns the fields of `hello`, besides `type`.
 pub(super) fn hello(summary: &str, fields: Vec<FieldSpec>) -> MessageSpec {
     let common = vec![
-        optional("user_id", Defined("user_id"), "The user; absent: the credential's user."),
+        optional(
+            "user_id",
+            Defined("user_id"),
+            "The user, not an account (`channel:…`); absent: the credential's user.",
+        ),
         optional("api_key", text(), "An API key or a token; counts before `token`."),
         optional("token", text(), "A token of the identity provider, or an API key."),
         optional("client_meta", JsonShape::Any, "Any value; not stored."),

@@ -162,7 +162,7 @@ fn label(fields: &mut Fields) -> Result<ControlRequest, MalformedReason> {
 }
 
 fn hello(fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {
-    let user = fields::name(fields, "user_id", UserId::parse)?;
+    let user = fields::name(fields, "user_id", UserId::parse_person)?;
     let key = fields::text(fields, "api_key")?;
     let token = fields::text(fields, "token")?;
     let role = match fields::text(fields, "role")?.as_deref() {

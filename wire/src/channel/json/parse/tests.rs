@@ -286,6 +286,7 @@ fn invalid_field_is_named_without_its_value() {
         (on(&format!(r#""types":[{}"x"]"#, r#""x","#.repeat(32))), MalformedReason::TooManyItems("types")),
         (hi(r#""role":"canary""#), MalformedReason::InvalidField("role")),
         (hi(r#""user_id":"""#), MalformedReason::InvalidField("user_id")),
+        (hi(r#""user_id":"channel:rooms/main""#), MalformedReason::InvalidField("user_id")),
         (hi(r#""api_key":7"#), MalformedReason::InvalidField("api_key")),
         (hi(r#""streams":"no""#), MalformedReason::InvalidField("streams")),
         (hi(r#""resume":{}"#), MalformedReason::InvalidField("resume")),
