@@ -173,8 +173,10 @@ pub const DELTA_WAIT: Duration = Duration::from_millis(20);
 pub const DELTA_BYTES: usize = 4 * 1024;
 /// Text of a run that is not in a checkpoint: past it the agent is not read (ownership.md §2.4).
 pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// A message id is known as long as the facts of its turn are kept, and at least this long: 24 h.
-pub const MESSAGE_ID_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+/// A message id is known as long as the facts of its turn are kept, and at least this long: 72 h, because an adapter that
+/// was away brings messages that late, and platforms send webhooks again for up to three days. An id takes the store some
+/// 300 bytes, and a session has one turn at a time: a turn every ten seconds for all of the 72 h is 8 MB.
+pub const MESSAGE_ID_KEPT_MS: u64 = 72 * 60 * 60 * 1000;
 /// Between two scans of an owner for expired message ids of a session.
 pub const EXPIRE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// A snapshot is written at the latest after this many facts, so that the time to open a session does not grow with

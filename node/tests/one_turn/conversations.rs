@@ -8,7 +8,8 @@ use turnway_core::protocol::binding::TargetKind;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::Sender;
 use turnway_core::protocol::input::{Content, ControlRequest};
-use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::store::{ModelStore, Op, Reply, StoreError};
+use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::switchboard::Input;
 use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, InboundCommand, InboundEvent};
 use turnway_wire::channel::binding::{BindCommand, BindingCommand, ExpiryChange};
@@ -192,4 +193,37 @@ fn conversation_leaves_a_bound_session_that_is_gone() {
     assert_eq!(row(&bench), Some(false));
     talk(&mut bench, "m1");
     assert!(bench.model.session(&own_session()).is_some());
+}
+
+/// Covers: BD-I4, BR-03.
+#[test]
+fn message_ids_are_kept_for_three_days() {
+    let start = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+    let mut bench = Fixture::trimming(7, ModelStore::new(false), start);
+    bench.run(Duration::from_millis(1));
+    serve(&mut bench);
+    for n in 1..4 {
+        talk(&mut bench, &format!("m{n}"));
+    }
+    let first = invoked(&bench)[0].clone();
+    for (node, hours, is_known) in [(8, 71, true), (9, 2, false)] {
+        bench.run(Duration::from_secs(5));
+        let now = Now { mono: bench.now.mono + hours * HOUR, store: bench.now.store.after(hours * HOUR) };
+        bench = Fixture::trimming(node, bench.model, now);
+        bench.run(Duration::from_secs(1));
+        serve(&mut bench);
+        for n in 0..4 {
+            talk(&mut bench, &format!("m{node}{n}"));
+        }
+        let session = bench.model.session(&own_session()).expect("a session");
+        let end = session.log.iter().find(|(_, fact)| fact.run_id.as_ref() == Some(&first));
+        assert!(end.is_none(), "the facts of the first turn are deleted");
+        assert_eq!(session.accepted_messages.contains_key(&first), is_known, "after {hours} h more");
+        if is_known {
+            let turns = invoked(&bench).len();
+            assert_eq!(bring(&mut bench, "m1"), ["inbound Run true"]);
+            bench.run(Duration::from_secs(1));
+            assert_eq!(invoked(&bench).len(), turns, "it does not run twice");
+        }
+    }
 }

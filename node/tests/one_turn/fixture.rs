@@ -99,14 +99,25 @@ impl Fixture {
         Self::knowing(AgentDirectory { agents, default: Some(echo) }, node, model, now)
     }
 
+    /// Creates a node that keeps few facts of each session.
+    pub(crate) fn trimming(node: u128, model: ModelStore, now: Now) -> Self {
+        let echo = AgentId::parse("echo").expect("a name");
+        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+        Self::keeping(Some(4), AgentDirectory { agents, default: Some(echo) }, node, model, now)
+    }
+
     fn knowing(directory: AgentDirectory, node: u128, model: ModelStore, now: Now) -> Self {
+        Self::keeping(None, directory, node, model, now)
+    }
+
+    fn keeping(keep_facts: Option<u64>, directory: AgentDirectory, node: u128, model: ModelStore, now: Now) -> Self {
         let directory = Arc::new(directory);
         let board = Switchboard::new(Config {
             node: NodeId(node),
             directory,
             seed: [3; 32],
             single_node: true,
-            keep_facts: None,
+            keep_facts,
             max_age: None,
             capacity: Capacity::default(),
         });
