@@ -220,6 +220,7 @@ impl RequestLink {
                     | Notification::ProcessOutput { .. }
                     | Notification::Deliver(_)
                     | Notification::AdapterState(_)
+                    | Notification::LimitReached(_)
                     | Notification::GoAway { .. }) => {
                         if let Some(found) = fits(note) {
                             return Ok(found);

@@ -260,6 +260,7 @@ impl SentRequest {
             | Notification::Reply(_)
             | Notification::Deliver(_)
             | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
             | Notification::GoAway { .. } => return false,
         };
         self.kind == kind && self.request_id == *request_id
@@ -285,6 +286,7 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         Notification::Reply(_)
         | Notification::Deliver(_)
         | Notification::AdapterState(_)
+        | Notification::LimitReached(_)
         | Notification::GoAway { .. } => None,
     }
 }

@@ -111,7 +111,9 @@ impl Adapters {
         let links = self.accounts.get(&account).map_or(0, |served| served.lease.link_count());
         if links >= limits::ADAPTER_LINKS_MAX || !is_known && self.accounts.len() >= limits::ADAPTER_ACCOUNTS_MAX {
             let refusal = Refusal::new(Code::RateLimited, "too many adapters of this account, or at this node");
-            return sink.refuse(link, None, None, None, refusal.retry_after(limits::RUNNER_WAIT));
+            sink.stats.refused.add(refusal.code as usize);
+            let refusal = Box::new(refusal.retry_after(limits::RUNNER_WAIT));
+            return sink.notify(link, Notification::LimitReached(refusal));
         }
         there.adapter = Some(Box::new(account.clone()));
         let served = self.accounts.entry(account.clone()).or_insert_with(|| ServedAccount::new(&account));

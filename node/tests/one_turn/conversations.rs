@@ -3,6 +3,7 @@ use crate::fixture::{Fixture, connected, key, say, session, user};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LinkId, MessageId, Principal, RequestId, RunId, SessionKey, TenantId};
+use turnway_core::limits;
 use turnway_core::protocol::agent::Order;
 use turnway_core::protocol::binding::TargetKind;
 use turnway_core::protocol::conversation::ConversationRef;
@@ -29,18 +30,23 @@ fn own_session() -> SessionKey {
     SessionKey { session: lobby().own_session(&tenant), tenant }
 }
 
-/// Connects an adapter of the account.
+/// Connects an adapter of the account `main`.
 fn serve(bench: &mut Fixture) {
-    connected(bench, ADAPTER.0, "channel:rooms/main");
+    connect_adapter(bench, ADAPTER.0, "main");
+}
+
+/// Connects an adapter of an account; returns what it is told.
+fn connect_adapter(bench: &mut Fixture, link: u64, account: &str) -> Vec<String> {
+    connected(bench, link, &format!("channel:rooms/{account}"));
     let adapter = Box::new(AdapterHello {
         channel: ChannelName::parse("rooms").expect("a name"),
-        account: AccountId::parse("main").expect("a name"),
+        account: AccountId::parse(account).expect("a name"),
         platform_bot_id: None,
         instance_id: None,
         capabilities: AdapterCapabilities::default(),
     });
-    bench.give(Input::ServeAccount { link: ADAPTER, adapter });
-    bench.take_shown(ADAPTER.0);
+    bench.give(Input::ServeAccount { link: LinkId(link), adapter });
+    bench.take_shown(link)
 }
 
 /// Brings a message; returns what the adapter is told at once.
@@ -226,4 +232,24 @@ fn message_ids_are_kept_for_three_days() {
             assert_eq!(invoked(&bench).len(), turns, "it does not run twice");
         }
     }
+}
+
+/// Covers: BD-B5, S-07.
+#[test]
+fn adapters_over_the_limits_of_a_node_are_closed() {
+    let mut bench = Fixture::new();
+    let accounts = limits::ADAPTER_ACCOUNTS_MAX as u64;
+    for n in 0..accounts {
+        let told = connect_adapter(&mut bench, n, &format!("a{n}"));
+        assert!(!told.contains(&"closed rate_limited".to_owned()), "{n}: {told:?}");
+    }
+    assert_eq!(connect_adapter(&mut bench, accounts, "another"), ["closed rate_limited"]);
+    for n in 1..limits::ADAPTER_LINKS_MAX as u64 {
+        let told = connect_adapter(&mut bench, accounts + n, "a0");
+        assert!(!told.contains(&"closed rate_limited".to_owned()), "{n}: {told:?}");
+    }
+    let surplus = accounts + limits::ADAPTER_LINKS_MAX as u64;
+    assert_eq!(connect_adapter(&mut bench, surplus, "a0"), ["closed rate_limited"]);
+    bench.give(Input::Disconnect { link: LinkId(0) });
+    assert_ne!(connect_adapter(&mut bench, surplus + 1, "a0"), ["closed rate_limited"], "a place was left");
 }

@@ -252,6 +252,7 @@ pub(crate) fn describe(note: &Notification) -> String {
         Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),
         Notification::Deliver(message) => format!("deliver {} {}", message.order.part, message.order.text.reveal()),
         Notification::AdapterState(state) => format!("active {}", state.is_active),
+        Notification::LimitReached(refusal) => format!("closed {}", refusal.code.as_str()),
         Notification::GoAway { .. } => "go_away".to_owned(),
     }
 }

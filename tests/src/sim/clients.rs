@@ -358,6 +358,7 @@ impl World {
             | Notification::Reply(_)
             | Notification::Deliver(_)
             | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
             | Notification::ProcessOutput { .. } => {}
         }
     }

@@ -6,6 +6,7 @@ mod closed;
 mod fleet;
 mod outcomes;
 mod rooms;
+mod surplus;
 mod undelivered;
 
 use serde_json::{Value, json};

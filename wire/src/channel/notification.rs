@@ -43,6 +43,8 @@ pub enum Notification {
     Deliver(Box<DeliverMessage>),
     /// The state of the adapter's connection.
     AdapterState(AdapterState),
+    /// The connection may not serve its account, because a limit is reached. The error is its last message.
+    LimitReached(Box<Refusal>),
     /// The answer to a command.
     Reply(CommandReply),
     /// This node is leaving; the client should reconnect to another node.
@@ -248,7 +250,7 @@ impl Notification {
             Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
             Self::Reply(reply) => reply.weight(),
             Self::Deliver(message) => 512 + message.order.text.reveal().len(),
-            Self::GoAway { .. } | Self::AdapterState(_) => 512,
+            Self::GoAway { .. } | Self::AdapterState(_) | Self::LimitReached(_) => 512,
         }
     }
 }

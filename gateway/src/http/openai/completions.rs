@@ -270,6 +270,7 @@ async fn current_attempt(
         | Notification::ProcessOutput { .. }
         | Notification::Deliver(_)
         | Notification::AdapterState(_)
+        | Notification::LimitReached(_)
         | Notification::GoAway { .. } => None,
     });
     let snapshot = snapshot.await.map_err(|why| OpenAiError::unanswered(why, true))?;

@@ -8,6 +8,9 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
 use turnway_wire::channel::close_code;
 
+/// The reason of the close where a limit of serving connections is reached.
+pub(super) const TOO_MANY_CONNECTIONS: &str = "too many serving connections";
+
 impl Link {
     pub(super) fn handle_denied(&mut self, now: Now) {
         match self.phase {
@@ -23,7 +26,7 @@ impl Link {
                 let reason = match why {
                     ServiceRefusal::Forbidden => "this credential may not serve the requested role",
                     ServiceRefusal::IdInUse => "this runner_id is in use",
-                    ServiceRefusal::LimitReached => "too many serving connections",
+                    ServiceRefusal::LimitReached => TOO_MANY_CONNECTIONS,
                 };
                 self.connection.refuse(now, &None, refusal);
                 self.connection.close(close, reason);

@@ -1,4 +1,5 @@
 //! Handles notifications from the switchboard: order, rendering, and reports of written weight.
+use super::auth::TOO_MANY_CONNECTIONS;
 use super::{Link, LinkPhase};
 use crate::link::answer_order::ReadyItems;
 use crate::link::{LinkEvent, SideStreamPace, SideStreamProgress, SideStreamText};
@@ -6,6 +7,7 @@ use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Now;
+use turnway_wire::channel::close_code;
 use turnway_wire::channel::json::render;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
@@ -67,6 +69,7 @@ impl Link {
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
             | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
             | Notification::GoAway { .. } => self.write_main_stream(now, note),
         }
         self.unflushed += note.weight();
@@ -86,6 +89,9 @@ impl Link {
             // Offsets of later text start at this snapshot, so text must not overtake it.
             Notification::Reply(CommandReply::Subscribed { snapshot, .. }) => {
                 self.end_side_streams(&snapshot.session, None)
+            }
+            Notification::LimitReached(_) => {
+                self.connection.close(close_code::RATE_LIMITED, TOO_MANY_CONNECTIONS);
             }
             Notification::Fact { .. }
             | Notification::Chunk { .. }

@@ -97,6 +97,7 @@ impl LinkHistory {
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
             | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
             | Notification::GoAway { .. } => {}
         }
     }

@@ -71,6 +71,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::Handover(decided)) => to(handover::render_decision_reply(ts, decided)),
         Notification::Deliver(message) => to(adapter::render_deliver(ts, message)),
         Notification::AdapterState(state) => to(adapter::render_adapter_state(ts, state)),
+        Notification::LimitReached(refusal) => to(render_error(ts, &None, refusal)),
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
             to(adapter::render_inbound_accepted(ts, receipt));
         }

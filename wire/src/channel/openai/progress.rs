@@ -92,6 +92,7 @@ impl Progress {
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
             | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
             | Notification::GoAway { .. } => {}
         }
     }

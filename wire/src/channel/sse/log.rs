@@ -65,7 +65,8 @@ impl LogStream {
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
-            | Notification::AdapterState(_) => {}
+            | Notification::AdapterState(_)
+            | Notification::LimitReached(_) => {}
         }
     }
 

@@ -82,7 +82,8 @@ impl TurnStream {
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
-            | Notification::AdapterState(_) => {}
+            | Notification::AdapterState(_)
+            | Notification::LimitReached(_) => {}
         }
     }
 
