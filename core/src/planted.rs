@@ -22,6 +22,8 @@ define_planted! {
     // --- deliveries to conversations ---
     /// Two deliveries to one place may be on their way at a time: an answer overtakes the one before it.
     DeliveryLanesCross,
+    /// A message that is brought again after the binding of its conversation has changed runs once more.
+    InboundRunsTwice,
     /// The place that an adapter reports is not compared with the place of the delivery.
     DeliveryPlaceUnchecked,
     /// A user may create the session of a conversation before the conversation does, and reads what people write there.

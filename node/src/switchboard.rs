@@ -387,7 +387,11 @@ impl Switchboard {
             }
             (Op::ListSessions { link, .. }, result) => router::queries::handle_listed(link, result, sink),
             (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
-            (Op::Find { run_id, link, .. }, result) => router::queries::handle_found(link, run_id, result, sink),
+            (Op::Find { run_id, link, .. }, result) => {
+                if !self.adapters.handle_found(now, link, &run_id, &result, sink) {
+                    router::queries::handle_found(link, run_id, result, sink);
+                }
+            }
             (Op::Conversation { op, ticket }, result) => self.bindings.handle_stored(now, op, ticket, result, sink),
             (op @ (Op::Get { .. } | Op::Put { .. }), result) if is_lease_op(&op) => {
                 let context = self.adapter_context(now);

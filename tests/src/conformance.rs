@@ -99,7 +99,7 @@ pub fn is_id(word: &str) -> bool {
     };
     match word.split_once('-') {
         Some(("SR" | "TP" | "EV" | "MP" | "BD" | "LN", rest)) => lettered(rest),
-        Some(("ST" | "RX" | "S" | "G", rest)) => digits(rest),
+        Some(("ST" | "RX" | "S" | "G" | "BR", rest)) => digits(rest),
         Some(_) => false,
         None => word.strip_prefix('G').is_some_and(|n| n.len() == 1 && digits(n) && n != "0"),
     }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn requirement_ids_are_distinguished_from_other_words() {
-        for id in ["SR-K1", "LN-SR2", "ST-12", "S-06", "G-11", "G3", "RX-23", "EV-N4", "MP-D14"] {
+        for id in ["SR-K1", "LN-SR2", "ST-12", "S-06", "G-11", "G3", "RX-23", "BR-08", "EV-N4", "MP-D14"] {
             assert!(is_id(id), "{id}");
         }
         for word in ["UTF-8", "SHA-256", "G", "G10", "SR", "SR-1", "S-", "A-1", "x86-64", "I1"] {

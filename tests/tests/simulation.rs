@@ -2,7 +2,7 @@
 //! `SIM_SECONDS=300` extends the main test; a failing seed prints the command that replays it.
 //!
 //! Covers: G1, G2, G3, G4, G5, G6, G7, G8, G9, G-25, RX-3, ST-5, EV-C6, MP-T1, MP-D6, MP-D7, SR-T7,
-//! LN-SR3, BD-Q1, BD-Q7.
+//! LN-SR3, BD-Q1, BD-Q7, BR-01, BR-06, BR-07, BR-09, BR-21.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -454,7 +454,7 @@ fn remote_attempts_satisfy_the_machine_laws() {
 
 /// An order too large for a frame ends its call with the reason, instead of being repeated for the whole run.
 ///
-/// Covers: S-14, issue 23 E17.
+/// Covers: S-14.
 #[test]
 fn order_too_large_for_a_frame_ends_its_call() {
     let mut trunk = RemoteAttempts::new(OWNER);

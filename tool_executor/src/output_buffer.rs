@@ -249,7 +249,7 @@ mod tests {
         assert!((6000..=OUTPUT_TAIL_JSON_BYTES_MAX + 2).contains(&written), "{written}");
     }
 
-    /// Covers: EV-E4, issue 23 A4.
+    /// Covers: EV-E4.
     #[test]
     fn output_tail_starts_at_a_character_boundary() {
         for character in ["é", "世", "\u{1F600}"] {
@@ -277,7 +277,7 @@ mod tests {
 
     /// One invalid byte makes one binary piece, and the following characters stay complete.
     ///
-    /// Covers: LN-EV7, issue 23 A4.
+    /// Covers: LN-EV7.
     #[test]
     fn output_piece_ends_at_a_character_boundary() {
         let mut buffer = OutputBuffer::default();
@@ -293,7 +293,7 @@ mod tests {
         assert!(rest.chars().all(|c| c == '世'));
     }
 
-    /// Covers: LN-EV7, issue 23 E17.
+    /// Covers: LN-EV7.
     #[test]
     fn escaped_control_characters_fit_a_message() {
         let mut buffer = OutputBuffer::default();

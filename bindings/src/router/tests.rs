@@ -61,7 +61,7 @@ fn bound(reason: RouteReason, place: &str) -> (RouteMode, RouteReason, Option<St
     (RouteMode::Bound, reason, Some(place.to_owned()))
 }
 
-/// Covers: BD-R1, BD-R4, BD-R5.
+/// Covers: BD-R1, BD-R4, BD-R5, BD-S2.
 #[test]
 fn requester_leads_to_its_own_bound_conversation() {
     let reason = RouteReason::RequesterMatch;
@@ -97,7 +97,7 @@ fn parent_of_the_only_bound_conversation_leads_there() {
     assert_eq!(refused(&["d/a/9"], "d/a/1/9"), RouteReason::NoRequesterMatch);
 }
 
-/// Covers: BD-R2, BD-R3, BD-R6, BD-R7, BD-R8, BR-28.
+/// Covers: BD-R2, BD-R3, BD-R6, BD-R7, BD-R8, BD-S11, BR-28.
 #[test]
 fn unbound_completion_is_refused_or_falls_back_by_name() {
     use RouteReason::{Ambiguous, InvalidRequester, MissingRequester, NoActiveBinding, NoRequesterMatch};

@@ -310,7 +310,7 @@ mod tests {
     /// Hashes stored by the release before this rule: its messages are recognised, however their numbers are written
     /// now.
     ///
-    /// Covers: ST-35, issue 23 A4.
+    /// Covers: ST-35.
     #[test]
     fn body_hash_matches_the_earlier_release() {
         let read = |text: &str| crate::protocol::json::read(text).expect("JSON");

@@ -233,8 +233,6 @@ fn action_ends_once() {
 }
 
 /// Stops the silence clock while the gateway performs an action for the agent, across a change of owners too.
-///
-/// Covers: issue 23 A2.
 #[test]
 fn open_action_stops_the_silence_clock() {
     let result = "process.exited result(ok) NEWS(process.exited) NEWS(tool.result)";

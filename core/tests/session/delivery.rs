@@ -164,7 +164,7 @@ fn only_answers_to_conversations_are_delivered() {
     );
 }
 
-/// Covers: BD-C3, BD-Q2, BD-Q3, BD-Q4.
+/// Covers: BD-C3, BD-Q2, BD-Q3, BD-Q4, BR-08, BR-17, BR-19.
 #[test]
 fn refused_part_waits_or_fails_by_the_class_of_its_error() {
     let begun = format!("session.opened user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi)");

@@ -50,7 +50,6 @@ fn undecided_handover_expires() {
     runs("asks b; done; wait 600000; yes", &format!("asked(b) {ENDED} rejected(expired) consume answered"));
 }
 
-/// Covers: issue 23 A2.
 #[test]
 fn open_handover_stops_the_silence_clock() {
     runs("asks b; wait 599999", "asked(b)");

@@ -58,7 +58,6 @@ fn silent_agent_times_out() {
     check("say m1; ack; wait 120000", &format!("{BEGUN} agent.invoke.started failed(agent_timeout) DROP"));
 }
 
-/// Covers: issue 23 A2.
 #[test]
 fn sign_of_life_restarts_the_silence_clock() {
     let lives = format!("{BEGUN} agent.invoke.started");
@@ -75,8 +74,6 @@ fn sign_of_life_restarts_the_silence_clock() {
 
 /// Stops the silence clock while the store is unavailable: no text is durable, so no more of the agent's text
 /// is read.
-///
-/// Covers: issue 23 A2.
 #[test]
 fn undurable_text_stops_the_silence_clock() {
     let said = format!("{BEGUN} agent.invoke.started 0'hi' stretch(0+2)");

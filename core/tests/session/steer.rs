@@ -102,8 +102,6 @@ fn missing_steer_receipt_times_out() {
 }
 
 /// Counts the agent's silence from the deadline of the steer's receipt.
-///
-/// Covers: issue 23 A2.
 #[test]
 fn pending_steer_defers_the_silence_clock() {
     runs("wait 119000; steer m2; wait 121999", "user.message admitted(a,Steered) STEER(m2)");

@@ -11,18 +11,18 @@ use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffe
 use super::membership::lease::Lease;
 use super::sink::{EffectSink, Timer};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
-use inbound::{InboundEvents, InboundResult, InboundStage, PendingInbound};
+use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
 use lease::{AccountLease, LeaseChange};
 use orders::{OrderEffect, OutgoingOrders};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, SessionKey};
+use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
-use turnway_core::protocol::binding::Binding;
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Mono, Now};
 use turnway_wire::channel::adapter::{AdapterHello, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
@@ -174,28 +174,68 @@ impl Adapters {
         }
         let Some(served) = self.accounts.get(&account) else { return };
         let text_limit = served.lease.capabilities_of(link).map(|it| it.text_limit()).unwrap_or_default();
-        let command = BindingCommand::Resolve { conversation: inbound.conversation.clone(), explain: false };
+        // With the binding that ended last, but without the parent's, which is never used.
+        let conversation = ConversationRef { parent_conversation_id: None, ..inbound.conversation.clone() };
+        let command = BindingCommand::Resolve { conversation, explain: true };
         let request_id = inbound.request_id.clone();
         let number = self.inbound.add(PendingInbound { link, inbound, text_limit, stage: InboundStage::Lookup });
         sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
     }
 
     /// Continues with an event whose conversation was looked up.
-    fn use_binding(&mut self, now: Now, number: u64, result: Result<Option<Binding>, Refusal>, sink: &mut EffectSink) {
+    fn use_binding(&mut self, now: Now, number: u64, result: Result<PlaceBindings, Refusal>, sink: &mut EffectSink) {
         let Some(pending) = self.inbound.take(number) else { return };
         let link = pending.link;
-        let request_id = pending.inbound.request_id.clone();
         let Some(account) = account_of(link, sink) else { return };
-        let binding = match result {
-            Ok(binding) => binding,
-            Err(refusal) => return sink.refuse(link, request_id, None, None, refusal),
-        };
-        match pending.decide(now, &account, binding.as_ref()) {
+        match result {
+            Ok(bindings) => self.perform_inbound(link, pending.decide(now, &account, bindings), sink),
+            Err(refusal) => sink.refuse(link, pending.inbound.request_id, None, None, refusal),
+        }
+    }
+
+    /// Continues with a message that was looked for in an earlier session of its conversation. Returns whether a message
+    /// was looked for.
+    pub(super) fn handle_found(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        run_id: &RunId,
+        result: &Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) -> bool {
+        let Some(message) = self.inbound.take_searched(link, run_id) else { return false };
+        let Some(account) = account_of(link, sink) else { return true };
+        match result {
+            Ok(Reply::Found(_)) => {
+                let receipt = message.duplicate_receipt(run_id.clone());
+                self.perform_inbound(link, InboundResult::Done(receipt), sink);
+            }
+            // The records of a damaged session cannot be read, and the session runs nothing.
+            Ok(Reply::Refused(StoreRefusal::NotFound | StoreRefusal::Damaged)) => {
+                self.perform_inbound(link, message.search_or_submit(now, &account), sink);
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
+                let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
+                sink.refuse(link, message.pending.inbound.request_id, None, None, refusal);
+            }
+        }
+        true
+    }
+
+    fn perform_inbound(&mut self, link: LinkId, result: InboundResult, sink: &mut EffectSink) {
+        match result {
             InboundResult::Turn(turn, touched) => {
                 touched.into_iter().for_each(|op| sink.store(op.into()));
                 sink.push(PartEffect::SubmitInbound(turn));
             }
+            InboundResult::Search(message, search) => {
+                let EarlierTurn { key, principal, run_id } = search;
+                self.inbound.add_searched(run_id.clone(), message);
+                sink.store(Op::Find { key, principal, run_id, link });
+            }
             InboundResult::Unbind(pending, command) => {
+                let request_id = pending.inbound.request_id.clone();
                 let number = Some(self.inbound.add(pending));
                 sink.push(BindingsCommand::Perform { link, request_id, command, inbound: number });
             }

@@ -1,16 +1,15 @@
 //! The bindings of conversations at this node: performs the ops of the service and of the upkeep, tells the upkeep what the
 //! service changed, and answers links. Decides nothing about bindings.
+use super::adapters::inbound::PlaceBindings;
 use super::effect::{AdaptersCommand, BindingsCommand};
 use super::sink::{EffectSink, Timer};
 use turnway_bindings::service::{self, BindingAsker, BindingService};
 use turnway_bindings::upkeep::{self, BindingUpkeep};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
 use turnway_core::rng::Rng;
 use turnway_core::store::{ConversationOp, Op, OpTicket, Reply, StoreError};
 use turnway_core::time::Now;
-use turnway_wire::channel::binding::BindingReply;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// The fact that a node must know to take part: reports go into sessions' logs, which every node reads.
@@ -107,7 +106,7 @@ impl Bindings {
                 }
                 service::Output::Changed { .. } => {}
                 service::Output::Reply { asker: BindingAsker { inbound: Some(number), .. }, reply } => {
-                    sink.push(AdaptersCommand::UseBinding { number, result: reply.map(resolved_binding) });
+                    sink.push(AdaptersCommand::UseBinding { number, result: reply.map(PlaceBindings::of_reply) });
                 }
                 service::Output::Reply { asker: BindingAsker { link, request_id, .. }, reply } => match reply {
                     Ok(reply) => {
@@ -122,11 +121,6 @@ impl Bindings {
             sink.store(op);
         }
     }
-}
-
-/// Returns the binding that a lookup has found.
-fn resolved_binding(reply: BindingReply) -> Option<Binding> {
-    if let BindingReply::Resolved(found) = reply { found.binding } else { None }
 }
 
 /// Returns whether an op reports the change of a binding: no link can ask for one.

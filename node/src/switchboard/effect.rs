@@ -1,6 +1,7 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
 use super::adapters::inbound::InboundTurn;
+use super::adapters::inbound::PlaceBindings;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
@@ -11,7 +12,7 @@ use turnway_core::id::{
     RunId, Seq, SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
-use turnway_core::protocol::binding::{Binding, UnbindReason};
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::delivery::{DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
@@ -89,7 +90,7 @@ pub(super) enum AdaptersCommand {
     /// An adapter's report about a part.
     Delivered { link: LinkId, delivered: DeliveredCommand },
     /// The binding of an event's conversation was looked up.
-    UseBinding { number: u64, result: Result<Option<Binding>, Refusal> },
+    UseBinding { number: u64, result: Result<PlaceBindings, Refusal> },
     /// Have a part of a session of this node sent.
     Send(Arc<DeliveryOrder>),
     /// A delivery has ended without the order that was given for it.

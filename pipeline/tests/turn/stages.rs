@@ -175,7 +175,7 @@ async fn builtin_plugin_fills_every_stage() {
     assert_eq!(said(", and so on").await, "", "no command, and there is no model");
 }
 
-/// Covers: TP-N11, issue 23 A4.
+/// Covers: TP-N11.
 #[tokio::test]
 async fn long_workspace_file_is_cut_between_characters() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -20,7 +20,7 @@ async fn two_nodes([first, second, server]: &[TempDir; 3]) -> (Redis, [Node; 2])
     (redis, nodes)
 }
 
-/// Covers: BD-B5.
+/// Covers: BD-B5, BR-37.
 #[tokio::test]
 async fn one_adapter_of_an_account_sends_in_a_fleet() {
     let dirs = directories();

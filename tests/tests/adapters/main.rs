@@ -5,6 +5,7 @@ mod chaos;
 mod closed;
 mod fleet;
 mod outcomes;
+mod rebound;
 mod rooms;
 mod surplus;
 mod undelivered;
@@ -170,14 +171,14 @@ async fn answers_go_back(store: &str, dir: &TempDir) {
     adapter.confirm(&part, "x2").await;
 }
 
-/// Covers: BD-I4, BD-M4, BD-S8.
+/// Covers: BD-I4, BD-M1, BD-M4, BD-S8.
 #[tokio::test]
 async fn answers_go_back_to_their_conversations_embedded() {
     let dir = tempdir().expect("a directory");
     answers_go_back(&format!("embedded:{}", dir.path().join("data").display()), &dir).await;
 }
 
-/// Covers: BD-I4, BD-M4, BD-S8.
+/// Covers: BD-I4, BD-M1, BD-M4, BD-S8.
 #[tokio::test]
 async fn answers_go_back_to_their_conversations_redis() {
     let dir = tempdir().expect("a directory");

@@ -36,7 +36,7 @@ async fn long_answer_is_sent_in_parts_one_after_the_other() {
     await_recorded(&node, session, &expected).await;
 }
 
-/// Covers: BD-C3, BD-D2, BD-Q3.
+/// Covers: BD-C3, BD-D2, BD-Q3, BR-08, BR-17.
 #[tokio::test]
 async fn refused_part_is_tried_again_or_fails_by_its_class() {
     let dir = tempdir().expect("a directory");
@@ -146,7 +146,7 @@ async fn delivery_waits_for_an_adapter_that_is_away() {
     assert_eq!(part["conversation"], other.place("lobby"), "only its own account's: {part}");
 }
 
-/// Covers: BD-Q7.
+/// Covers: BD-Q7, BR-15.
 #[tokio::test]
 async fn part_of_a_dead_node_is_held_without_a_key() {
     let dir = tempdir().expect("a directory");

@@ -38,7 +38,7 @@ async fn await_answers(platform: &Web, count: usize) -> Vec<Value> {
     found.await.expect("answers in time")
 }
 
-/// Covers: BD-Q1, BD-Q7, BD-I4.
+/// Covers: BD-Q1, BD-Q7, BD-I1, BD-I4, BR-26.
 #[tokio::test]
 async fn example_adapter_answers_each_line_once() {
     let dir = tempdir().expect("a directory");

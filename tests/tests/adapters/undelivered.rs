@@ -19,7 +19,7 @@ async fn await_metric(node: &Node, line: &str) {
 
 /// Commands list, explain and settle what was not sent.
 ///
-/// Covers: BD-Q3, BD-Q6.
+/// Covers: BD-Q3, BD-Q6, BR-20.
 #[tokio::test]
 async fn undelivered_messages_are_listed_explained_and_settled() {
     let dir = tempdir().expect("a directory");

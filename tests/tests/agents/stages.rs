@@ -219,8 +219,6 @@ async fn unchanged_input_is_forwarded_with_the_workspace_prompt() {
 }
 
 /// Keeps the agent alive while a plugin withholds all but the first piece of the answer.
-///
-/// Covers: issue 23 A2.
 #[tokio::test]
 async fn pieces_withheld_by_a_plugin_are_signs_of_life() {
     let (_, plugins) = Script::of(PluginMode::Hold);

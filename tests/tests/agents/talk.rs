@@ -273,7 +273,7 @@ async fn any_byte_from_an_agent_is_a_sign_of_life() {
 /// Joins surrogate halves, since a JavaScript agent may cut its text between them, and passes numbers of any
 /// size unchanged.
 ///
-/// Covers: MP-G4, MP-G5, issue 23 A4.
+/// Covers: MP-G4, MP-G5.
 #[tokio::test]
 async fn surrogate_halves_are_joined_and_numbers_unchanged() {
     let mut world = World::new("").await;

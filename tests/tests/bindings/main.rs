@@ -188,7 +188,7 @@ async fn closed_session_has_no_bindings() {
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("session_closed")), "{}", refused.text);
 }
 
-/// Covers: BD-B9, BD-B1.
+/// Covers: BD-B9, BD-B1, BR-34.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_requests_about_bindings_are_refused_by_name() {
     let dir = tempdir().expect("a directory");

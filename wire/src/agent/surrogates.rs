@@ -132,7 +132,6 @@ mod tests {
     const LOW: (&str, &str) = ("delta", r#"{"text":"\ude00b"}"#);
     const DONE: (&str, &str) = ("done", "{}");
 
-    /// Covers: issue 23 A4.
     #[test]
     fn surrogate_pair_cut_between_pieces_is_joined() {
         assert_eq!(play(&[HIGH, LOW, DONE]), ["a@-", "\u{1F600}b@1", "done"]);
@@ -149,8 +148,6 @@ mod tests {
     }
 
     /// An event's id is reported only with all of its text.
-    ///
-    /// Covers: issue 23 A4.
     #[test]
     fn lone_surrogate_becomes_a_replacement_character() {
         assert_eq!(play(&[LOW, DONE]), ["\u{FFFD}b@0", "done"]);

@@ -129,7 +129,7 @@ fn agent_error_body_is_logged_but_hidden_from_users() {
 /// A log as `GET …/events` of the release before exact numbers returned it.
 const RECORDED: &str = include_str!("recorded.jsonl");
 
-/// Covers: ST-1, issue 23 A4.
+/// Covers: ST-1.
 #[test]
 fn recorded_log_round_trips_unchanged() {
     let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
@@ -143,7 +143,7 @@ fn recorded_log_round_trips_unchanged() {
     }
 }
 
-/// Covers: ST-1, issue 23 A4.
+/// Covers: ST-1.
 #[test]
 fn numbers_of_any_size_round_trip_in_facts() {
     let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };

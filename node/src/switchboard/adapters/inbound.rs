@@ -2,22 +2,27 @@
 //! conversation's own. The adapter is answered once what follows is durable.
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey, UserId};
-use turnway_core::protocol::binding::{Binding, UnbindReason};
+use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
+use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::binding::{Binding, EndedBinding, UnbindReason};
 use turnway_core::protocol::delivery::{AccountKey, InputOrigin, TextLimit};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::store::ConversationOp;
 use turnway_core::store::binding::BindingAction;
-use turnway_core::time::Now;
+use turnway_core::time::{Millis, Now};
 use turnway_wire::channel::adapter::{InboundCommand, InboundDisposition, InboundEvent, InboundReceipt};
-use turnway_wire::channel::binding::{BindingCommand, BindingScope, BindingTarget};
+use turnway_wire::channel::binding::{BindingCommand, BindingReply, BindingScope, BindingTarget};
 
 /// Events whose binding is being looked up, by a number of this node. Bounded by the requests that each link may have.
 #[derive(Debug, Default)]
 pub(super) struct InboundEvents {
     waiting: BTreeMap<u64, PendingInbound>,
+    /// Messages that are looked for in an earlier session of their conversation, by link and by their turn there.
+    searching: BTreeMap<(LinkId, RunId), Vec<SearchedMessage>>,
     last: u64,
 }
 
@@ -37,6 +42,32 @@ pub(super) enum InboundStage {
     Lookup,
     /// The end of that binding.
     Unbind,
+}
+
+/// A message that an earlier session of its conversation may have accepted.
+#[derive(Debug)]
+pub(super) struct SearchedMessage {
+    pub(super) pending: PendingInbound,
+    content: Content,
+    /// The present binding of the conversation.
+    binding: Option<Box<Binding>>,
+    /// The earlier sessions that were not asked yet, the next one last.
+    earlier: Vec<SessionId>,
+}
+
+/// The binding of a place, and the one that ended there last.
+#[derive(Debug, Default)]
+pub(in crate::switchboard) struct PlaceBindings {
+    pub(in crate::switchboard) active: Option<Box<Binding>>,
+    last_ended: Option<Box<EndedBinding>>,
+}
+
+/// The turn that a message led to if an earlier session of its conversation has accepted it.
+#[derive(Debug)]
+pub(super) struct EarlierTurn {
+    pub(super) key: SessionKey,
+    pub(super) principal: Principal,
+    pub(super) run_id: RunId,
 }
 
 /// A message that becomes a turn of a session.
@@ -63,6 +94,8 @@ pub(in crate::switchboard) enum InboundSession {
 #[derive(Debug)]
 pub(super) enum InboundResult {
     Turn(Box<InboundTurn>, Option<ConversationOp>),
+    /// An earlier session of the conversation may have accepted the message.
+    Search(SearchedMessage, EarlierTurn),
     /// The binding ends; then the event is answered.
     Unbind(PendingInbound, BindingCommand),
     Done(InboundReceipt),
@@ -70,7 +103,7 @@ pub(super) enum InboundResult {
 
 impl InboundEvents {
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.searching.values().map(Vec::len).sum::<usize>()
     }
 
     /// Adds an event; returns its number.
@@ -83,23 +116,59 @@ impl InboundEvents {
     pub(super) fn take(&mut self, number: u64) -> Option<PendingInbound> {
         self.waiting.remove(&number)
     }
+
+    /// Adds a message that is looked for as this turn.
+    pub(super) fn add_searched(&mut self, run_id: RunId, message: SearchedMessage) {
+        self.searching.entry((message.pending.link, run_id)).or_default().push(message);
+    }
+
+    /// Takes a message that was looked for as this turn.
+    pub(super) fn take_searched(&mut self, link: LinkId, run_id: &RunId) -> Option<SearchedMessage> {
+        let Entry::Occupied(mut found) = self.searching.entry((link, run_id.clone())) else { return None };
+        let message = found.get_mut().pop();
+        if found.get().is_empty() {
+            found.remove();
+        }
+        message
+    }
+}
+
+impl PlaceBindings {
+    /// Returns what a lookup has found; nothing for other replies.
+    pub(in crate::switchboard) fn of_reply(reply: BindingReply) -> Self {
+        let BindingReply::Resolved(found) = reply else { return Self::default() };
+        // The last candidate is the conversation by its present id.
+        let last_ended = found.candidates.and_then(|mut rows| rows.pop()?.last_ended);
+        Self { active: found.binding.map(Box::new), last_ended: last_ended.map(Box::new) }
+    }
+
+    /// Returns the other sessions that had the conversation within the time for which platforms repeat messages, the
+    /// latest last.
+    fn earlier_sessions(&self, now: Now, own: SessionId) -> Vec<SessionId> {
+        let is_recent = |at: Millis| at.0 + limits::MESSAGE_ID_KEPT_MS > now.store.0;
+        let present = self.active.as_ref().map_or(&own, |binding| &binding.session).clone();
+        let was_own = self.active.as_ref().is_some_and(|binding| is_recent(binding.bound_at));
+        let ended = self.last_ended.as_ref().filter(|ended| is_recent(ended.ended_at));
+        let ended = ended.map(|ended| ended.binding.session.clone());
+        let earlier = was_own.then_some(own).into_iter().chain(ended);
+        earlier.filter(|session| *session != present).collect()
+    }
 }
 
 impl PendingInbound {
     /// Decides what follows, now that the conversation's binding is known.
-    pub(super) fn decide(self, now: Now, account: &AccountKey, binding: Option<&Binding>) -> InboundResult {
+    pub(super) fn decide(self, now: Now, account: &AccountKey, bindings: PlaceBindings) -> InboundResult {
         if self.stage == InboundStage::Unbind {
             return InboundResult::Done(self.receipt(InboundDisposition::Recorded));
         }
-        match (&self.inbound.event, binding) {
-            (InboundEvent::Message(content), binding) => {
+        match (&self.inbound.event, &bindings.active) {
+            (InboundEvent::Message(content), _) => {
                 let content = content.clone();
-                let touched = binding.map(|binding| {
-                    let key = binding.conversation.key(&account.tenant);
-                    let action = BindingAction::Touch { generation: binding.generation, at: now.store };
-                    ConversationOp::Change { key, action }
-                });
-                InboundResult::Turn(Box::new(self.turn(account, binding, content)), touched)
+                let own = self.inbound.conversation.own_session(&account.tenant);
+                let is_searched = !planted(Planted::InboundRunsTwice);
+                let earlier = if is_searched { bindings.earlier_sessions(now, own) } else { Vec::new() };
+                let message = SearchedMessage { pending: self, content, binding: bindings.active, earlier };
+                message.search_or_submit(now, account)
             }
             (InboundEvent::Closed, Some(binding)) => {
                 let scope = BindingScope { channel: account.channel.clone(), account: account.account.clone() };
@@ -122,10 +191,45 @@ impl PendingInbound {
         let request_id = self.inbound.request_id.clone();
         InboundReceipt { request_id, disposition, session: None, run_id: None, duplicate: false }
     }
+}
 
-    fn turn(self, account: &AccountKey, binding: Option<&Binding>, content: Content) -> InboundTurn {
-        let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = self.inbound;
-        let (kind, session) = match binding {
+impl SearchedMessage {
+    /// Looks for the message in the next earlier session; when there is none left, the message becomes a turn.
+    pub(super) fn search_or_submit(mut self, now: Now, account: &AccountKey) -> InboundResult {
+        if let Some(session) = self.earlier.pop() {
+            let search = self.earlier_turn(account, session);
+            return InboundResult::Search(self, search);
+        }
+        let touched = self.binding.as_ref().map(|binding| {
+            let key = binding.conversation.key(&account.tenant);
+            let action = BindingAction::Touch { generation: binding.generation, at: now.store };
+            ConversationOp::Change { key, action }
+        });
+        InboundResult::Turn(Box::new(self.turn(account)), touched)
+    }
+
+    /// Returns the turn that the message has if this session has accepted it.
+    fn earlier_turn(&self, account: &AccountKey, session: SessionId) -> EarlierTurn {
+        let key = SessionKey { tenant: account.tenant.clone(), session };
+        let user = UserId::of_account(&account.channel, &account.account);
+        let inbound = &self.pending.inbound;
+        let run_id = RunId::derive(&key, &user, &inbound.conversation.inbox_message_id(&inbound.message_id));
+        // The conversation may have written to a session of another user.
+        let principal = Principal { tenant: account.tenant.clone(), user, operator: true, writes: false };
+        EarlierTurn { key, principal, run_id }
+    }
+
+    /// Returns the receipt of a message that an earlier session has accepted.
+    pub(super) fn duplicate_receipt(&self, run_id: RunId) -> InboundReceipt {
+        let session = Some(run_id.session());
+        let run_id = Some(run_id);
+        InboundReceipt { session, run_id, duplicate: true, ..self.pending.receipt(InboundDisposition::Run) }
+    }
+
+    fn turn(self, account: &AccountKey) -> InboundTurn {
+        let Self { pending: PendingInbound { link, inbound, text_limit, stage: _ }, content, binding, .. } = self;
+        let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
+        let (kind, session) = match &binding {
             Some(binding) => (InboundSession::Bound, binding.session.clone()),
             None => (InboundSession::Own, conversation.own_session(&account.tenant)),
         };
@@ -136,7 +240,7 @@ impl PendingInbound {
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
         let metadata = json!({"conversation": conversation, "message_id": message_id, "sender": sender});
-        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit: self.text_limit };
+        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit };
         let input = Arc::new(Input {
             run_id: RunId::derive(&session, &user, &inbox_id),
             message_id: inbox_id,
@@ -152,6 +256,6 @@ impl PendingInbound {
             origin: Some(Box::new(origin)),
             traceparent: None,
         });
-        InboundTurn { link: self.link, request_id, key: session, principal, input, session: kind }
+        InboundTurn { link, request_id, key: session, principal, input, session: kind }
     }
 }

@@ -111,8 +111,6 @@ mod tests {
     }
 
     /// A number of any length costs no more than its bytes, never wraps, and never becomes an integer.
-    ///
-    /// Covers: issue 23 A4.
     #[test]
     fn huge_numbers_are_kept_or_refused() {
         for number in ["9".repeat(300), "1e400".to_owned()] {

@@ -7,7 +7,7 @@ fn written(text: &str) -> String {
     Json(read(text).unwrap_or_else(|why| panic!("{text}: {why:?}"))).text()
 }
 
-/// Covers: S-13, issue 23 A4.
+/// Covers: S-13.
 #[test]
 fn number_is_written_as_it_was_read() {
     for number in [
@@ -62,7 +62,7 @@ fn an_unusual_number_is_no_integer_and_no_object_of_a_peer() {
     assert!(serde_json::from_str::<Json>(&"9".repeat(JSON_NUMBER_BYTES_MAX + 1)).is_ok(), "what is stored is read");
 }
 
-/// Covers: S-13, issue 23 A4.
+/// Covers: S-13.
 #[test]
 fn a_lone_surrogate_becomes_a_replacement_character() {
     for (text, expected) in [
@@ -82,7 +82,6 @@ fn a_lone_surrogate_becomes_a_replacement_character() {
     }
 }
 
-/// Covers: issue 23 A4.
 #[test]
 fn surrogate_halves_at_field_ends_are_reported() {
     let halves = |text: &str| read_with_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
