@@ -116,6 +116,10 @@ impl BindingService {
                 let op = change(scope.key_of(&tenant, &id), BindingTask::Touch.action(now, id.generation, None));
                 (RequestStep::change_one(BindingTask::Touch), op)
             }
+            BindingCommand::Move { scope, id, to } => {
+                let action = BindingAction::StartMove { generation: id.generation, to };
+                (RequestStep::Move, change(scope.key_of(&tenant, &id), action))
+            }
             BindingCommand::SetExpiry { target: BindingTarget::Binding { scope, id }, change: expiry } => {
                 let step = RequestStep::FindOne(BindingTask::SetExpiry(expiry), id.generation);
                 (step, change(scope.key_of(&tenant, &id), BindingAction::Resolve))
@@ -228,6 +232,12 @@ impl BindingService {
                 }
                 _ => self.reply(request, not_applied(outcome, &row)),
             },
+            RequestStep::Move if outcome == BindingOutcome::Applied => {
+                let binding = row.active().cloned();
+                self.outputs.push_back(Output::Changed { key: key.clone(), row: Box::new(row) });
+                self.reply(request, Ok(BindingReply::Updated(binding.into_iter().collect())));
+            }
+            RequestStep::Move => self.reply(request, not_applied(outcome, &row)),
             RequestStep::FindOne(task, generation) if let ConversationState::Moved { to, .. } = &row.state => {
                 let step = RequestStep::FindOne(task, generation);
                 self.proceed(ticket, BindingRequest { step, ..request }, change(key.sibling(to), action));

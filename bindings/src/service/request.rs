@@ -27,6 +27,8 @@ pub(super) enum RequestStep {
         /// The number of aliases that were followed.
         aliases: u32,
     },
+    /// The start of a move; the upkeep finishes it.
+    Move,
     /// The binding that a task is for.
     FindOne(BindingTask, Generation),
     /// The bindings of a session, which a task is for.

@@ -187,10 +187,11 @@ impl Adapters {
         let Some(pending) = self.inbound.take(number) else { return };
         let link = pending.link;
         let Some(account) = account_of(link, sink) else { return };
-        match result {
-            Ok(bindings) => self.perform_inbound(link, pending.decide(now, &account, bindings), sink),
-            Err(refusal) => sink.refuse(link, pending.inbound.request_id, None, None, refusal),
-        }
+        let result = match result {
+            Ok(bindings) => pending.decide(now, &account, bindings),
+            Err(refusal) => pending.handle_refusal(refusal),
+        };
+        self.perform_inbound(link, result, sink);
     }
 
     /// Continues with a message that was looked for in an earlier session of its conversation. Returns whether a message
@@ -234,7 +235,10 @@ impl Adapters {
                 self.inbound.add_searched(run_id.clone(), message);
                 sink.store(Op::Find { key, principal, run_id, link });
             }
-            InboundResult::Unbind(pending, command) => {
+            InboundResult::Refused(pending, refusal) => {
+                sink.refuse(link, pending.inbound.request_id, None, None, refusal);
+            }
+            InboundResult::Change(pending, command) => {
                 let request_id = pending.inbound.request_id.clone();
                 let number = Some(self.inbound.add(pending));
                 sink.push(BindingsCommand::Perform { link, request_id, command, inbound: number });

@@ -4,6 +4,7 @@ mod agents;
 mod chaos;
 mod closed;
 mod fleet;
+mod moved;
 mod outcomes;
 mod rebound;
 mod rooms;

@@ -1,6 +1,6 @@
 //! Requests about the bindings of conversations, and their replies. Authority is checked where they are performed.
 use std::collections::BTreeMap;
-use turnway_core::id::{AccountId, ChannelName, SessionId, TenantId};
+use turnway_core::id::{AccountId, ChannelName, ConversationId, SessionId, TenantId};
 use turnway_core::protocol::binding::{Binding, BindingId, EndedBinding, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::protocol::delivery::AccountKey;
@@ -18,6 +18,9 @@ pub enum BindingCommand {
     Unbind { target: BindingTarget, reason: UnbindReason },
     /// Record that a message was routed by a binding.
     Touch { scope: BindingScope, id: BindingId },
+    /// Move a binding to the id that the platform has given its conversation. Only the event `moved` of an adapter leads to
+    /// it.
+    Move { scope: BindingScope, id: BindingId, to: ConversationId },
     /// Change the times by which bindings expire.
     SetExpiry { target: BindingTarget, change: ExpiryChange },
     /// Return the binding of a conversation; with `explain`, also every row that was looked at.
@@ -125,6 +128,7 @@ impl BindingCommand {
             Self::Unbind { target: BindingTarget::Binding { .. }, .. }
             | Self::SetExpiry { target: BindingTarget::Binding { .. }, .. }
             | Self::Touch { .. }
+            | Self::Move { .. }
             | Self::Resolve { .. } => None,
         }
     }
@@ -138,6 +142,7 @@ impl BindingCommand {
             Self::Bind(bind) => is_its(&bind.conversation.channel, &bind.conversation.account_id),
             Self::Resolve { conversation, .. } => is_its(&conversation.channel, &conversation.account_id),
             Self::Touch { scope, .. }
+            | Self::Move { scope, .. }
             | Self::Unbind { target: BindingTarget::Binding { scope, .. }, .. }
             | Self::SetExpiry { target: BindingTarget::Binding { scope, .. }, .. } => {
                 is_its(&scope.channel, &scope.account)

@@ -4,18 +4,22 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
+use turnway_core::id::{ConversationId, LinkId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::binding::{Binding, EndedBinding, UnbindReason};
+use turnway_core::protocol::binding::{Binding, EndedBinding, TargetKind, UnbindReason};
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, InputOrigin, TextLimit};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::ConversationOp;
 use turnway_core::store::binding::BindingAction;
 use turnway_core::time::{Millis, Now};
 use turnway_wire::channel::adapter::{InboundCommand, InboundDisposition, InboundEvent, InboundReceipt};
-use turnway_wire::channel::binding::{BindingCommand, BindingReply, BindingScope, BindingTarget};
+use turnway_wire::channel::binding::{
+    BindCommand, BindingCommand, BindingReply, BindingScope, BindingTarget, ExpiryChange,
+};
 
 /// Events whose binding is being looked up, by a number of this node. Bounded by the requests that each link may have.
 #[derive(Debug, Default)]
@@ -40,8 +44,10 @@ pub(super) struct PendingInbound {
 pub(super) enum InboundStage {
     /// The binding of its conversation.
     Lookup,
-    /// The end of that binding.
-    Unbind,
+    /// The end or the move of that binding.
+    Change,
+    /// A binding of the conversation's new id to the session that it has had.
+    Adoption,
 }
 
 /// A message that an earlier session of its conversation may have accepted.
@@ -58,6 +64,8 @@ pub(super) struct SearchedMessage {
 /// The binding of a place, and the one that ended there last.
 #[derive(Debug, Default)]
 pub(in crate::switchboard) struct PlaceBindings {
+    /// A change was not made, because the place has another binding by now.
+    is_refused: bool,
     pub(in crate::switchboard) active: Option<Box<Binding>>,
     last_ended: Option<Box<EndedBinding>>,
 }
@@ -96,8 +104,10 @@ pub(super) enum InboundResult {
     Turn(Box<InboundTurn>, Option<ConversationOp>),
     /// An earlier session of the conversation may have accepted the message.
     Search(SearchedMessage, EarlierTurn),
-    /// The binding ends; then the event is answered.
-    Unbind(PendingInbound, BindingCommand),
+    /// The binding changes; then the event is answered.
+    Change(PendingInbound, BindingCommand),
+    /// The event is to be brought again.
+    Refused(PendingInbound, Refusal),
     Done(InboundReceipt),
 }
 
@@ -136,10 +146,11 @@ impl InboundEvents {
 impl PlaceBindings {
     /// Returns what a lookup has found; nothing for other replies.
     pub(in crate::switchboard) fn of_reply(reply: BindingReply) -> Self {
-        let BindingReply::Resolved(found) = reply else { return Self::default() };
+        let is_refused = matches!(reply, BindingReply::NotApplied { .. });
+        let BindingReply::Resolved(found) = reply else { return Self { is_refused, ..Self::default() } };
         // The last candidate is the conversation by its present id.
         let last_ended = found.candidates.and_then(|mut rows| rows.pop()?.last_ended);
-        Self { active: found.binding.map(Box::new), last_ended: last_ended.map(Box::new) }
+        Self { is_refused, active: found.binding.map(Box::new), last_ended: last_ended.map(Box::new) }
     }
 
     /// Returns the other sessions that had the conversation within the time for which platforms repeat messages, the
@@ -158,8 +169,19 @@ impl PlaceBindings {
 impl PendingInbound {
     /// Decides what follows, now that the conversation's binding is known.
     pub(super) fn decide(self, now: Now, account: &AccountKey, bindings: PlaceBindings) -> InboundResult {
-        if self.stage == InboundStage::Unbind {
-            return InboundResult::Done(self.receipt(InboundDisposition::Recorded));
+        match self.stage {
+            InboundStage::Lookup => {}
+            InboundStage::Change if bindings.is_refused => {
+                let why = "the binding of the conversation has changed; send the event again";
+                let refusal = Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER);
+                return InboundResult::Refused(self, refusal);
+            }
+            InboundStage::Adoption if bindings.is_refused => {
+                return InboundResult::Done(self.receipt(InboundDisposition::Ignored));
+            }
+            InboundStage::Change | InboundStage::Adoption => {
+                return InboundResult::Done(self.receipt(InboundDisposition::Recorded));
+            }
         }
         match (&self.inbound.event, &bindings.active) {
             (InboundEvent::Message(content), _) => {
@@ -171,10 +193,23 @@ impl PendingInbound {
                 message.search_or_submit(now, account)
             }
             (InboundEvent::Closed, Some(binding)) => {
-                let scope = BindingScope { channel: account.channel.clone(), account: account.account.clone() };
-                let target = BindingTarget::Binding { scope, id: binding.id() };
+                let target = BindingTarget::Binding { scope: scope_of(account), id: binding.id() };
                 let command = BindingCommand::Unbind { target, reason: UnbindReason::ConversationArchived };
-                InboundResult::Unbind(Self { stage: InboundStage::Unbind, ..self }, command)
+                InboundResult::Change(Self { stage: InboundStage::Change, ..self }, command)
+            }
+            // The event has come before.
+            (InboundEvent::Moved(to), Some(binding)) if binding.conversation.conversation_id == *to => {
+                InboundResult::Done(self.receipt(InboundDisposition::Recorded))
+            }
+            (InboundEvent::Moved(to), binding) if *to != self.inbound.conversation.conversation_id => {
+                let (stage, command) = match binding {
+                    Some(binding) => {
+                        let scope = scope_of(account);
+                        (InboundStage::Change, BindingCommand::Move { scope, id: binding.id(), to: to.clone() })
+                    }
+                    None => (InboundStage::Adoption, self.adoption(account, to)),
+                };
+                InboundResult::Change(Self { stage, ..self }, command)
             }
             (
                 InboundEvent::Closed
@@ -184,6 +219,31 @@ impl PendingInbound {
                 | InboundEvent::Reaction,
                 _,
             ) => InboundResult::Done(self.receipt(InboundDisposition::Ignored)),
+        }
+    }
+
+    /// Returns the request that binds the new id of a conversation that nobody has bound to the session that it has had:
+    /// a name that changes ends no talk, so the binding does not expire.
+    fn adoption(&self, account: &AccountKey, to: &ConversationId) -> BindingCommand {
+        let known = &self.inbound.conversation;
+        BindingCommand::Bind(Box::new(BindCommand {
+            conversation: ConversationRef { conversation_id: to.clone(), ..known.clone() },
+            session: known.own_session(&account.tenant),
+            target_kind: TargetKind::default(),
+            expected: None,
+            expiry: ExpiryChange { idle_timeout: Some(0), ..ExpiryChange::default() },
+            metadata: BTreeMap::new(),
+        }))
+    }
+
+    /// Decides what follows if the request about the binding was refused.
+    pub(super) fn handle_refusal(self, refusal: Refusal) -> InboundResult {
+        // Nothing was said at the old id, so there is no session to keep.
+        let has_no_past = self.stage == InboundStage::Adoption && refusal.code == Code::NotFound;
+        if has_no_past {
+            InboundResult::Done(self.receipt(InboundDisposition::Ignored))
+        } else {
+            InboundResult::Refused(self, refusal)
         }
     }
 
@@ -258,4 +318,8 @@ impl SearchedMessage {
         });
         InboundTurn { link, request_id, key: session, principal, input, session: kind }
     }
+}
+
+fn scope_of(account: &AccountKey) -> BindingScope {
+    BindingScope { channel: account.channel.clone(), account: account.account.clone() }
 }

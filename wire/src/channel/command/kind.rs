@@ -68,9 +68,10 @@ impl CommandKind {
             BindingCommand::List { .. } => Self::read(),
             BindingCommand::Resolve { .. } => Self { operation: ClientOperation::ReadBindings, ..Self::read() },
             BindingCommand::Bind(_) => Self::request(ClientOperation::Bind).leading_to("binding.bound"),
-            BindingCommand::Unbind { .. } | BindingCommand::Touch { .. } | BindingCommand::SetExpiry { .. } => {
-                Self::request(ClientOperation::Bind)
-            }
+            BindingCommand::Unbind { .. }
+            | BindingCommand::Touch { .. }
+            | BindingCommand::Move { .. }
+            | BindingCommand::SetExpiry { .. } => Self::request(ClientOperation::Bind),
         }
     }
 
