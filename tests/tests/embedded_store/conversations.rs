@@ -1,12 +1,15 @@
 //! Bindings of conversations in the embedded store: tables that are built from the rows, and a row that is damaged.
-use super::{StoreFixture, options};
+use super::{StoreFixture, key, options, said};
 use redb::{Database, ReadableTable, TableDefinition};
+use std::collections::BTreeMap;
 use std::path::Path;
-use turnway::store::embedded::{check, copy, rescue};
-use turnway_core::id::SessionKey;
-use turnway_core::protocol::conversation::ConversationKey;
-use turnway_core::store::binding::BindingAction;
+use turnway::store::embedded::{Engine, check, copy, rescue};
+use turnway_core::id::{Nonce, Principal, SessionKey, UserId};
+use turnway_core::protocol::binding::{ExpiryRules, TargetKind};
+use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
+use turnway_core::store::binding::{BindingAction, NewBinding, UnnamedFields};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError};
+use turnway_tests::power_cuts::Disk;
 use turnway_tests::script::{START_TIME, Script, binding_reads};
 
 /// Returns a directory with bindings of conversations, and the sessions of its store.
@@ -89,4 +92,61 @@ fn damaged_row_of_a_conversation_is_unknown_and_reported() {
     let to = tempfile::tempdir().expect("a directory");
     let saved = rescue(dir.path(), to.path(), &options()).expect("saved");
     assert_eq!((saved.damages, saved.conversations), (0, found.conversations - 1), "{saved:#?}");
+}
+
+fn change(conversation: &str, action: BindingAction) -> Op {
+    let conversation = ConversationRef::without_parent("rooms", "a", conversation).expect("a reference");
+    ConversationOp::Change { key: conversation.key(&key().tenant), action }.into()
+}
+
+fn resolve(conversation: &str) -> Op {
+    change(conversation, BindingAction::Resolve)
+}
+
+fn bind(conversation: &str) -> Op {
+    let new = NewBinding {
+        conversation: ConversationRef::without_parent("rooms", "a", conversation).expect("a reference"),
+        session: key().session,
+        principal: Principal { tenant: key().tenant, user: UserId::local(), operator: true, writes: true },
+        target_kind: TargetKind::Session,
+        expected: None,
+        expiry: ExpiryRules::default(),
+        metadata: BTreeMap::new(),
+        unnamed: UnnamedFields::default(),
+        nonce: Nonce(1),
+    };
+    change(conversation, BindingAction::Bind(Box::new(new)))
+}
+
+/// Performs a batch. Returns the conversation of each answer, in the order of the answers, and whether it is bound.
+fn perform(engine: &mut Engine, ops: Vec<Op>) -> Vec<(String, bool)> {
+    let mut answers = Vec::new();
+    let mut answer = |op: Op, result: Result<Reply, StoreError>| {
+        let Op::Conversation { op: ConversationOp::Change { key, .. }, .. } = op else { return };
+        let reply = result.expect("a reply");
+        let Reply::Conversation(ConversationReply::Row { row, .. }) = reply else { panic!("{reply:?}") };
+        let is_bound = row.is_some_and(|row| row.active().is_some());
+        answers.push((key.conversation.as_str().to_owned(), is_bound));
+    };
+    engine.perform(ops, &mut answer).expect("no fault");
+    answers
+}
+
+/// A look-up writes nothing. In a batch with changes it waits for the disk only if its own row is changed before it, and
+/// it has every change before it.
+#[test]
+fn look_up_waits_only_for_changes_of_its_own_row() {
+    let disk = Disk::new(0);
+    let mut engine = Engine::with_backend(disk.clone(), &options()).expect("a store");
+    perform(&mut engine, vec![said("m"), bind("1")]);
+    let syncs = disk.syncs();
+    let answer = |conversation: &str, is_bound| (conversation.to_owned(), is_bound);
+    let found = perform(&mut engine, vec![resolve("1"), resolve("2")]);
+    assert_eq!(found, [answer("1", true), answer("2", false)]);
+    assert_eq!(disk.syncs(), syncs);
+    let ops = vec![resolve("2"), bind("2"), resolve("2"), resolve("1"), resolve("3")];
+    let found = perform(&mut engine, ops);
+    let at_once = [answer("2", false), answer("1", true), answer("3", false)];
+    assert_eq!(found, [&at_once[..], &[answer("2", true), answer("2", true)]].concat());
+    assert!(disk.syncs() > syncs);
 }

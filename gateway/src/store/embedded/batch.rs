@@ -40,8 +40,6 @@ pub(super) struct BatchTransaction<'e, 'txn> {
     pub(super) tables: Tables<'txn>,
     /// The tables of conversations, opened by the first op that needs them.
     conversations: Option<ConversationTables<'txn>>,
-    /// True if the batch changed a conversation's row.
-    has_changed_rows: bool,
     /// Stored bytes of users, quotas, and free disk space above the reserve.
     pub(super) meter: &'e mut UsageMeter,
     /// Names of the values that this batch changed.
@@ -68,7 +66,6 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             txn,
             tables,
             conversations: None,
-            has_changed_rows: false,
             meter,
             changed_values: BTreeSet::new(),
             dirty: false,
@@ -265,20 +262,25 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         {
             return Ok((Reply::Refused(refusal), self.timing(self.dirty)));
         }
+        let has_changed_sessions = self.dirty;
         let tables = self.conversation_tables()?;
-        let reply = match op {
+        let (reply, rests_on_batch) = match op {
             ConversationOp::Change { key, action } => {
                 let (reply, is_changed) = tables.change(now, key, action)?;
+                let rests_on_batch = tables.is_changed(key);
                 self.dirty |= is_changed;
-                self.has_changed_rows |= is_changed;
-                reply
+                (reply, rests_on_batch)
             }
-            ConversationOp::List { session, .. } => ConversationReply::Bindings(tables.list(session)?),
-            ConversationOp::FindDue { limit } => ConversationReply::Due(tables.due(now, *limit)?),
+            // A checked list also depends on the session, which this batch may have created.
+            ConversationOp::List { session, principal } => {
+                let rests_on_batch = tables.has_changes() || (principal.is_some() && has_changed_sessions);
+                (ConversationReply::Bindings(tables.list(session)?), rests_on_batch)
+            }
+            ConversationOp::FindDue { limit } => {
+                (ConversationReply::Due(tables.due(now, *limit)?), tables.has_changes())
+            }
         };
-        // A checked list also depends on the session, which this batch may have created.
-        let is_checked = matches!(op, ConversationOp::List { principal: Some(_), .. });
-        Ok((Reply::Conversation(reply), self.timing(self.has_changed_rows || (is_checked && self.dirty))))
+        Ok((Reply::Conversation(reply), self.timing(rests_on_batch)))
     }
 
     fn conversation_tables(&mut self) -> Result<&mut ConversationTables<'txn>, StoreFault> {

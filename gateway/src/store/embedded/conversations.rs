@@ -6,7 +6,9 @@ use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::tables::{
     CONVERSATION_TIMES, CONVERSATIONS, SESSION_CONVERSATIONS, WriteTable, prefix_range_end, session_prefix,
 };
-use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, WriteTransaction};
+use redb::{
+    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, WriteTransaction,
+};
 use std::collections::BTreeSet;
 use turnway_core::id::{SessionId, SessionKey};
 use turnway_core::limits;
@@ -23,6 +25,24 @@ pub(super) struct ConversationTables<'txn> {
     listed: WriteTable<'txn>,
     /// The time at which a row is due, then its key.
     times: WriteTable<'txn>,
+    /// Keys of the rows that this transaction has changed.
+    changed: BTreeSet<String>,
+}
+
+/// The rows of conversations as of the last commit.
+pub(super) struct CommittedRows(ReadOnlyTable<&'static [u8], &'static [u8]>);
+
+impl CommittedRows {
+    pub(super) fn open(database: &Database) -> Result<Self, StoreFault> {
+        Ok(Self(database.begin_read()?.open_table(CONVERSATIONS)?))
+    }
+
+    /// Looks up a row, and replies as [`ConversationTables::change`] does.
+    pub(super) fn resolve(&self, now: Millis, key: &ConversationKey) -> Result<ConversationReply, StoreFault> {
+        let row = read_row(&self.0, key.to_string().as_bytes())?;
+        let (outcome, row) = change_row(row, now, &BindingAction::Resolve);
+        Ok(ConversationReply::Row { outcome, row: row.map(Box::new) })
+    }
 }
 
 impl<'txn> ConversationTables<'txn> {
@@ -31,7 +51,18 @@ impl<'txn> ConversationTables<'txn> {
             rows: txn.open_table(CONVERSATIONS)?,
             listed: txn.open_table(SESSION_CONVERSATIONS)?,
             times: txn.open_table(CONVERSATION_TIMES)?,
+            changed: BTreeSet::new(),
         })
+    }
+
+    /// Returns whether this transaction has changed any row.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Returns whether this transaction has changed a row.
+    pub(super) fn is_changed(&self, key: &ConversationKey) -> bool {
+        self.has_changes() && self.changed.contains(&key.to_string())
     }
 
     /// Performs an action on a row. Returns the reply, and whether anything changed.
@@ -47,6 +78,7 @@ impl<'txn> ConversationTables<'txn> {
         let is_changed = before != after;
         if is_changed {
             self.write(key, name.as_bytes(), before.as_ref(), after.as_ref())?;
+            self.changed.insert(name);
         }
         Ok((ConversationReply::Row { outcome, row: after.map(Box::new) }, is_changed))
     }
