@@ -51,7 +51,6 @@ impl Upkeep {
     }
 
     fn count(&mut self, op: &Op, reply: &Reply) {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the upkeep of bindings that do not move uses only these")]
         match (op, reply) {
             (_, Reply::Conversation(ConversationReply::Due(keys))) => {
                 self.counts.searches += 1;
