@@ -152,13 +152,21 @@ async fn web_get(web: &Web, path: &str) -> (u16, Value) {
     (reply.status, reply.json())
 }
 
+/// Lists whose session or conversation is named by the query or the body.
+const NAMED_ELSEWHERE: [&str; 2] = ["/v1/bindings", "/v1/deliveries"];
+
 /// Asserts that a path without parameters reveals nothing of ann's session.
 async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &ForeignCredential) {
     let reply = web.ask(&method.to_uppercase(), path, &[], "").await;
-    // Bindings are those of a session or conversation that the query or body names.
-    let is_nameless = path.starts_with("/v1/bindings") && [400, 403, 415].contains(&reply.status);
+    let is_named_elsewhere = NAMED_ELSEWHERE.iter().any(|lists| path.starts_with(lists));
+    let is_nameless = is_named_elsewhere && [400, 403, 415].contains(&reply.status);
     assert!(reply.status == 200 || is_nameless, "{method} {path}: {}", reply.status);
     for word in ["anns", "canary"] {
         assert!(!reply.text.contains(word), "{}: {method} {path}: {}", thief.what, reply.text);
+    }
+    if method == "get" && NAMED_ELSEWHERE.contains(&path) {
+        let found = web_get(web, &format!("{path}?session_id=anns")).await;
+        assert_eq!(found, web_get(web, &format!("{path}?session_id=nobodys")).await, "{}: {path}", thief.what);
+        assert_eq!(found.0, 404, "{}: {path}", thief.what);
     }
 }
