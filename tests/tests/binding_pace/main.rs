@@ -10,6 +10,7 @@ mod upkeep;
 use bare_redis::BareRedis;
 use figures::Goal;
 use pace::{Pace, Sizes};
+use redb::Database;
 use redb::backends::FileBackend;
 use std::fs::File;
 use std::path::Path;
@@ -99,8 +100,22 @@ async fn embedded_bindings_are_measured_and_end_once() {
     let mut pace = Pace::new(StoreClient::new(store.clone(), answers), None, Sizes::from_environment());
     measure(&mut pace, |_| bytes_in(dir.path())).await;
     store.close();
-    measure_engine(&mut pace, &dir.path().join("turnway.redb"), &options);
+    let database = dir.path().join("turnway.redb");
+    measure_pages(&mut pace, &database);
+    measure_engine(&mut pace, &database, &options);
     judge("embedded", &pace, EMBEDDED_RESOLVE_MICROS);
+}
+
+/// Measures the parts of the store's file at the end of the run.
+fn measure_pages(pace: &mut Pace, path: &Path) {
+    let file_bytes = path.metadata().expect("the store's file").len() as f64;
+    let database = Database::open(path).expect("a database");
+    let txn = database.begin_write().expect("a transaction");
+    let stats = txn.stats().expect("statistics");
+    let used = stats.allocated_pages() as f64 * stats.page_size() as f64;
+    pace.figures.add("share of the file in free pages", 1.0 - used / file_bytes);
+    pace.figures.add("share of records in the other pages", stats.stored_bytes() as f64 / used);
+    txn.abort().expect("ended");
 }
 
 /// Measures look-ups in the engine of the embedded store alone, which other threads and processes delay less.
