@@ -23,7 +23,7 @@ use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
-use turnway_core::time::{Mono, Now};
+use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterHello, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -45,6 +45,8 @@ pub(super) struct Adapters {
     inbound: InboundEvents,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
+    /// The latest time of the store's clock that this part has seen: the clock may go back.
+    latest: Millis,
 }
 
 /// An account with adapters at this node.
@@ -75,7 +77,7 @@ impl Adapters {
     pub(super) fn new(me: NodeId, may_publish: bool) -> Self {
         let orders = OutgoingOrders::default();
         let inbound = InboundEvents::default();
-        Self { me, accounts: BTreeMap::new(), orders, inbound, may_publish }
+        Self { me, accounts: BTreeMap::new(), orders, inbound, may_publish, latest: Millis(0) }
     }
 
     /// Sets whether every live node knows the messages between nodes about deliveries.
@@ -370,7 +372,8 @@ impl Adapters {
         let mut ops = Vec::new();
         let change = served.lease.use_value(context.now, (self.me, context.life), stored, &mut ops);
         ops.into_iter().for_each(|op| sink.store(op));
-        served.use_change(context.now, &change, sink);
+        self.latest = self.latest.max(context.now.store);
+        served.use_change(Now { store: self.latest, ..context.now }, &change, sink);
         let mut effects = Vec::new();
         served.send_queued(context, &mut effects);
         if change == LeaseChange::Gained {
@@ -402,6 +405,7 @@ impl Adapters {
     /// Reads leases, repeats orders and gives up answers, as far as it is time to.
     pub(super) fn handle_timeout(&mut self, context: AdapterContext, sink: &mut EffectSink) {
         let now = context.now;
+        self.latest = self.latest.max(now.store);
         let mut effects = Vec::new();
         let is_over = |since: Mono| now.mono - since >= limits::ADAPTER_DESK_KEPT;
         self.accounts.retain(|_, served| !served.empty_since.is_some_and(is_over));

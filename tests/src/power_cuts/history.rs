@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use turnway::store::embedded::{ClockFn, EmbeddedOpenError, EmbeddedOptions, Engine, StoreFault};
 use turnway_core::id::{Epoch, Holder, InboxPosition, Nonce, Seq};
-use turnway_core::store::{ModelStore, Op, Reply, StoreError};
+use turnway_core::protocol::conversation::ConversationKey;
+use turnway_core::store::{ConversationOp, ModelStore, Op, Reply, StoreError};
 use turnway_core::time::Now;
 
+/// The rows of all conversations together.
+const CONVERSATIONS: &str = "conversations";
 /// Maximum number of batches between two cuts.
 const BATCHES: u64 = 40;
 /// Maximum number of cuts within one recovery.
@@ -202,24 +205,29 @@ impl History {
         let mut touched = BTreeSet::new();
         let mut free = Vec::new();
         for op in ops {
+            // A row depends on itself alone, a list on every row.
+            let place = changed_place(op);
             let about = if let Op::Get { name } | Op::Put { name, .. } = op {
                 name.clone()
+            } else if let Some(key) = place {
+                format!("conversation {key}")
             } else if let Op::Conversation { .. } = op {
-                "conversations".to_owned()
+                CONVERSATIONS.to_owned()
             } else {
                 op.key().map(ToString::to_string).unwrap_or_default()
             };
             let look = |model: &mut ModelStore| {
                 let value = model.apply(now, &Op::Get { name: about.clone() });
                 let slot = op.key().and_then(|key| model.session(key)).cloned().unwrap_or_default();
-                let rows = about == "conversations";
-                let rows: Vec<_> = model.conversations().filter(|_| rows).collect();
+                let is_all = about == CONVERSATIONS;
+                let rows: Vec<_> = model.conversations().filter(|(key, _)| is_all || place == Some(*key)).collect();
                 format!("{value:?} {slot:?} {rows:?}")
             };
             let before = look(&mut model);
             let reply = model.apply(now, op);
             if look(&mut model) != before {
                 touched.insert(about.clone());
+                touched.extend(place.map(|_| CONVERSATIONS.to_owned()));
             }
             if !touched.contains(&about) && (!about.is_empty() || touched.is_empty()) {
                 free.push((op.clone(), Ok(reply)));
@@ -336,4 +344,9 @@ impl History {
             Err(fault) => self.violated(format!("reading: {fault}")),
         }
     }
+}
+
+/// Returns the conversation whose row an op reads or changes.
+fn changed_place(op: &Op) -> Option<&ConversationKey> {
+    if let Op::Conversation { op: ConversationOp::Change { key, .. }, .. } = op { Some(key) } else { None }
 }

@@ -89,6 +89,7 @@ impl World {
             self.ahead_ms = if self.rewinds || self.rng.chance(50) { self.ahead_ms + self.rng.below(5000) } else { 0 };
             // An entry that was old for a moment may have been removed while an operation still relies on it.
             self.index.doubtful |= self.ahead_ms < before;
+            self.platform.clock_fell |= self.ahead_ms < before;
         } else if self.hit(faults.rewind) {
             let writes = 1 + self.rng.below(6);
             self.forget(writes);

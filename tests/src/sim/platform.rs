@@ -63,6 +63,8 @@ pub(crate) struct Platform {
     pub(crate) posts: Vec<Post>,
     /// Adapters and the platform misbehave.
     pub(crate) troubled: bool,
+    /// The store's clock has gone back: no node can tell the order of a request and of an adapter's arrival by it.
+    pub(crate) clock_fell: bool,
 }
 
 #[derive(Debug)]

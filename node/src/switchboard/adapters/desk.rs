@@ -155,7 +155,10 @@ impl AdapterDesk {
         if known.is_some_and(|part| matches!(part.state, PartState::InFlight { .. })) {
             return;
         }
-        let is_doubtful = known.is_none() && order.may_be_sent && order.requested_at < self.known_since;
+        // A request of the future was made before the store's clock went back: its time proves nothing.
+        let is_of_future = order.requested_at > now.store.after(limits::CLOCK_AGREEMENT);
+        let is_old = order.requested_at < self.known_since || is_of_future;
+        let is_doubtful = known.is_none() && order.may_be_sent && is_old;
         if is_doubtful && !link.recognises_key && !planted(Mutant::DoubtfulPartSent) {
             let outcome = DeliveryOutcome::Unknown { may_repeat: false };
             let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };

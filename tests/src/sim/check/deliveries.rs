@@ -142,9 +142,8 @@ impl World {
         for ((id, part), posts) in &posts {
             let record = histories.iter().find_map(|history| history.deliveries.get(id)).expect("it was requested");
             let first = posts.first().expect("a post");
-            assert_eq!(
-                posts.len(),
-                1,
+            assert!(
+                posts.len() == 1 || self.platform.clock_fell,
                 "a part stands in its room once: {id}, part {part} at {}",
                 ACCOUNTS[first.account].0
             );
