@@ -115,12 +115,6 @@ impl StoreRecord {
         Arc::clone(self.answers.entry((n, attempt)).or_insert_with(text))
     }
 
-    /// Returns whether a turn has ended.
-    pub(crate) fn has_ended(&self, run_id: &RunId) -> bool {
-        let mut turns = self.chronicles.values().filter_map(|chronicle| chronicle.stories.get(run_id));
-        turns.any(|turn| turn.ended.is_some())
-    }
-
     /// Records that an agent does not know an attempt.
     pub(crate) fn record_forgotten_attempt(&mut self, key: &SessionKey, run_id: &RunId, attempt: u32) {
         let turn = self.chronicles.get_mut(key).and_then(|chronicle| chronicle.stories.get_mut(run_id));
