@@ -3,10 +3,9 @@ use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
 use super::place::{format_place, parse_place};
 use super::table::{Column, Table, stdout_is_terminal};
-use super::time_format::{format_ago, format_date};
+use super::time_format::{format_ago, format_date, parse_wait};
 use super::{CliError, CliExit, write_json, write_stdout};
 use crate::clock::Clock;
-use crate::config::amount::parse_long_wait;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde::Deserialize;
@@ -51,10 +50,10 @@ pub struct BindArgs {
     #[arg(long, value_name = "CONVERSATION")]
     pub parent: Option<String>,
     /// End the binding after so long without a message, such as 12h; never: 0s; the default is a day
-    #[arg(long, value_name = "WAIT", value_parser = parse_expiry_wait)]
+    #[arg(long, value_name = "WAIT", value_parser = parse_wait)]
     pub idle: Option<Duration>,
     /// End the binding so long after the bind, such as 7d; never: 0s, the default
-    #[arg(long, value_name = "WAIT", value_parser = parse_expiry_wait)]
+    #[arg(long, value_name = "WAIT", value_parser = parse_wait)]
     pub max_age: Option<Duration>,
     /// Replace the binding of this generation; 0: only if nobody has bound the conversation
     #[arg(long, value_name = "GENERATION")]
@@ -270,11 +269,6 @@ fn explain_verdict(verdict: &str) -> &str {
         "parent" => "parent: never inherited",
         other => other,
     }
-}
-
-/// Parses the time until a binding expires.
-fn parse_expiry_wait(text: &str) -> Result<Duration, String> {
-    parse_long_wait(text).ok_or_else(|| "expected a time such as 7d, 12h or 30m".to_owned())
 }
 
 // === impl BindingTableRow ===

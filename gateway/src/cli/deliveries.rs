@@ -2,19 +2,17 @@
 use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
 use super::place::{PlaceFilter, format_place, parse_filter};
+use super::sessions::{PAGE_LEN_MAX, fetch_page};
 use super::table::{Column, Table, stdout_is_terminal};
-use super::time_format::{format_ago, format_date};
+use super::time_format::{format_ago, format_date, parse_wait};
 use super::{CliError, CliExit, write_json, write_stderr, write_stdout};
 use crate::clock::Clock;
-use crate::config::amount::parse_long_wait;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Sessions in one page of the walk over all sessions.
-const PAGE_LEN: usize = 200;
 /// Facts in one page of a log.
 const FACTS_LEN: usize = 500;
 
@@ -76,7 +74,7 @@ pub struct SettleAllArgs {
     #[arg(long)]
     pub session: Option<String>,
     /// Only those that were requested within this time, such as 2h
-    #[arg(long, value_name = "WAIT", value_parser = parse_since)]
+    #[arg(long, value_name = "WAIT", value_parser = parse_wait)]
     pub since: Option<Duration>,
     /// The gateway and the credentials.
     #[command(flatten)]
@@ -172,14 +170,10 @@ async fn find_sessions(gateway: &GatewayArgs) -> Result<Vec<String>, CliError> {
     let mut found = Vec::new();
     let mut before = None;
     loop {
-        let limit = PAGE_LEN.to_string();
-        let mut parameters = vec![("limit", limit.as_str())];
-        parameters.extend(before.as_deref().map(|before| ("before", before)));
-        let page = call(gateway, Method::GET, &path_with_query("/v1/sessions", &parameters), None).await?;
-        let sessions: Vec<Value> = parse_list(&page, "sessions")?;
-        let undelivered = sessions.iter().filter(|session| session.pointer("/annotations/undelivered").is_some());
+        let page = fetch_page(gateway, PAGE_LEN_MAX, before.as_deref()).await?;
+        let undelivered = page.sessions.iter().filter(|session| session.pointer("/annotations/undelivered").is_some());
         found.extend(undelivered.filter_map(|session| Some(session.get("session_id")?.as_str()?.to_owned())));
-        before = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        before = page.next;
         if before.is_none() {
             return Ok(found);
         }
@@ -325,10 +319,6 @@ fn print_deliveries(listed: &[ListedDelivery], json: bool) -> Result<CliExit, Cl
     }
     write_stdout(&table.render())?;
     Ok(CliExit::Success)
-}
-
-fn parse_since(text: &str) -> Result<Duration, String> {
-    parse_long_wait(text).ok_or_else(|| "expected a time such as 7d, 12h or 30m".to_owned())
 }
 
 // === impl ListedDelivery ===

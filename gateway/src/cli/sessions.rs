@@ -1,6 +1,6 @@
 //! `turnway sessions`: lists sessions, newest first. Called by `main`.
 use super::gateway::GatewayArgs;
-use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest, unexpected_answer};
+use super::http_client::{call, path_with_query, unexpected_answer};
 use super::table::{Column, Table, stdout_is_terminal};
 use super::time_format::{format_ago, format_date};
 use super::{CliError, CliExit, write_json, write_stdout};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Largest page that a gateway returns.
-const PAGE_LEN_MAX: usize = 200;
+pub(super) const PAGE_LEN_MAX: usize = 200;
 
 /// Arguments of `turnway sessions`.
 #[derive(Clone, Debug, Args)]
@@ -29,9 +29,9 @@ pub struct SessionsArgs {
 
 /// The list as the gateway returns it. Fields that this release does not know are kept for the JSON output.
 #[derive(Serialize)]
-struct SessionList {
-    sessions: Vec<Value>,
-    next: Option<String>,
+pub(super) struct SessionList {
+    pub(super) sessions: Vec<Value>,
+    pub(super) next: Option<String>,
 }
 
 /// The fields of a session that the table shows.
@@ -84,24 +84,31 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<CliExit, CliError> {
 
 /// Fetches page after page, until the limit or the end of the list is reached.
 async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
-    let server = ApiClient::parse(&args.gateway.url)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let mut listed = SessionList { sessions: Vec::new(), next: None };
     loop {
         let count = (limit - listed.sessions.len()).min(PAGE_LEN_MAX);
-        let before = listed.next.take().map(|next| format!("&before={next}")).unwrap_or_default();
-        let method = Method::GET;
-        let path = &*format!("/v1/sessions?limit={count}{before}");
-        let who = Some(&args.gateway);
-        let page = server
-            .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
-            .await?;
-        let sessions = page.get("sessions").and_then(Value::as_array);
-        let sessions = sessions.ok_or_else(|| unexpected_answer("it has no sessions"))?;
-        listed.sessions.extend_from_slice(sessions);
-        listed.next = page.get("next").and_then(Value::as_str).map(str::to_owned);
-        if listed.sessions.len() >= limit || listed.next.is_none() || sessions.is_empty() {
+        let page = fetch_page(&args.gateway, count, listed.next.as_deref()).await?;
+        let is_empty = page.sessions.is_empty();
+        listed.sessions.extend(page.sessions);
+        listed.next = page.next;
+        if listed.sessions.len() >= limit || listed.next.is_none() || is_empty {
             return Ok(listed);
         }
     }
+}
+
+/// Fetches at most `count` sessions, newest first; `before` continues after an earlier page.
+pub(super) async fn fetch_page(
+    gateway: &GatewayArgs,
+    count: usize,
+    before: Option<&str>,
+) -> Result<SessionList, CliError> {
+    let limit = count.to_string();
+    let mut parameters = vec![("limit", limit.as_str())];
+    parameters.extend(before.map(|before| ("before", before)));
+    let page = call(gateway, Method::GET, &path_with_query("/v1/sessions", &parameters), None).await?;
+    let sessions = page.get("sessions").and_then(Value::as_array);
+    let sessions = sessions.ok_or_else(|| unexpected_answer("it has no sessions"))?.clone();
+    Ok(SessionList { sessions, next: page.get("next").and_then(Value::as_str).map(str::to_owned) })
 }

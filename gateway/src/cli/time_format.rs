@@ -1,4 +1,12 @@
-//! Formats times for people. Used by the commands that print tables, and by the replay.
+//! Formats times for people, and parses the waits that they write. Used by the commands that print tables, and by the
+//! replay.
+use crate::config::amount::parse_long_wait;
+use std::time::Duration;
+
+/// Parses a wait of minutes to days, as an option has it.
+pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
+    parse_long_wait(text).ok_or_else(|| "expected a time such as 7d, 12h or 30m".to_owned())
+}
 
 /// Formats Unix milliseconds as an ISO 8601 date and time of day, UTC.
 pub(super) fn format_date(ms: u64) -> String {
