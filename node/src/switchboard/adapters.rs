@@ -9,6 +9,7 @@ pub(super) use lease::is_lease;
 
 use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffect};
 use super::membership::lease::Lease;
+use super::router::queries;
 use super::sink::{EffectSink, Timer};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
@@ -218,9 +219,7 @@ impl Adapters {
                 self.perform_inbound(link, message.search_or_submit(now, &account), sink);
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
-                let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
-                sink.refuse(link, message.pending.inbound.request_id, None, None, refusal);
+                sink.refuse(link, message.pending.inbound.request_id, None, None, queries::unavailable());
             }
         }
         true

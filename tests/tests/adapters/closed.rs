@@ -44,7 +44,7 @@ async fn next_message_reopens(store: &str, dir: &TempDir) {
     assert_eq!(facts(&node, &session, "session.*").await.last().map(String::as_str), Some("session.closed"));
     let second = talk(&mut adapter, "m2").await;
     assert_eq!(second["session_id"], session.as_str(), "{second}");
-    // What was accepted survives a crash right after the receipt, and is not accepted twice.
+    // An accepted message survives a crash right after the receipt, and is not accepted twice.
     close(&mut adapter, &session).await;
     let third = adapter.bring_message("lobby", "m3", "say m3").await;
     assert_eq!((&third["disposition"], &third["duplicate"]), (&json!("run"), &json!(false)), "{third}");

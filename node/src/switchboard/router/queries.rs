@@ -89,9 +89,13 @@ pub(in crate::switchboard) fn handle_deleted(
 
 /// Reports an unavailable store. The read had no effect, so the client may repeat it.
 fn refuse_unavailable(sink: &mut EffectSink, link: LinkId, run_id: Option<RunId>) {
+    sink.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, unavailable());
+}
+
+/// Returns the refusal of a request that needs the store while it is away.
+pub(in crate::switchboard) fn unavailable() -> Refusal {
     let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
-    let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
-    sink.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
+    refusal.retry_after(limits::STORE_RETRY_AFTER)
 }
 
 fn list_entry(summary: SessionSummary) -> SessionListEntry {
