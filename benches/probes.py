@@ -322,6 +322,8 @@ NOT_CHECKED = {
     "A bad network": "needs network namespaces: `./test long loss`",
     "A fleet": "three nodes that are killed again and again, for minutes to hours: `./test`, `./test long fleet`",
     "Storms": "10,000 clients for minutes: `./test long storms`",
+    "Bindings of conversations": "a million bindings on each store, fifteen minutes: `./test long binding-pace`; `./test`"
+                                 " runs 20,000 of them and checks counts of calls instead of times",
     "Beside others": "other systems than NATS, rows with two nodes, counts of lost messages, stalled subscribers: twenty"
                      " minutes and more; the test `compare` checks the counts",
 }
