@@ -4,6 +4,7 @@ use serde::Serialize;
 use turnway_core::id::SessionId;
 use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversationRef};
+use turnway_core::protocol::route::{RouteMode, RouteReason};
 
 /// A message that the gateway sends by itself. The reply to an input is none: it goes to the conversation of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -44,35 +45,6 @@ pub struct RouteQuery<'a> {
     pub fail_closed: bool,
 }
 
-/// The way in which a place was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RouteMode {
-    /// To the conversation of a binding, and to no other.
-    Bound,
-    /// To the conversation of the requester, because no binding applies.
-    Fallback,
-    Refused,
-}
-
-/// The reason of the router's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RouteReason {
-    /// The requester's conversation is bound to the session.
-    RequesterMatch,
-    /// The requester's conversation contains the only one of the account that is bound to the session.
-    OnlyBindingOnAccount,
-    MissingTargetSession,
-    NoActiveBinding,
-    MissingRequester,
-    InvalidRequester,
-    /// Several conversations of the account are bound to the session, and the requester's is none of them.
-    Ambiguous,
-    NoRequesterMatch,
-    LookupUnavailable,
-}
-
 /// The router's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination<'a> {
@@ -82,36 +54,6 @@ pub struct Destination<'a> {
     pub binding: Option<&'a Binding>,
     /// The only conversation that the message may be sent to; `None`: to none.
     pub place: Option<&'a ConversationRef>,
-}
-
-impl RouteReason {
-    /// All reasons, for metrics and tests.
-    pub const ALL: [Self; 9] = [
-        Self::RequesterMatch,
-        Self::OnlyBindingOnAccount,
-        Self::MissingTargetSession,
-        Self::NoActiveBinding,
-        Self::MissingRequester,
-        Self::InvalidRequester,
-        Self::Ambiguous,
-        Self::NoRequesterMatch,
-        Self::LookupUnavailable,
-    ];
-
-    /// Returns the reason's name in events, metrics and results.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RequesterMatch => "requester_match",
-            Self::OnlyBindingOnAccount => "only_binding_on_account",
-            Self::MissingTargetSession => "missing_target_session",
-            Self::NoActiveBinding => "no_active_binding",
-            Self::MissingRequester => "missing_requester",
-            Self::InvalidRequester => "invalid_requester",
-            Self::Ambiguous => "ambiguous",
-            Self::NoRequesterMatch => "no_requester_match",
-            Self::LookupUnavailable => "lookup_unavailable",
-        }
-    }
 }
 
 impl Requester {

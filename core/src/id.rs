@@ -282,10 +282,28 @@ impl SessionId {
         self.as_str().strip_prefix(CONVERSATION_SESSION).is_some_and(is_digest)
     }
 
+    /// Returns the session of a task that an agent has given by an action.
+    pub fn for_task(key: &SessionKey, action: EventId) -> Self {
+        let parts = [key.tenant.as_str(), key.session.as_str(), &action.to_string()];
+        Self(format!("task-{}", hash_parts(&parts)).into())
+    }
+
     /// Returns the session of a call that names itself but no session. `tag` identifies the call and its user, and is
     /// made with a secret, so that the session's name cannot be guessed before the call is made.
     pub fn for_call(tag: &[u8]) -> Self {
         Self(format!("call-{}", base32_26(tag)).into())
+    }
+}
+
+impl LinkId {
+    /// Returns a link of a node itself: the upper half of the numbers, which no connection gets.
+    pub fn of_node(number: u64) -> Self {
+        Self(number | 1 << 63)
+    }
+
+    /// Returns whether the link is one of the node itself.
+    pub fn is_of_node(self) -> bool {
+        self.0 >> 63 == 1
     }
 }
 

@@ -261,6 +261,16 @@ pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
 pub const SESSION_ACTIONS_MAX: usize = 16;
 /// Actions of one run: a long task has hundreds of steps, and an agent that loops is stopped.
 pub const RUN_ACTIONS_MAX: u32 = 256;
+/// Characters of the name of a task's conversation: Discord's limit for a thread's name.
+pub const TASK_TITLE_CHARACTERS_MAX: usize = 100;
+/// Tasks that were given in tasks: a chain of agents that is longer is taken for a loop.
+pub const TASK_DEPTH_MAX: u32 = 8;
+/// Bytes of a task's answer in the result of its action; the whole answer is in the task's session.
+pub const TASK_RESULT_BYTES_MAX: usize = 8 * 1024;
+/// Time before a step of a task that was refused for now is tried again, and before a route is asked for again.
+pub const TASK_RETRY: Duration = Duration::from_secs(2);
+/// The longest such time, whatever the refusal asks for: the deadline of the task's action does not move.
+pub const TASK_RETRY_MAX: Duration = Duration::from_secs(60);
 /// Ended actions that are remembered, so that a repeated request does nothing: those of the open run, and room for
 /// actions that outlived their run.
 pub const ACTIONS_ENDED_MAX: usize = RUN_ACTIONS_MAX as usize + SESSION_ACTIONS_MAX;

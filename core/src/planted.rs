@@ -26,6 +26,8 @@ define_planted! {
     InboundRunsTwice,
     /// The place that an adapter reports is not compared with the place of the delivery.
     DeliveryPlaceUnchecked,
+    /// A routed delivery is sent although its binding has ended since.
+    DeliveryStandingUnchecked,
     /// A user may create the session of a conversation before the conversation does, and reads what people write there.
     ConversationSessionOpen,
     // --- connections and addresses ---

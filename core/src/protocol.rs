@@ -18,6 +18,8 @@ pub mod member;
 pub mod pattern;
 pub mod qualified;
 pub mod refusal;
+pub mod route;
 pub mod steer;
+pub mod task;
 pub mod trace;
 pub mod versioned;

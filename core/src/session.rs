@@ -10,6 +10,7 @@ mod context;
 mod control_lane;
 mod delivery_apply;
 mod delivery_decide;
+mod delivery_route;
 mod delivery_state;
 mod ending;
 mod handover_apply;
@@ -36,6 +37,7 @@ mod session_apply;
 mod session_decide;
 mod snapshot;
 mod state;
+mod task_decide;
 mod text;
 mod text_hash;
 

@@ -12,6 +12,7 @@ mod ownership;
 mod router;
 mod sink;
 mod stats;
+mod tasks;
 
 pub use histogram::DurationHistogram;
 pub use io::{Input, Output};
@@ -32,6 +33,7 @@ use sink::{EffectSink, Timer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tasks::Tasks;
 use turnway_core::id::{LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -41,6 +43,7 @@ use turnway_core::rng::Rng;
 use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Deadline, Mono, Now};
+use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::peer::PeerMessage;
 
 /// Returns whether a named value of the store belongs to the switchboard: the replies to other values are the shell's.
@@ -77,6 +80,7 @@ pub struct Config {
 /// - [`Delivery`]: subscribed sessions and the position of each link.
 /// - [`Bindings`]: requests about bindings of conversations, and the upkeep of bindings.
 /// - [`Adapters`]: connections of adapters, and deliveries to conversations.
+/// - [`Tasks`]: tasks that agents give to other agents, and the routes of their completions.
 /// - [`Ownership`]: owned and claimed sessions.
 /// - [`Membership`]: the node's lease, suspicions of other nodes, takeovers, the shutdown.
 /// - [`EffectSink`]: effects, timers, statistics, and the links, which every part notifies.
@@ -86,6 +90,7 @@ pub struct Switchboard {
     router: RequestRouter,
     bindings: Bindings,
     adapters: Adapters,
+    tasks: Tasks,
     delivery: Delivery,
     ownership: Ownership,
     membership: Membership,
@@ -114,6 +119,7 @@ impl Switchboard {
             me,
             bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT)),
             adapters: Adapters::new(me, router.is_known_to_all(DELIVERY_FACT)),
+            tasks: Tasks::default(),
             router,
             delivery: Delivery::new(me),
             ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
@@ -140,7 +146,7 @@ impl Switchboard {
         let tally = |of: fn(&ResourceGauges) -> u64| CounterArray(held.map(|held| of(&held)));
         let owned = self.ownership.stats(now);
         SwitchboardStats {
-            links: self.sink.links.len() as u64,
+            links: (self.sink.links.len() - self.tasks.open_count()) as u64,
             feeds: self.delivery.feed_count() as u64,
             owned_sessions: owned.owned_sessions,
             held: tally(|held| held.held),
@@ -151,6 +157,7 @@ impl Switchboard {
             bindings_open: self.bindings.open_count() as u64,
             deliveries_open: self.adapters.open_count() as u64,
             adapters: self.adapters.link_count() as u64,
+            tasks_open: self.tasks.open_count() as u64,
             timers: self.sink.timers.len() as u64,
             open_turns: owned.open_turns,
             oldest_turn: owned.oldest_turn,
@@ -200,6 +207,13 @@ impl Switchboard {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.submit_inbound(context, *turn, &mut self.sink);
             }
+            PartEffect::Tasks(command) => self.tasks.handle_effect(now, command, &mut self.sink),
+            PartEffect::NodeCommand { link, command } => self.handle_command(now, link, command),
+            PartEffect::SubmitTask { link, key, input } => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.submit_task(context, link, (key, input), &mut self.sink);
+            }
+            PartEffect::DropLink(link) => self.handle_disconnect(now, link),
             PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
             PartEffect::Ownership(command) => {
                 let (ownership, context, sink) = self.ownership(now);
@@ -279,6 +293,11 @@ impl Switchboard {
     }
 
     // === inputs ===
+
+    fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand) {
+        let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+        self.router.handle_command(context, link, command, &mut self.sink);
+    }
 
     fn handle_disconnect(&mut self, now: Now, link: LinkId) {
         let Some(mut gone) = self.sink.links.disconnect(link) else { return };
@@ -513,6 +532,7 @@ impl Switchboard {
                 let context = AdapterContext::new(now, &self.membership.lease);
                 self.adapters.handle_timeout(context, sink);
             }
+            Timer::Tasks => self.tasks.handle_timeout(now, sink),
             Timer::Idle => self.membership.expire_idle_sessions(now, sink),
             Timer::Drain => self.membership.drain.handle_timeout(now, sink),
             Timer::Suspect(node) => self.membership.suspicions.probe_suspect(now, node, sink),
@@ -557,10 +577,7 @@ impl Machine for Switchboard {
                 self.adapters.connect(context, link, &adapter, sink);
             }
             Input::Disconnect { link } => self.handle_disconnect(now, link),
-            Input::Command { link, command } => {
-                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
-                self.router.handle_command(context, link, command, sink);
-            }
+            Input::Command { link, command } => self.handle_command(now, link, command),
             Input::Written { link, weight } => {
                 for key in sink.links.count_written(link, weight) {
                     sink.push(DeliveryCommand::ResumeLink { key, link });

@@ -10,6 +10,10 @@ pub struct ChannelSettings {
     /// The time without a further message of the same person after which gathered messages become one turn; `None`: each
     /// message is a turn of its own, at once.
     pub debounce: Option<Duration>,
+    /// An agent's turn that came from the channel may give tasks to other agents, each in a conversation of its own.
+    pub spawn_subagent_sessions: bool,
+    /// The completion of a task goes to the conversation of its requester if no binding applies, instead of nowhere.
+    pub falls_back: bool,
 }
 
 /// The channels that an operator has configured.

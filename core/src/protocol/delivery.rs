@@ -5,6 +5,8 @@ mod split;
 use crate::id::{AccountId, ChannelName, DeliveryId, MessageId, RunId, SessionKey, TenantId};
 use crate::private::Private;
 use crate::protocol::conversation::ConversationRef;
+use crate::protocol::route::{DeliveryRoute, RouteReason};
+use crate::protocol::task::TaskOrigin;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 pub use split::{TextUnit, split_text};
@@ -31,6 +33,10 @@ pub struct InputOrigin {
     pub platform_time: Option<Millis>,
     /// The length of one message that the adapter can send there.
     pub text_limit: TextLimit,
+    /// The task that the input gives, if an agent gave it: the conversation is then that of the message that led to the
+    /// task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskOrigin>,
 }
 
 /// The person or program that wrote a message on a platform. It names somebody and grants nothing.
@@ -68,11 +74,15 @@ pub enum DeliveryKind {
     TaskCompletion,
     /// A notice of the gateway, such as of a turn that has failed.
     Notice,
+    /// No message: the platform is to make a conversation within this one, for a task. Its name is the only part.
+    Conversation,
 }
 
 impl DeliveryKind {
     /// All kinds, for the schema.
-    pub const ALL: [Self; 3] = [Self::Final, Self::TaskCompletion, Self::Notice];
+    pub const ALL: [Self; 4] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Conversation];
+    /// The kinds that are messages.
+    pub const MESSAGES: [Self; 3] = [Self::Final, Self::TaskCompletion, Self::Notice];
 
     /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
@@ -80,6 +90,7 @@ impl DeliveryKind {
             Self::Final => "final",
             Self::TaskCompletion => "task_completion",
             Self::Notice => "notice",
+            Self::Conversation => "conversation",
         }
     }
 }
@@ -148,13 +159,15 @@ pub enum DeliveryFailure {
     TooMany,
     /// The adapter sent it to another place than it was told.
     Misplaced,
+    /// The binding by which it was routed has ended.
+    Rebound,
     /// An operator has dropped it.
     Dropped,
 }
 
 impl DeliveryFailure {
     /// All reasons, for metrics and the schema.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Permission,
         Self::Gone,
         Self::Invalid,
@@ -163,6 +176,7 @@ impl DeliveryFailure {
         Self::TooOld,
         Self::TooMany,
         Self::Misplaced,
+        Self::Rebound,
         Self::Dropped,
     ];
 
@@ -177,6 +191,7 @@ impl DeliveryFailure {
             Self::TooOld => "too_old",
             Self::TooMany => "too_many",
             Self::Misplaced => "misplaced",
+            Self::Rebound => "rebound",
             Self::Dropped => "dropped",
         }
     }
@@ -295,7 +310,20 @@ pub struct DeliveryRequested {
     pub reply_to: Option<MessageId>,
     /// The run whose end caused the delivery.
     pub about_run: RunId,
+    /// The router's answer, if the router chose the place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<DeliveryRoute>,
     pub parts: Vec<Private<String>>,
+}
+
+/// A completion that is sent nowhere, because the router refused to choose a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryRefused {
+    /// The run whose end is not shown.
+    pub about_run: RunId,
+    pub reason: RouteReason,
+    /// The conversation of the message that led to the task.
+    pub requester: ConversationRef,
 }
 
 /// A further attempt at the next part of a delivery.

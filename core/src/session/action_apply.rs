@@ -1,4 +1,5 @@
 //! Applies the facts of actions to the state. Called by `apply`.
+use crate::private::Private;
 use crate::protocol::entry::{ActionFact, Entry};
 use crate::session::state::State;
 
@@ -16,6 +17,10 @@ pub(super) fn apply(state: &mut State, entry: &Entry, fact: &ActionFact) {
         ActionFact::Invoked(invoked) => {
             if let Some(action) = actions.open.get_mut(&invoked.action_id) {
                 (action.runner, action.cause) = (Some(invoked.runner_id.clone()), entry.id);
+                if action.is_task() {
+                    // With the conversation, which the platform has made since the request.
+                    action.args = Private(invoked.args.text());
+                }
             }
         }
         ActionFact::ProcessSpawned(report) => {

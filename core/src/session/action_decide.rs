@@ -12,12 +12,14 @@ use crate::protocol::action::{
 use crate::protocol::agent::{EventMark, Order};
 use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact};
 use crate::protocol::json::Json;
+use crate::protocol::task::SPAWN_AGENT_TOOL;
 use crate::session::action_state::{Action, Actions};
 use crate::session::attempt::Attempt;
-use crate::session::command::ActionCommand;
+use crate::session::command::{ActionCommand, DeliveryFactCommand};
 use crate::session::context::SessionContext;
 use crate::session::outbox::Output;
 use crate::session::plan::{FactSource, Plan, RecordContext};
+use crate::session::task_decide::{self, TaskRefusal};
 use crate::time::{Deadline, Millis, Mono};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +36,14 @@ struct ActionEnd {
     process: ProcessExit,
     /// True if the runner is to stop the action.
     signal: bool,
+}
+
+/// The result of the check of a call.
+enum TaskCheck {
+    /// The call gives no task.
+    None,
+    Accepted,
+    Refused(TaskRefusal),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,6 +94,11 @@ pub(super) fn decide(
             let end = ActionEnd::failed("too_many_actions", why, ProcessExit::Exited, false);
             end_action(context, deadlines, action_id, end, plan);
         }
+        ActionCommand::RefuseTask { action_id, refusal: (code, why) } => {
+            let end = ActionEnd::failed(code, why, ProcessExit::Exited, false);
+            end_action(context, deadlines, action_id, end, plan);
+        }
+        ActionCommand::StartTask { delivery_id, place } => task_decide::start(context, &delivery_id, &place, plan),
         ActionCommand::SettleAction(action_id) => settle(context, deadlines, action_id, plan),
     }
 }
@@ -108,8 +123,11 @@ fn handle_request(
     };
     let ActionRequest { name, what, timeout } = request;
     let action_id = plan.event_id(context);
+    let (what, task) = check_call(context, run_id, what);
     let usual = match &what {
-        ActionSpec::ToolCall { tool, .. } if tool.as_str() == SPAWN_TOOL => limits::PROCESS_TIMEOUT,
+        ActionSpec::ToolCall { tool, .. } if [SPAWN_TOOL, SPAWN_AGENT_TOOL].contains(&tool.as_str()) => {
+            limits::PROCESS_TIMEOUT
+        }
         ActionSpec::Say { .. } | ActionSpec::ToolCall { .. } => limits::TOOL_TIMEOUT,
     };
     let wait = timeout.unwrap_or(usual).min(limits::ACTION_TIMEOUT_MAX);
@@ -125,11 +143,28 @@ fn handle_request(
     if crowded {
         return plan.action(ActionCommand::Refuse(action_id));
     }
+    match task {
+        TaskCheck::None => {}
+        TaskCheck::Refused(refusal) => return plan.action(ActionCommand::RefuseTask { action_id, refusal }),
+        TaskCheck::Accepted => return plan.delivery(DeliveryFactCommand::RequestConversation(action_id)),
+    }
     let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
     if planted(Mutant::ActionEarly) {
         plan.send(order);
     } else {
         plan.send_after(order);
+    }
+}
+
+/// Checks a call that gives a task. Returns the call as it is recorded.
+fn check_call(context: &SessionContext, run_id: &RunId, what: ActionSpec) -> (ActionSpec, TaskCheck) {
+    let ActionSpec::ToolCall { tool, args } = what else { return (what, TaskCheck::None) };
+    if tool.as_str() != SPAWN_AGENT_TOOL {
+        return (ActionSpec::ToolCall { tool, args }, TaskCheck::None);
+    }
+    match task_decide::check_task(context, run_id, &args) {
+        Ok(task) => (ActionSpec::ToolCall { tool, args: task_decide::recorded_args(&task) }, TaskCheck::Accepted),
+        Err(refusal) => (ActionSpec::ToolCall { tool, args }, TaskCheck::Refused(refusal)),
     }
 }
 
@@ -232,7 +267,8 @@ fn settle(context: &SessionContext, deadlines: &mut ActionDeadlines, action_id: 
     let now = context.now;
     let orphan = action.orphan || !context.is_open();
     let asks = !deadlines.deadlines.contains_key(&action_id);
-    let query = asks.then(|| query_order(context, action_id, action));
+    let query = if asks { continue_order(context, action_id, action) } else { None };
+    let failure = task_decide::creation_failure(context, action_id, action);
     let due = now.mono_at(action.deadline, limits::ACTION_TIMEOUT_MAX);
     let due = *deadlines.deadlines.entry(action_id).or_insert(due);
     if orphan {
@@ -244,9 +280,26 @@ fn settle(context: &SessionContext, deadlines: &mut ActionDeadlines, action_id: 
     } else if due <= now.mono {
         let end = ActionEnd::failed("tool_timeout", "the action timed out", ProcessExit::Canceled, true);
         end_action(context, deadlines, action_id, end, plan);
+    } else if let Some(reason) = failure {
+        let why = format!("the conversation of the task was not made: {reason}");
+        end_action(
+            context,
+            deadlines,
+            action_id,
+            ActionEnd::failed("create_failed", &why, ProcessExit::Exited, false),
+            plan,
+        );
     } else if let Some(order) = query {
-        plan.send_after(Output::Tool(order));
+        plan.send_after(order);
     }
+}
+
+/// Returns the order about an action that a previous owner has started.
+fn continue_order(context: &SessionContext, action_id: EventId, action: &Action) -> Option<Output> {
+    if action.is_task() {
+        return task_decide::continue_order(context, action_id, action);
+    }
+    Some(Output::Tool(query_order(context, action_id, action)))
 }
 
 /// Returns the query for an action that a previous owner has started: only its runner knows whether it still runs.
@@ -284,12 +337,15 @@ fn end_action(
         record_for_action(context, action_id, fact, plan);
     }
     let ActionEnd { ok, result, error, signal, .. } = end;
+    let cancel = task_decide::cancel_order(context, action_id, action);
     let name = action.name.clone();
     let tool = action.tool.clone();
     let ended = ToolResult { action_id, name, tool, ok, result, error };
     record_for_action(context, action_id, ActionFact::Ended(ended), plan);
     deadlines.deadlines.remove(&action_id);
-    if signal {
+    if action.is_task() {
+        cancel.filter(|_| signal).into_iter().for_each(|order| plan.send_after(order));
+    } else if signal {
         let order = ToolOrder::Signal { action_id, signal: KILL, runner: action.runner.clone() };
         plan.send_after(Output::Tool(order));
     }

@@ -6,6 +6,7 @@ use crate::private::Private;
 use crate::protocol::action::{
     ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
+use crate::protocol::task::SPAWN_AGENT_TOOL;
 use crate::time::Millis;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -175,6 +176,11 @@ impl Action {
     /// Returns whether the action stays open while the process that it starts runs.
     pub(super) fn is_process(&self) -> bool {
         self.tool.as_str() == SPAWN_TOOL
+    }
+
+    /// Returns whether the action is a task for another agent.
+    pub(super) fn is_task(&self) -> bool {
+        self.tool.as_str() == SPAWN_AGENT_TOOL
     }
 
     fn to_context(&self, action_id: EventId) -> OpenAction {

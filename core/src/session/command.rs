@@ -3,11 +3,13 @@
 use crate::id::{AgentId, DeliveryId, EventId, InboxPosition, MessageId, RequestId, RunId};
 use crate::protocol::action::ActionRequest;
 use crate::protocol::agent::{EventMark, Resume};
+use crate::protocol::conversation::ConversationRef;
 use crate::protocol::handover::HandoverRequest;
 use crate::protocol::input::ControlEntry;
 use crate::protocol::steer::SteerOutcome;
 use crate::session::ending::Ending;
 use crate::session::input_state::SteeredInput;
+use crate::session::task_decide::TaskRefusal;
 use std::sync::Arc;
 
 /// A control entry with its position in the control lane.
@@ -53,6 +55,10 @@ pub(super) enum ActionCommand {
     Request { run_id: RunId, attempt: u32, request: Box<ActionRequest>, mark: Option<EventMark> },
     /// End an action that is one too many.
     Refuse(EventId),
+    /// End an action that gives no task, for a reason.
+    RefuseTask { action_id: EventId, refusal: TaskRefusal },
+    /// Begin the task for which the platform has made a conversation.
+    StartTask { delivery_id: DeliveryId, place: ConversationRef },
     /// Continue or end one open action.
     SettleAction(EventId),
 }
@@ -71,6 +77,8 @@ pub(super) enum DeliveryFactCommand {
     Take(PlacedControl),
     /// Request the delivery of a turn that has ended.
     Request(RunId),
+    /// Request the conversation of a task.
+    RequestConversation(EventId),
     /// Send the next part of a delivery.
     Send(DeliveryId),
 }

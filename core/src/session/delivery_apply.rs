@@ -20,6 +20,7 @@ pub(super) fn apply(state: &mut State, time: Millis, fact: &DeliveryFact) {
         DeliveryFact::Failed(failed) => {
             deliveries.set_phase(&failed.delivery_id, DeliveryPhase::Failed(failed.reason));
         }
+        DeliveryFact::Refused(refused) => deliveries.forget_origin(&refused.about_run),
         DeliveryFact::Redriven(redriven) => deliveries.restart(&redriven.delivery_id, time),
     }
 }

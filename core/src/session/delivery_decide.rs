@@ -13,11 +13,14 @@ use crate::protocol::delivery::{
 use crate::protocol::entry::{DeliveryFact, Fact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
-use crate::session::command::DeliveryFactCommand;
+use crate::protocol::route::DeliveryRoute;
+use crate::session::command::{ActionCommand, DeliveryFactCommand};
 use crate::session::context::SessionContext;
+use crate::session::delivery_route::{self, RouteProgress};
 use crate::session::delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin, OriginEnd};
 use crate::session::outbox::Output;
 use crate::session::plan::{Plan, RecordContext};
+use crate::session::task_decide;
 use crate::time::{Deadline, Millis, Mono};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +32,15 @@ pub(super) struct DeliveryProgress {
     /// The steps of deliveries that this owner has requested or tried. A delivery without a step may have been tried by
     /// an earlier owner.
     steps: BTreeMap<DeliveryId, DeliveryStep>,
+    /// The questions about places.
+    pub(super) routes: RouteProgress,
+}
+
+/// A place that the end of a turn is delivered to.
+#[derive(Debug)]
+pub(super) struct RequestedPlace {
+    pub(super) conversation: ConversationRef,
+    pub(super) route: Option<DeliveryRoute>,
 }
 
 /// The progress of a delivery's next part.
@@ -48,15 +60,17 @@ impl DeliveryProgress {
     /// Returns the next time at which an attempt begins or an order is given up. An owner that has only read a delivery in
     /// the log sends it at once.
     pub(super) fn poll_timeout(&self, deliveries: &Deliveries) -> Option<Deadline> {
-        let owed = deliveries.origins.values().any(|open| open.end.is_some()).then(Mono::default);
+        let ended = deliveries.origins.iter().filter(|(_, open)| open.end.is_some());
+        let owed = ended.map(|(run_id, _)| self.routes.next_request_at(run_id));
         let times = first_of_each_place(deliveries).into_iter().map(|(id, _)| self.next_step_at(id));
         times.chain(owed).min().map(|at| Deadline { at, label: "delivery" })
     }
 
     fn next_step_at(&self, id: &DeliveryId) -> Mono {
         match self.steps.get(id) {
-            None | Some(DeliveryStep::Untried) => Mono::default(),
-            Some(DeliveryStep::InFlight { until, .. } | DeliveryStep::Waiting { until, .. }) => *until,
+            None | Some(DeliveryStep::Untried) => self.routes.asks_until(id),
+            Some(DeliveryStep::InFlight { until, .. }) => *until,
+            Some(DeliveryStep::Waiting { until, .. }) => self.routes.asks_until(id).max(*until),
         }
     }
 }
@@ -73,15 +87,21 @@ pub(super) fn decide(
             settle_by_operator(context, progress, position, control, plan)
         }
         DeliveryFactCommand::Request(run_id) => request(context, progress, &run_id, plan),
+        DeliveryFactCommand::RequestConversation(action_id) => {
+            if let Some(id) = task_decide::request_conversation(context, action_id, plan) {
+                start_or_fail(context, progress, id, plan);
+            }
+        }
         DeliveryFactCommand::Send(id) => send_next_part(context, progress, &id, plan),
     }
 }
 
 /// Requests the deliveries of ended turns, and sends what is due.
 pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgress, plan: &mut Plan) {
-    if context.state.deliveries.is_empty() && progress.steps.is_empty() {
+    if context.state.deliveries.is_empty() && progress.steps.is_empty() && progress.routes.is_empty() {
         return;
     }
+    progress.routes.retain(&context.state.deliveries);
     let pending = |id: &DeliveryId| {
         context.state.deliveries.open.get(id).is_some_and(|delivery| delivery.phase == DeliveryPhase::Pending)
     };
@@ -94,45 +114,83 @@ pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgre
         is_pending
     });
     let ended = context.state.deliveries.origins.iter().filter(|(_, open)| open.end.is_some());
-    ended.for_each(|(run_id, _)| plan.delivery(DeliveryFactCommand::Request(run_id.clone())));
+    for (run_id, open) in ended {
+        if delivery_route::is_routed(open) {
+            delivery_route::ask_place(context, progress, (run_id, open), plan);
+        } else {
+            plan.delivery(DeliveryFactCommand::Request(run_id.clone()));
+        }
+    }
     for id in due(context, progress) {
         plan.delivery(DeliveryFactCommand::Send(id));
     }
 }
 
-/// Makes the request of a turn's delivery.
-fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, end: &OriginEnd) -> DeliveryRequested {
-    let OpenOrigin { origin, answer, cut_bytes, .. } = open;
-    let (kind, mut text) = match end {
-        OriginEnd::Answered => (DeliveryKind::Final, answer.reveal().to_owned()),
-        OriginEnd::Failed { message } => (DeliveryKind::Notice, format!("The turn failed: {}", message.reveal())),
+/// Makes the request of a turn's delivery to a place.
+fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: RequestedPlace) -> DeliveryRequested {
+    let OpenOrigin { origin, answer, cut_bytes, end } = open;
+    let is_task = origin.task.is_some();
+    let mut text = match end {
+        Some(OriginEnd::Failed { message }) if is_task => format!("The task failed: {}", message.reveal()),
+        Some(OriginEnd::Failed { message }) => format!("The turn failed: {}", message.reveal()),
+        Some(OriginEnd::Answered) | None => answer.reveal().to_owned(),
     };
-    if *cut_bytes > 0 && kind == DeliveryKind::Final {
+    let has_failed = matches!(end, Some(OriginEnd::Failed { .. }));
+    if *cut_bytes > 0 && !has_failed {
         text.push_str(&format!("\n\n({cut_bytes} more bytes of the answer are in the session.)"));
     }
+    let kind = match (is_task, has_failed) {
+        (true, _) => DeliveryKind::TaskCompletion,
+        (false, true) => DeliveryKind::Notice,
+        (false, false) => DeliveryKind::Final,
+    };
     let limit = origin.text_limit;
     let parts = split_text(&text, limit.max as usize, limit.unit);
-    let place = &origin.conversation;
+    let RequestedPlace { conversation: place, route } = to;
     let names = [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()];
     DeliveryRequested {
         delivery_id: DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names),
         kind,
-        conversation: place.clone(),
-        reply_to: Some(origin.message_id.clone()),
+        // A message of another conversation cannot be answered there.
+        reply_to: place.is_same_place(&origin.conversation).then(|| origin.message_id.clone()),
+        conversation: place,
         about_run: run_id.clone(),
+        route,
         parts: parts.into_iter().map(Private).collect(),
     }
 }
 
-/// Requests the delivery of an ended turn. If too many are open, the request fails at once, and is kept for an operator.
+/// Requests the delivery of an ended turn to the conversation that it came from.
 fn request(context: &SessionContext, progress: &mut DeliveryProgress, run_id: &RunId, plan: &mut Plan) {
+    let open = context.state.deliveries.origins.get(run_id);
+    let Some(conversation) = open.map(|open| open.origin.conversation.clone()) else { return };
+    request_at(context, progress, run_id, vec![RequestedPlace { conversation, route: None }], plan);
+}
+
+/// Requests the deliveries of an ended turn.
+pub(super) fn request_at(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    run_id: &RunId,
+    places: Vec<RequestedPlace>,
+    plan: &mut Plan,
+) {
+    let Some(open) = context.state.deliveries.origins.get(run_id).filter(|open| open.end.is_some()) else { return };
+    for place in places {
+        let is_bound = place.route.is_some_and(|route| route.generation.is_some());
+        let requested = requested(context, run_id, open, place);
+        let id = requested.delivery_id.clone();
+        plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
+        if is_bound {
+            progress.routes.confirm(id.clone());
+        }
+        start_or_fail(context, progress, id, plan);
+    }
+}
+
+/// Has a requested delivery sent. If too many are open, it fails at once, and is kept for an operator.
+fn start_or_fail(context: &SessionContext, progress: &mut DeliveryProgress, id: DeliveryId, plan: &mut Plan) {
     let deliveries = &context.state.deliveries;
-    let Some((open, end)) = deliveries.origins.get(run_id).and_then(|open| Some((open, open.end.as_ref()?))) else {
-        return;
-    };
-    let requested = requested(context, run_id, open, end);
-    let id = requested.delivery_id.clone();
-    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
     if deliveries.is_full() {
         let reason = DeliveryFailure::TooMany;
         let undelivered = deliveries.undelivered_after(&id, Some(DeliveryPhase::Failed(reason)));
@@ -183,6 +241,9 @@ fn send_next_part(context: &SessionContext, progress: &mut DeliveryProgress, id:
     };
     if attempt > limits::DELIVERY_ATTEMPTS_MAX {
         return fail(context, id, DeliveryFailure::TooManyAttempts, plan);
+    }
+    if !delivery_route::may_send(context, progress, (id, delivery), plan) {
+        return;
     }
     if is_new {
         let part = delivery.next_part();
@@ -273,7 +334,7 @@ fn handle_receipt(
     plan: &mut Plan,
 ) {
     let is_checked = !planted(Planted::DeliveryPlaceUnchecked) && !mutant::planted(Mutant::ReceiptAnywhere);
-    if is_checked && !place.is_same_place(&delivery.conversation) {
+    if is_checked && !is_at_its_place(delivery, &external_id, place) {
         if delivery.has_failed() {
             // The receipt has come twice, or late.
             return;
@@ -291,6 +352,19 @@ fn handle_receipt(
     };
     plan.record(context, Fact::Delivery(DeliveryFact::Sent(sent)), RecordContext::default());
     progress.steps.insert(id.clone(), DeliveryStep::Untried);
+    if delivery.kind == DeliveryKind::Conversation {
+        plan.action(ActionCommand::StartTask { delivery_id: id.clone(), place: place.clone() });
+    }
+}
+
+/// Returns whether the platform has put a part where it belongs: a new conversation is another one of the same account,
+/// and its id is that of the receipt.
+fn is_at_its_place(delivery: &OpenDelivery, external_id: &MessageId, place: &ConversationRef) -> bool {
+    if delivery.kind != DeliveryKind::Conversation {
+        return place.is_same_place(&delivery.conversation);
+    }
+    let is_new = place.conversation_id.as_str() == external_id.as_str();
+    is_new && place.is_same_account(&delivery.conversation) && !place.is_same_place(&delivery.conversation)
 }
 
 /// Lets the next attempt wait: at least a given time, and longer with each attempt.
@@ -306,7 +380,7 @@ fn wait(
     progress.steps.insert(id.clone(), DeliveryStep::Waiting { until: context.now.mono + wait, may_be_sent });
 }
 
-fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFailure, plan: &mut Plan) {
+pub(super) fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFailure, plan: &mut Plan) {
     let Some(delivery) = context.state.deliveries.open.get(id) else { return };
     let undelivered = context.state.deliveries.undelivered_after(id, Some(DeliveryPhase::Failed(reason)));
     let failed = DeliveryFailed { delivery_id: id.clone(), part: delivery.next_part(), reason, undelivered };

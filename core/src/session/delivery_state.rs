@@ -3,6 +3,7 @@
 use crate::id::{DeliveryId, MessageId, RunId, Seq};
 use crate::limits;
 use crate::private::Private;
+use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
 use crate::shrink::Shrink;
@@ -47,6 +48,8 @@ pub struct OpenDelivery {
     pub kind: DeliveryKind,
     pub conversation: ConversationRef,
     pub reply_to: Option<MessageId>,
+    /// The version of the binding that the router chose: the delivery is sent only while that binding stands.
+    pub generation: Option<Generation>,
     pub parts: Vec<Private<String>>,
     /// Number of parts that the platform has.
     pub sent: u32,
@@ -120,24 +123,34 @@ impl Deliveries {
     pub(super) fn end_origin(&mut self, run_id: &RunId, end: Option<OriginEnd>) {
         // An agent that says nothing is told to nobody.
         let is_silent = self.origins.get(run_id).is_some_and(|open| open.answer.reveal().trim().is_empty());
-        match end.filter(|end| *end != OriginEnd::Answered || !is_silent) {
+        let is_hidden =
+            self.origins.get(run_id).and_then(|open| open.origin.task).is_some_and(|task| !task.show.is_shown());
+        match end.filter(|end| !is_hidden && (*end != OriginEnd::Answered || !is_silent)) {
             Some(end) => self.origins.get_mut(run_id).into_iter().for_each(|open| open.end = Some(end.clone())),
             None => drop(self.origins.remove(run_id)),
         }
         self.origins.shrink_if_empty();
     }
 
+    /// Forgets the end of a turn, whose delivery is requested or refused.
+    pub(super) fn forget_origin(&mut self, run_id: &RunId) {
+        self.origins.remove(run_id);
+        self.origins.shrink_if_empty();
+    }
+
     /// Adds a requested delivery. Without parts, nothing is to be sent.
     pub(super) fn add(&mut self, seq: Seq, requested_at: Millis, requested: &DeliveryRequested) {
-        self.origins.remove(&requested.about_run);
-        self.origins.shrink_if_empty();
-        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, .. } = requested;
+        if requested.kind != DeliveryKind::Conversation {
+            self.forget_origin(&requested.about_run);
+        }
+        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, .. } = requested;
         let delivery = OpenDelivery {
             seq,
             requested_at,
             kind: *kind,
             conversation: conversation.clone(),
             reply_to: reply_to.clone(),
+            generation: route.and_then(|route| route.generation),
             parts: parts.clone(),
             sent: 0,
             attempts: 0,

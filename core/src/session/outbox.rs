@@ -7,6 +7,8 @@ use crate::protocol::delivery::DeliveryOrder;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
 use crate::protocol::member::SessionTask;
+use crate::protocol::route::RouteQuestion;
+use crate::protocol::task::TaskOrder;
 use crate::time::Mono;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +24,10 @@ pub enum Output {
     Order(Order),
     /// Send an order to a tool runner, never before its fact is durable.
     Tool(ToolOrder),
+    /// Have the node begin or cancel a task, never before its fact is durable.
+    Task(TaskOrder),
+    /// Answer a question about the session's bindings with [`super::Input::Route`].
+    Route(RouteQuestion),
     /// Have an adapter send a part of a delivery, never before its fact is durable.
     Deliver(Arc<DeliveryOrder>),
     /// Withdraw the order for a part of a delivery that has ended without it.
@@ -98,6 +104,8 @@ impl Output {
                 | Order::Credit { .. },
             )
             | Self::Tool(_)
+            | Self::Task(_)
+            | Self::Route(_)
             | Self::Deliver(_)
             | Self::WithdrawDelivery(_)
             | Self::Record(_)
@@ -168,6 +176,8 @@ impl Outbox {
                 Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => *under = epoch,
                 Output::Order(Order::Drop { .. } | Order::Credit { .. } | Order::News(_))
                 | Output::Tool(_)
+                | Output::Task(_)
+                | Output::Route(_)
                 | Output::Deliver(_)
                 | Output::WithdrawDelivery(_)
                 | Output::Record(_)

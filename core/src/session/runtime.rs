@@ -9,6 +9,7 @@ use crate::protocol::delivery::DeliveryReport;
 use crate::protocol::entry::{ActionFact, Entry, Fact};
 use crate::protocol::input::{self, ControlEntry};
 use crate::protocol::member::SessionTaskResult;
+use crate::protocol::route::RouteAnswer;
 use crate::rng::Rng;
 use crate::session::action_decide::{self, ActionDeadlines};
 use crate::session::attempt::Attempt;
@@ -16,6 +17,7 @@ use crate::session::binding_decide;
 use crate::session::context::{OpenInput, SessionContext, SessionCounts};
 use crate::session::control_lane::ControlLane;
 use crate::session::delivery_decide::{self, DeliveryProgress};
+use crate::session::delivery_route;
 use crate::session::handover_decide::{self, HandoverProgress};
 use crate::session::member_decide::{self, MemberChangeProgress};
 use crate::session::outbox::{FactRecord, Outbox, Output};
@@ -63,6 +65,8 @@ pub enum Input {
     Tool { action_id: EventId, report: ToolReport },
     /// The result of an attempt at a delivery.
     Delivery(DeliveryReport),
+    /// The answer to [`Output::Route`].
+    Route(RouteAnswer),
     /// Start no more turns: the node is draining.
     Hold,
     /// The same, and leave a resumable attempt to the next owner.
@@ -268,6 +272,9 @@ impl Machine for SessionRuntime {
             }
             Input::Delivery(report) => {
                 delivery_decide::handle_report(&self.context, &mut self.deliveries, report, &mut self.plan);
+            }
+            Input::Route(answer) => {
+                delivery_route::handle_answer(&self.context, &mut self.deliveries, answer, &mut self.plan);
             }
             Input::Hold => {
                 self.context.is_draining = true;

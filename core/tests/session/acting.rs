@@ -41,7 +41,7 @@ impl Script {
         }
     }
 
-    fn request_action(&mut self, name: Option<&str>, what: ActionSpec) {
+    pub(crate) fn request_action(&mut self, name: Option<&str>, what: ActionSpec) {
         let request = Box::new(ActionRequest { name: name.map(said), what, timeout: None });
         self.report(AgentEvent::Action { request, id: None });
     }
@@ -58,7 +58,7 @@ impl Script {
     }
 }
 
-fn call(tool: &str, args: serde_json::Value) -> ActionSpec {
+pub(crate) fn call(tool: &str, args: serde_json::Value) -> ActionSpec {
     ActionSpec::ToolCall { tool: ToolName::parse(tool).expect("a name"), args: Json(args) }
 }
 

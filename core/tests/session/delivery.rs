@@ -13,12 +13,15 @@ use turnway_core::protocol::delivery::{
 };
 use turnway_core::protocol::entry::{DeliveryFact, Entry, Fact};
 use turnway_core::protocol::input::{Content, ControlRequest, Input as Request, Message, Role, Strategy};
+use turnway_core::protocol::task::TaskOrigin;
 use turnway_core::session::{DeliveryPhase, Input, State};
 
 const ANSWERED: &str = "run.started INVOKE(a,1) agent.invoke.started 0'hi' stretch(0+2) agent.invoke.done done(2)";
 
-fn place(id: &str) -> ConversationRef {
-    ConversationRef::without_parent("rooms", "main", id).expect("a reference")
+/// Returns a conversation of the channel `rooms`, or of another one: `CHANNEL/ID`.
+pub(crate) fn place(id: &str) -> ConversationRef {
+    let (channel, id) = id.split_once('/').unwrap_or(("rooms", id));
+    ConversationRef::without_parent(channel, "main", id).expect("a reference")
 }
 
 impl Script {
@@ -41,28 +44,7 @@ impl Script {
     }
 
     fn hear(&mut self, message: &str, room: &str) {
-        let message_id = MessageId::parse(message).expect("a name");
-        let origin = InputOrigin {
-            conversation: place(room),
-            message_id: message_id.clone(),
-            sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
-            platform_time: None,
-            text_limit: TextLimit { max: 64, unit: TextUnit::Utf16 },
-        };
-        self.submit(Request {
-            run_id: RunId::derive(&key(), &user(), &message_id),
-            message_id,
-            request_id: None,
-            user: user(),
-            agent_id: None,
-            message: Message { role: Role::User, content: Content::Text(format!("text of {message}")) },
-            history: None,
-            strategy: Strategy::Enqueue,
-            replaces: None,
-            metadata: None,
-            origin: Some(Box::new(origin)),
-            traceparent: None,
-        });
+        self.submit(heard(message, room, None));
     }
 
     fn last_requested(&self) -> DeliveryId {
@@ -74,10 +56,41 @@ impl Script {
     }
 }
 
+/// Returns the input that a message of a conversation, or a task, leads to.
+pub(crate) fn heard(message: &str, room: &str, task: Option<TaskOrigin>) -> Request {
+    let message_id = MessageId::parse(message).expect("a name");
+    let origin = InputOrigin {
+        conversation: place(room),
+        message_id: message_id.clone(),
+        sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
+        platform_time: None,
+        text_limit: TextLimit { max: 64, unit: TextUnit::Utf16 },
+        task,
+    };
+    Request {
+        run_id: RunId::derive(&key(), &user(), &message_id),
+        message_id,
+        request_id: None,
+        user: user(),
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text(format!("text of {message}")) },
+        history: None,
+        strategy: Strategy::Enqueue,
+        replaces: None,
+        metadata: None,
+        origin: Some(Box::new(origin)),
+        traceparent: None,
+    }
+}
+
 fn outcome_of(word: &str, number: Option<&str>, order: &DeliveryOrder) -> DeliveryOutcome {
     let sent = |place| DeliveryOutcome::Sent { external_id: MessageId::parse("x1").expect("a name"), place };
     match word {
         "sent" => sent(order.conversation.clone()),
+        "created" => {
+            let external_id = MessageId::parse("t1").expect("a name");
+            DeliveryOutcome::Sent { external_id, place: place("t1") }
+        }
         "elsewhere" => sent(place("elsewhere")),
         "unsent" => DeliveryOutcome::NotSent,
         "unknown" => DeliveryOutcome::Unknown { may_repeat: true },
@@ -115,6 +128,7 @@ pub(crate) fn shown(fact: &DeliveryFact) -> String {
         DeliveryFact::Sent(sent) => format!("sent({}/{})", sent.part, sent.parts),
         DeliveryFact::Held(held) => format!("held({})", held.part),
         DeliveryFact::Failed(failed) => format!("undelivered({},{})", failed.part, failed.reason.as_str()),
+        DeliveryFact::Refused(refused) => format!("unrouted({})", refused.reason.as_str()),
         DeliveryFact::Redriven(_) => "redriven".to_owned(),
     }
 }

@@ -11,6 +11,7 @@ mod resume;
 mod script;
 mod snapshots;
 mod steer;
+mod tasks;
 
 use script::{Script, check, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
@@ -435,7 +436,10 @@ const LEVELS: &[(u32, &str)] = &[
          session.opened system.event tool.invoke tool.result turn.admitted user.message",
     ),
     (2, "binding.bound binding.ended session.labelled"),
-    (3, "delivery.attempted delivery.failed delivery.held delivery.redriven delivery.requested delivery.sent"),
+    (
+        3,
+        "delivery.attempted delivery.failed delivery.held delivery.redriven delivery.refused delivery.requested delivery.sent",
+    ),
 ];
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentEventId, AgentId, ControlId, Epoch, EventId, FenceToken, InboxPosition, MessageId, Nonce, RunId, SessionId,
-    SessionKey, TenantId, UserId,
+    AgentEventId, AgentId, ChannelName, ControlId, Epoch, EventId, FenceToken, InboxPosition, MessageId, Nonce, RunId,
+    SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -14,6 +14,7 @@ use turnway_core::protocol::agent::{
     AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order, StopReason,
     TextKind,
 };
+use turnway_core::protocol::channels::{ChannelDirectory, ChannelSettings};
 use turnway_core::protocol::delivery::DeliveryOrder;
 use turnway_core::protocol::entry::{
     ActionFact, Entry, Fact, HandoverFact, InputFact, MemberFact, RunFact, Scope, SessionFact,
@@ -24,7 +25,9 @@ use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{Member, SessionTask, SessionTaskResult};
 use turnway_core::protocol::pattern::Pattern;
+use turnway_core::protocol::route::RouteQuestion;
 use turnway_core::protocol::steer::SteerOutcome;
+use turnway_core::protocol::task::TaskOrder;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input, Output, SessionRuntime, State};
 use turnway_core::time::{Millis, Mono, Now};
@@ -45,6 +48,8 @@ pub(crate) struct Script {
     kept_member: Option<Member>,
     /// Orders to send parts of deliveries, the last one last.
     pub(super) sending: Vec<Arc<DeliveryOrder>>,
+    /// The last question about bindings.
+    pub(super) question: Option<RouteQuestion>,
     pub(crate) record: Vec<String>,
 }
 
@@ -77,7 +82,7 @@ impl Script {
         // `w` subscribes to some facts.
         let events = ["user.message", "run.*", "tool.>"].map(|text| Pattern::parse(text).expect("a pattern"));
         agents.insert(agent("w"), AgentPolicy { events: events.into(), ..policy });
-        let directory = Arc::new(AgentDirectory { agents, default: Some(agent("a")), ..AgentDirectory::default() });
+        let directory = Arc::new(AgentDirectory { agents, default: Some(agent("a")), channels: channels() });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
         let runtime = owner(&directory, 1, State::default());
         let inbox = BTreeMap::new();
@@ -99,6 +104,7 @@ impl Script {
             pending_task: None,
             kept_member: None,
             sending: Vec::new(),
+            question: None,
             record,
         }
     }
@@ -134,6 +140,9 @@ impl Script {
                 self.log.push((Epoch(self.epoch), Arc::clone(&record.entry)));
                 name(&record.entry.fact)
             }
+            Output::Task(TaskOrder::Start(start)) => self.take_task(&start),
+            Output::Task(TaskOrder::Cancel(_)) => "CANCEL_TASK".to_owned(),
+            Output::Route(question) => self.take_question(question),
             Output::WithdrawDelivery(_) => "WITHDRAW".to_owned(),
             Output::Deliver(order) => self.take_delivery(order),
             Output::RemoveControl { position: place } => {
@@ -390,6 +399,7 @@ impl Script {
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
+            ["task" | "given" | "route" | "stands", ..] => self.task(&words),
             ["hears" | "delivery" | "operator", ..] => self.deliver(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
@@ -437,6 +447,12 @@ impl Script {
             other => panic!("no such step: {other:?}"),
         }
     }
+}
+
+/// Returns the settings of the channels: agents may give tasks in `rooms`.
+fn channels() -> ChannelDirectory {
+    let settings = ChannelSettings { spawn_subagent_sessions: true, ..ChannelSettings::default() };
+    ChannelDirectory(BTreeMap::from([(ChannelName::parse("rooms").expect("a name"), settings)]))
 }
 
 fn owner(directory: &Arc<AgentDirectory>, epoch: u64, state: State) -> SessionRuntime {

@@ -20,14 +20,31 @@ pub struct ChannelSetting {
 }
 
 /// The table of channel settings.
-pub const CHANNEL_SETTINGS: [ChannelSetting; 1] = [ChannelSetting {
-    name: "debounce",
-    form: "WAIT|off",
-    default: "off",
-    doc: "Messages that one person writes in a conversation within this time of each other become one turn, with the texts \
-          in lines; the turn starts once the person has been quiet for this long, and at most 5 times this long after the \
-          first message. Commands (a comma and a letter) and messages with anything but text start at once. At most 30s.",
-}];
+pub const CHANNEL_SETTINGS: [ChannelSetting; 3] = [
+    ChannelSetting {
+        name: "debounce",
+        form: "WAIT|off",
+        default: "off",
+        doc: "Messages that one person writes in a conversation within this time of each other become one turn, with the \
+              texts in lines; the turn starts once the person has been quiet for this long, and at most 5 times this long \
+              after the first message. Commands (a comma and a letter) and messages with anything but text start at once. \
+              At most 30s.",
+    },
+    ChannelSetting {
+        name: "fail_closed",
+        form: "true|false",
+        default: "true",
+        doc: "The completion of a task goes to a conversation that is bound to the task's session, or to none. `false`: \
+              without such a binding it goes to the conversation of the message that led to the task.",
+    },
+    ChannelSetting {
+        name: "spawn_subagent_sessions",
+        form: "true|false",
+        default: "false",
+        doc: "Agents may give tasks to other agents (`agent.spawn`) in turns that came from this channel. Each task has a \
+              session and a new conversation of its own.",
+    },
+];
 
 /// The text of one table `[channels.NAME]` of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +80,8 @@ pub(super) fn parse_channels(texts: &[ChannelText], mistakes: &mut Vec<ConfigMis
 fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), String> {
     match key {
         "debounce" => settings.debounce = parse_period(value, limits::DEBOUNCE_MAX, "250ms, 1s or 30s at most")?,
+        "fail_closed" => settings.falls_back = !parse_switch(value)?,
+        "spawn_subagent_sessions" => settings.spawn_subagent_sessions = parse_switch(value)?,
         _ => {
             let known = || CHANNEL_SETTINGS.iter().map(|setting| setting.name);
             let names = known().collect::<Vec<_>>().join(", ");
@@ -70,6 +89,10 @@ fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), Str
         }
     }
     Ok(())
+}
+
+fn parse_switch(value: &str) -> Result<bool, String> {
+    value.parse().map_err(|_| "expected true or false".to_owned())
 }
 
 /// Parses a period; `off` and 0 are none.

@@ -10,6 +10,7 @@ use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::delivery::DeliveryFailure;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
+use turnway_core::protocol::route::{RouteMode, RouteReason};
 use turnway_node::switchboard::{
     DeliveryChange, DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult,
 };
@@ -40,7 +41,7 @@ enum StatSource {
 
 use StatSource::{Number, Seconds, Spreads, Tally};
 
-const GAUGES: [(&str, &str, StatSource); 13] = [
+const GAUGES: [(&str, &str, StatSource); 14] = [
     ("turnway_adapter_links", "Connections of adapters.", Number(|s| s.adapters)),
     (
         "turnway_adapter_open",
@@ -56,6 +57,11 @@ const GAUGES: [(&str, &str, StatSource); 13] = [
         "turnway_share_waiting_turns",
         "Turns that wait for an attempt permit of this node.",
         Number(|s| s.permits_waiting),
+    ),
+    (
+        "turnway_task_open",
+        "Tasks of agents for other agents, and questions about their places, that this node is working on.",
+        Number(|s| s.tasks_open),
     ),
     ("turnway_switchboard_links", "Admitted links.", Number(|s| s.links)),
     ("turnway_switchboard_feeds", "Sessions that this node subscribes to.", Number(|s| s.feeds)),
@@ -156,6 +162,8 @@ const STRATEGY: LabelSpec = ("strategy", names_of!(Strategy));
 const START: LabelSpec = ("outcome", &SubscriptionStart::NAMES);
 const CHANGE: LabelSpec = ("kind", &DeliveryChange::NAMES);
 const FAILURE: LabelSpec = ("reason", names_of!(DeliveryFailure));
+const ROUTE_MODE: LabelSpec = ("kind", names_of!(RouteMode));
+const ROUTE_REASON: LabelSpec = ("reason", names_of!(RouteReason));
 const UNBIND: LabelSpec = ("reason", names_of!(UnbindReason));
 const CODE: LabelSpec = ("code", names_of!(Code));
 
@@ -171,7 +179,13 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
-const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 8] = [
+const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 9] = [
+    (
+        "turnway_adapter_routes_total",
+        "Answers of the router to sessions of this node about the places of completions, by mode and reason.",
+        &[ROUTE_MODE, ROUTE_REASON],
+        Tally(|s| &s.routes.0),
+    ),
     (
         "turnway_adapter_deliveries_total",
         "Changes of deliveries to conversations that the logs of this node's sessions record, by kind.",

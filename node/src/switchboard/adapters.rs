@@ -23,6 +23,7 @@ use turnway_core::limits;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterHello, DeliveredCommand, InboundCommand};
@@ -299,7 +300,7 @@ impl Adapters {
         // A receipt counts also if the order was answered before.
         let is_receipt = matches!(report.outcome, DeliveryOutcome::Sent { .. });
         if self.orders.finish(&key, &report) || is_receipt {
-            sink.push(OwnershipCommand::ReportDelivery { key, report });
+            sink.push(OwnershipCommand::Report { key, input: RuntimeInput::Delivery(report) });
         }
     }
 
@@ -477,7 +478,11 @@ impl ServedAccount {
     /// Returns the connection that may be given parts now.
     fn sending_link(&self, context: AdapterContext) -> Option<SendingLink> {
         let active = self.lease.active(context.life).filter(|_| context.may_own)?;
-        Some(SendingLink { link: active.link, recognises_key: active.capabilities.recognises_key() })
+        Some(SendingLink {
+            link: active.link,
+            recognises_key: active.capabilities.recognises_key(),
+            creates_conversations: active.capabilities.creates_conversations(),
+        })
     }
 
     /// Returns the time at which the account needs attention.

@@ -14,15 +14,19 @@ use turnway_core::id::{
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::chunk::TextChunk;
-use turnway_core::protocol::delivery::{DeliveryOrder, DeliveryReport};
+use turnway_core::protocol::delivery::DeliveryOrder;
 use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::input::Input;
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::protocol::route::RouteQuestion;
+use turnway_core::protocol::task::TaskOrder;
 use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
 use turnway_wire::channel::adapter::{DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
-use turnway_wire::channel::command::SubscribeCommand;
+use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
+use turnway_wire::channel::notification::Notification;
 use turnway_wire::peer::PeerMessage;
 
 /// An effect of a part.
@@ -39,6 +43,20 @@ pub(super) enum PartEffect {
     Membership(MembershipCommand),
     /// Submit what somebody wrote in a conversation; the router needs more than its own state for that.
     SubmitInbound(Box<InboundTurn>),
+    Tasks(TasksCommand),
+    /// Perform a command of one of the node's own links.
+    NodeCommand {
+        link: LinkId,
+        command: LinkCommand,
+    },
+    /// Submit the input of a task.
+    SubmitTask {
+        link: LinkId,
+        key: SessionKey,
+        input: Arc<Input>,
+    },
+    /// Remove one of the node's own links.
+    DropLink(LinkId),
     /// Exit if nothing is left to hand over.
     ExitIfDrained,
     /// Exit although sessions are left.
@@ -95,6 +113,19 @@ pub(super) enum AdaptersCommand {
     Send(Arc<DeliveryOrder>),
     /// A delivery has ended without the order that was given for it.
     Withdraw { key: SessionKey, delivery_id: DeliveryId },
+    /// This node does not own the session any more.
+    ForgetSession(SessionKey),
+}
+
+/// A command to the part for tasks.
+#[derive(Debug)]
+pub(super) enum TasksCommand {
+    /// Begin or cancel a task of a session of this node.
+    Order(TaskOrder),
+    /// Answer a session's question about its bindings.
+    Ask { key: SessionKey, question: RouteQuestion },
+    /// A notification to one of the node's own links.
+    Notice { link: LinkId, notification: Box<Notification> },
     /// This node does not own the session any more.
     ForgetSession(SessionKey),
 }
@@ -240,10 +271,10 @@ pub(super) enum OwnershipCommand {
         state: Box<State>,
     },
     Drop(SessionKey),
-    /// Hand a session what became of a part of its delivery.
-    ReportDelivery {
+    /// Hand a session what became of a part of its delivery, of its task or of its question.
+    Report {
         key: SessionKey,
-        report: DeliveryReport,
+        input: RuntimeInput,
     },
 }
 
@@ -305,6 +336,12 @@ impl From<BindingsCommand> for PartEffect {
 impl From<AdaptersCommand> for PartEffect {
     fn from(command: AdaptersCommand) -> Self {
         Self::Adapters(command)
+    }
+}
+
+impl From<TasksCommand> for PartEffect {
+    fn from(command: TasksCommand) -> Self {
+        Self::Tasks(command)
     }
 }
 

@@ -15,7 +15,7 @@ use super::delivery::Delivery;
 use super::delivery::state_reads::state_of;
 use super::effect::{
     AdaptersCommand, BindingsCommand, DeliveryCommand, DurableFacts, MembershipCommand, OwnershipCommand, PartEffect,
-    RouterCommand,
+    RouterCommand, TasksCommand,
 };
 use super::io::Output;
 use super::membership::Membership;
@@ -108,9 +108,8 @@ impl Ownership {
             OwnershipCommand::VerifyAll => self.verify_all(sink),
             OwnershipCommand::LoseLease => self.lose_lease(context, sink),
             OwnershipCommand::ReclaimAll => self.reclaim_all(context, sink),
-            OwnershipCommand::ReportDelivery { key, report } => {
-                let report = std::iter::once(RuntimeInput::Delivery(report));
-                self.handle_reports(context, &key, report, sink);
+            OwnershipCommand::Report { key, input } => {
+                self.handle_reports(context, &key, std::iter::once(input), sink);
             }
         }
     }
@@ -407,6 +406,7 @@ impl Ownership {
             add_counts(&mut sink.stats, &mut owned);
             self.holdings.return_holdings(key, &mut owned);
             sink.push(AdaptersCommand::ForgetSession(key.clone()));
+            sink.push(TasksCommand::ForgetSession(key.clone()));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The sink of the parts' effects, with the values that every part uses: timers, random numbers, statistics, and the
 //! links. Decides nothing; the parts get it as a parameter.
-use super::effect::PartEffect;
+use super::effect::{PartEffect, TasksCommand};
 use super::io::Output;
 use super::links::LinkTable;
 use super::router::requests::RequestKey;
@@ -25,6 +25,7 @@ pub(super) enum Timer {
     Idle,
     Bindings,
     Adapters,
+    Tasks,
     TailDigest,
     Probe,
     Drain,
@@ -136,6 +137,9 @@ impl EffectSink {
 
     /// Sends a notification, if the link still exists.
     pub(super) fn notify(&mut self, link: LinkId, note: Notification) {
+        if link.is_of_node() {
+            return self.push(TasksCommand::Notice { link, notification: Box::new(note) });
+        }
         if self.links.count_unwritten(link, note.weight()) {
             self.output(Output::Notify { link, notification: note });
         }

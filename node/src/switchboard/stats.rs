@@ -8,6 +8,7 @@ use turnway_core::protocol::delivery::DeliveryFailure;
 use turnway_core::protocol::entry::{DeliveryFact, Fact, RunFact};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
+use turnway_core::protocol::route::{RouteAnswer, RouteMode, RouteReason};
 use turnway_wire::channel::notification::ResetReason;
 
 /// Counters since the start, and present gauges.
@@ -90,6 +91,10 @@ pub struct SwitchboardStats {
     pub bindings_open: u64,
     /// Orders, parts and messages of conversations that are on their way.
     pub deliveries_open: u64,
+    /// Gauge: tasks and questions about bindings in work.
+    pub tasks_open: u64,
+    /// Places of completions that the router chose or refused, by mode and then by reason.
+    pub routes: CounterArray<{ RouteMode::ALL.len() * RouteReason::ALL.len() }>,
     /// Connections of adapters.
     pub adapters: u64,
     /// Parts that were given to adapters.
@@ -138,6 +143,8 @@ pub enum DeliveryChange {
     Held,
     Failed,
     Redriven,
+    /// The router chose no place.
+    Refused,
 }
 
 /// The position at which a subscription starts.
@@ -189,7 +196,7 @@ impl TurnResult {
 
 impl DeliveryChange {
     /// Metric labels, by number.
-    pub const NAMES: [&str; 5] = ["requested", "sent", "held", "failed", "redriven"];
+    pub const NAMES: [&str; 6] = ["requested", "sent", "held", "failed", "redriven", "refused"];
 }
 
 impl SubscriptionStart {
@@ -229,8 +236,16 @@ impl SwitchboardStats {
                 DeliveryChange::Failed
             }
             DeliveryFact::Redriven(_) => DeliveryChange::Redriven,
+            DeliveryFact::Refused(_) => DeliveryChange::Refused,
         };
         self.deliveries.add(change as usize);
+    }
+
+    /// Counts an answer of the router.
+    pub(super) fn count_route(&mut self, answer: &RouteAnswer) {
+        if let RouteAnswer::Completion { route, .. } = answer {
+            self.routes.add(route.mode as usize * RouteReason::ALL.len() + route.reason as usize);
+        }
     }
 
     /// Records the durable end of a turn that took `took` since its arrival.

@@ -9,6 +9,7 @@ mod outcomes;
 mod rebound;
 mod rooms;
 mod surplus;
+mod tasks;
 mod undelivered;
 
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ impl TestAdapter {
 
     pub(crate) async fn next(&mut self) -> Value {
         let message = self.client.next().await.expect("the node speaks");
-        if message["type"] == "deliver" {
+        if message["type"] == "deliver" || message["type"] == "create_conversation" {
             self.deliveries.push(message.clone());
         }
         message

@@ -92,7 +92,7 @@ impl<'a> InputContext<'a> {
 impl<'a> OriginContext<'a> {
     fn of(origin: &'a InputOrigin) -> Self {
         // The limit of a message there is of no use to an agent: the gateway splits its answer.
-        let InputOrigin { conversation, message_id, sender, platform_time, text_limit: _ } = origin;
+        let InputOrigin { conversation, message_id, sender, platform_time, text_limit: _, task: _ } = origin;
         Self { conversation, message_id, sender, platform_time: *platform_time }
     }
 }

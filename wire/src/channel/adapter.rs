@@ -12,6 +12,8 @@ use turnway_core::time::Millis;
 
 /// The capability of an adapter to send texts; its limit counts for one message.
 const TEXT: &str = "text";
+/// The capability of an adapter to make a conversation within another one, such as a thread in a channel.
+const CREATE_CONVERSATION: &str = "create_conversation";
 /// The capability of a platform, or of the adapter, to recognise a message that is sent again with the same key.
 const KEY: &str = "key";
 
@@ -93,7 +95,7 @@ pub enum AdapterOutcome {
     Rejected { class: DeliveryErrorClass, retry_after_ms: Option<u64> },
 }
 
-/// A part that an adapter is to send.
+/// A part that an adapter is to send, or a conversation that it is to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliverMessage {
     pub order: Arc<DeliveryOrder>,
@@ -141,6 +143,11 @@ impl AdapterCapabilities {
         let usual = TextLimit::default();
         let Some(text) = self.0.get(TEXT) else { return usual };
         TextLimit { max: text.max.unwrap_or(usual.max), unit: text.unit.unwrap_or(usual.unit) }
+    }
+
+    /// Returns whether the adapter can make conversations.
+    pub fn creates_conversations(&self) -> bool {
+        self.0.get(CREATE_CONVERSATION).is_some_and(|creates| creates.level > 0)
     }
 
     /// Returns whether a message that is sent again with the same key appears once.

@@ -40,7 +40,7 @@ fn hello() -> Vec<FieldSpec> {
         required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
         optional("platform_bot_id", label(), "The platform's id of the login, for operators who read the lease."),
         optional("instance_id", label(), "A name that the next start of the same process has too."),
-        optional("capabilities", capabilities, "What it can do, by name: `text`, `key`."),
+        optional("capabilities", capabilities, "What it can do, by name: `text`, `key`, `create_conversation`."),
     ]
 }
 
@@ -80,9 +80,21 @@ fn requests() -> Vec<MessageSpec> {
         optional("code", names(&DeliveryErrorClass::ALL), "`rejected`: the class of the error; required."),
         optional("retry_after_ms", integer(), "`rejected`: the time that the platform asks for."),
     ];
+    let created = vec![
+        required("delivery_id", Defined("delivery_id"), "As in `create_conversation`."),
+        required("outcome", words(&["created", "not_created", "unknown", "rejected"]), ""),
+        optional("conversation", Defined("conversation"), "`created`: the new conversation; required."),
+        optional("code", names(&DeliveryErrorClass::ALL), "`rejected`: the class of the error; required."),
+        optional("retry_after_ms", integer(), "`rejected`: the time that the platform asks for."),
+    ];
     vec![
         MessageSpec::new("inbound", "Something happened in a conversation.", connection::received(inbound)),
         MessageSpec::new("delivered", "What became of a part.", connection::received(delivered)),
+        MessageSpec::new(
+            "conversation_created",
+            "What became of a conversation that was to be made.",
+            connection::received(created),
+        ),
     ]
 }
 
@@ -99,11 +111,20 @@ fn answers() -> Vec<MessageSpec> {
         required("part", small_integer(), "From 1."),
         required("parts", small_integer(), ""),
         required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
-        required("kind", names(&DeliveryKind::ALL), ""),
+        required("kind", names(&DeliveryKind::MESSAGES), ""),
         required("text", text(), "Markdown, within the declared limit."),
         optional("reply_to", Defined("message_id"), "The message that it answers."),
         required("key", text(), "The same for each attempt at the part: at most 25 characters."),
         required("deadline_ts", Defined("timestamp"), "Not to be sent after this time."),
+    ];
+    let create = vec![
+        required("delivery_id", Defined("delivery_id"), "Named in the answer."),
+        required("attempt", small_integer(), "From 2: the conversation may have been made before."),
+        required("parent", Defined("conversation"), "The conversation that is to contain the new one."),
+        required("name", text(), "One line, at most 100 characters."),
+        optional("reply_to", Defined("message_id"), "The message that it begins with, if the platform can do that."),
+        required("key", text(), "The same for each attempt: at most 25 characters."),
+        required("deadline_ts", Defined("timestamp"), "Not to be made after this time."),
     ];
     let state = vec![
         required("state", words(&["active", "standby"]), "Only an active connection gets `deliver`."),
@@ -113,6 +134,11 @@ fn answers() -> Vec<MessageSpec> {
     vec![
         MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
         MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver)),
+        MessageSpec::new(
+            "create_conversation",
+            "Make a conversation within another one; answered by `conversation_created`.",
+            sent(create),
+        ),
         MessageSpec::new("adapter_state", "The state of an adapter's connection has changed.", sent(state)),
     ]
 }

@@ -9,6 +9,7 @@ use turnway_core::protocol::binding::{TargetKind, UnbindReason};
 use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryKind, TextUnit};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::Strategy;
+use turnway_core::protocol::route::{RouteMode, RouteReason};
 use turnway_core::protocol::steer::SteerOutcome;
 
 /// The data of one type of fact.
@@ -127,7 +128,8 @@ fn delivery_facts() -> Vec<FactRow> {
         required("kind", names(&DeliveryKind::ALL), ""),
         required("conversation", Defined("conversation"), "The place; no later step changes it."),
         optional("reply_to", Defined("message_id"), "The platform's message that it answers."),
-        required("about_run", Defined("qualified_run_id"), "The run whose end caused it."),
+        required("about_run", Defined("qualified_run_id"), "The run whose end caused it, or that gave the task."),
+        optional("route", JsonShape::Object(route()), "The router's answer, if the router chose the place."),
         required("parts", list(text()), "The messages, as they are sent."),
     ];
     let sent = vec![
@@ -155,7 +157,25 @@ fn delivery_facts() -> Vec<FactRow> {
             "The delivery has ended, not sent or not whole.",
             vec![delivery_id(), part(), required("reason", names(&DeliveryFailure::ALL), ""), undelivered()]
         ),
+        fact!(
+            "delivery.refused",
+            "The completion of a task is sent nowhere: the router chose no place.",
+            vec![
+                required("about_run", Defined("qualified_run_id"), "The run that has ended."),
+                required("reason", words(&RouteReason::ALL.map(RouteReason::as_str)), ""),
+                required("requester", Defined("conversation"), "The conversation that the task came from."),
+            ]
+        ),
         fact!("delivery.redriven", "A held or failed delivery is sent again.", vec![delivery_id(), undelivered()]),
+    ]
+}
+
+/// Returns the fields of the router's answer.
+fn route() -> Vec<FieldSpec> {
+    vec![
+        required("mode", words(&RouteMode::ALL.map(RouteMode::as_str)), ""),
+        required("reason", words(&RouteReason::ALL.map(RouteReason::as_str)), ""),
+        optional("generation", integer(), "The version of the binding; nothing is sent once it has changed."),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Facts of deliveries to conversations. Called through [`super::Fact`].
 use super::family::{FactKind, fact_family};
 use crate::protocol::delivery::{
-    DeliveryAttempted, DeliveryFailed, DeliveryHeld, DeliveryRedriven, DeliveryRequested, DeliverySent,
+    DeliveryAttempted, DeliveryFailed, DeliveryHeld, DeliveryRedriven, DeliveryRefused, DeliveryRequested, DeliverySent,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ fact_family! {
         "delivery.held" -> "event DELIVERY_HELD" [since(3), plain, annotates("undelivered")] => Held(DeliveryHeld),
         /// The delivery has ended, not sent or not whole.
         "delivery.failed" -> "event DELIVERY_FAILED" [since(3), plain, annotates("undelivered")] => Failed(DeliveryFailed),
+        /// The completion of a task is sent nowhere: the router refused to choose a place.
+        "delivery.refused" -> "event DELIVERY_REFUSED" [since(3), plain] => Refused(DeliveryRefused),
         /// A held or failed delivery is tried again.
         "delivery.redriven" -> "event DELIVERY_REDRIVEN" [since(3), plain, annotates("undelivered")] => Redriven(DeliveryRedriven),
     }
@@ -28,7 +30,12 @@ impl DeliveryFact {
     pub(super) fn content_bytes(&self) -> usize {
         match self {
             Self::Requested(requested) => requested.parts.iter().map(|part| part.reveal().len()).sum(),
-            Self::Attempted(_) | Self::Sent(_) | Self::Held(_) | Self::Failed(_) | Self::Redriven(_) => 0,
+            Self::Attempted(_)
+            | Self::Sent(_)
+            | Self::Held(_)
+            | Self::Failed(_)
+            | Self::Refused(_)
+            | Self::Redriven(_) => 0,
         }
     }
 }

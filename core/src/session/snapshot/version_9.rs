@@ -157,7 +157,18 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
     type Domain = OpenDelivery;
 
     fn borrow(delivery: &OpenDelivery) -> Self {
-        let OpenDelivery { seq, requested_at, kind, conversation, reply_to, parts, sent, attempts, phase } = delivery;
+        let OpenDelivery {
+            seq,
+            requested_at,
+            kind,
+            conversation,
+            reply_to,
+            parts,
+            sent,
+            attempts,
+            phase,
+            generation: _,
+        } = delivery;
         Self {
             seq: *seq,
             requested_at: *requested_at,
@@ -179,6 +190,7 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             kind: kind.0,
             conversation: conversation.0,
             reply_to,
+            generation: None,
             parts,
             sent,
             attempts,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::delivery::{DeliveryOrder, DeliveryOutcome, DeliveryReport};
+use turnway_core::protocol::delivery::{
+    DeliveryErrorClass, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport,
+};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterOutcome, DeliverMessage, DeliveredCommand};
 
@@ -61,6 +63,7 @@ pub(super) struct ReceivedOrder {
 pub(super) struct SendingLink {
     pub(super) link: LinkId,
     pub(super) recognises_key: bool,
+    pub(super) creates_conversations: bool,
 }
 
 /// An effect of an event at the desk.
@@ -161,6 +164,11 @@ impl AdapterDesk {
         let is_doubtful = known.is_none() && order.may_be_sent && is_old;
         if is_doubtful && !link.recognises_key && !planted(Mutant::DoubtfulPartSent) {
             let outcome = DeliveryOutcome::Unknown { may_repeat: false };
+            let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };
+            return effects.push(DeskEffect::Report { to: from, key: order.key.clone(), report });
+        }
+        if order.kind == DeliveryKind::Conversation && !link.creates_conversations {
+            let outcome = DeliveryOutcome::Rejected { class: DeliveryErrorClass::Invalid, retry_after_ms: None };
             let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };
             return effects.push(DeskEffect::Report { to: from, key: order.key.clone(), report });
         }

@@ -300,7 +300,7 @@ impl SearchedMessage {
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
         let metadata = json!({"conversation": conversation, "message_id": message_id, "sender": sender});
-        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit };
+        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit, task: None };
         let input = Arc::new(Input {
             run_id: RunId::derive(&session, &user, &inbox_id),
             message_id: inbox_id,

@@ -5,7 +5,7 @@ use super::inbox::OfferOutcome;
 use super::owned_session::OwnedSession;
 use super::session_task::TaskReceipt;
 use super::{OwnerContext, Ownership};
-use crate::switchboard::effect::{AdaptersCommand, DeliveryCommand, OwnershipCommand};
+use crate::switchboard::effect::{AdaptersCommand, DeliveryCommand, OwnershipCommand, TasksCommand};
 use crate::switchboard::io::Output;
 use crate::switchboard::sink::{EffectSink, Timer};
 use crate::switchboard::stats::SwitchboardStats;
@@ -230,8 +230,14 @@ impl Ownership {
                         sink.push(AdaptersCommand::Withdraw { key: key.clone(), delivery_id });
                     }
                     RuntimeOutput::Deliver(order) if lawful => sink.push(AdaptersCommand::Send(order)),
+                    RuntimeOutput::Task(order) if lawful => sink.push(TasksCommand::Order(order)),
+                    RuntimeOutput::Route(question) if lawful => {
+                        sink.push(TasksCommand::Ask { key: key.clone(), question });
+                    }
                     other @ (RuntimeOutput::Order(_)
                     | RuntimeOutput::Deliver(_)
+                    | RuntimeOutput::Task(_)
+                    | RuntimeOutput::Route(_)
                     | RuntimeOutput::Tool(_)
                     | RuntimeOutput::Chunk(_)
                     | RuntimeOutput::ProcessOutput { .. }
@@ -306,6 +312,8 @@ impl Ownership {
             | RuntimeOutput::RemoveControl { .. }
             | RuntimeOutput::Order(_)
             | RuntimeOutput::Deliver(_)
+            | RuntimeOutput::Task(_)
+            | RuntimeOutput::Route(_)
             | RuntimeOutput::WithdrawDelivery(_)
             | RuntimeOutput::Tool(_) => {}
         }

@@ -186,6 +186,21 @@ impl RequestRouter {
         self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
     }
 
+    /// Submits the input of a task for a link of the node, which then follows the session.
+    pub(in crate::switchboard) fn submit_task(
+        &mut self,
+        context: RouterContext<'_>,
+        link: LinkId,
+        (key, input): (SessionKey, Arc<Input>),
+        sink: &mut EffectSink,
+    ) {
+        let Some(principal) = sink.links.get(link).map(|there| there.principal.clone()) else { return };
+        let request_key = RequestKey::Input(input.run_id.clone(), input.body_hash());
+        let waiter = RequestWaiter { repeatable: true, ..RequestWaiter::new(context.now, link, None) };
+        let payload = RequestPayload::Input(input);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+    }
+
     fn put_control(
         &mut self,
         context: RouterContext<'_>,

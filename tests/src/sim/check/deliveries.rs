@@ -75,6 +75,7 @@ impl DeliveryHistory {
                 record.expect_open(fact);
                 record.end = Some(DeliveryEnd::Failed(failed.reason));
             }
+            DeliveryFact::Refused(refused) => panic!("no agent of this world gives tasks: {refused:?}"),
             DeliveryFact::Redriven(redriven) => panic!("nobody has asked for it: {redriven:?}"),
         }
     }

@@ -100,6 +100,28 @@ fn parse_sender(fields: &mut Fields) -> Result<Sender, MalformedReason> {
     Ok(Sender { id, name, is_bot })
 }
 
+/// Parses an adapter's report about a conversation that it was to make.
+pub fn parse_conversation_created(fields: &mut Fields) -> Result<DeliveredCommand, MalformedReason> {
+    let delivery_id = required(fields::name(fields, "delivery_id", DeliveryId::parse)?, "delivery_id")?;
+    let conversation = parse_optional(fields, CONVERSATION)?;
+    let class = fields::word(fields, "code", &DeliveryErrorClass::ALL, DeliveryErrorClass::as_str)?;
+    let retry_after_ms = fields::integer(fields, "retry_after_ms")?;
+    let outcome = match required(fields::text(fields, "outcome")?, "outcome")?.as_str() {
+        "created" => {
+            let place = required(conversation, "conversation")?;
+            let external_id = MessageId::parse(place.conversation_id.as_str());
+            let external_id = external_id.map_err(|_| MalformedReason::InvalidField("conversation"))?;
+            AdapterOutcome::Sent { external_id, place }
+        }
+        "not_created" => AdapterOutcome::NotSent,
+        "unknown" => AdapterOutcome::Unknown,
+        "rejected" => AdapterOutcome::Rejected { class: required(class, "code")?, retry_after_ms },
+        _ => return Err(MalformedReason::InvalidField("outcome")),
+    };
+    // The only part of the order.
+    Ok(DeliveredCommand { delivery_id, part: 1, outcome })
+}
+
 /// Parses an adapter's report about a part.
 pub fn parse_delivered(fields: &mut Fields) -> Result<DeliveredCommand, MalformedReason> {
     let delivery_id = required(fields::name(fields, "delivery_id", DeliveryId::parse)?, "delivery_id")?;

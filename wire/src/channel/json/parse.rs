@@ -53,6 +53,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("list_bindings", true),
     ("inbound", true),
     ("delivered", true),
+    ("conversation_created", true),
 ];
 
 /// A well-formed message of a client.
@@ -139,6 +140,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
         }
         "inbound" => LinkCommand::Inbound(Box::new(adapter::parse_inbound(request_id, fields)?)),
+        "conversation_created" => LinkCommand::Delivered(Box::new(adapter::parse_conversation_created(fields)?)),
         "delivered" => LinkCommand::Delivered(Box::new(adapter::parse_delivered(fields)?)),
         other => {
             let known = MESSAGE_TYPES.iter().find(|(name, _)| *name == other);

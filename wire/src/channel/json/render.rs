@@ -271,7 +271,11 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bo
         Fact::Delivery(DeliveryFact::Requested(requested)) => write_raw_fact(tell, entry, requested),
         Fact::Delivery(DeliveryFact::Attempted(attempted)) => write_raw_fact(tell, entry, attempted),
         Fact::Delivery(
-            DeliveryFact::Sent(_) | DeliveryFact::Held(_) | DeliveryFact::Failed(_) | DeliveryFact::Redriven(_),
+            DeliveryFact::Sent(_)
+            | DeliveryFact::Held(_)
+            | DeliveryFact::Failed(_)
+            | DeliveryFact::Refused(_)
+            | DeliveryFact::Redriven(_),
         ) => {}
         Fact::Input(fact) => write_input_fact(tell, entry, fact),
         Fact::Run(fact) => write_run_fact(tell, entry, fact),

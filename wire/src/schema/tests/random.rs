@@ -209,6 +209,8 @@ fn adapter_messages_of_the_schema_are_parsed() {
         let mut fields = vec![("moved_to", json!("8")), ("code", json!("gone"))];
         if message["type"] == "delivered" {
             fields.push(("place", place));
+        } else if message["type"] == "conversation_created" {
+            fields.push(("conversation", place));
         }
         for (name, value) in fields {
             if message[name].is_null() {

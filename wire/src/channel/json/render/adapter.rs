@@ -24,6 +24,19 @@ struct DeliverPayload<'a> {
 }
 
 #[derive(Serialize)]
+struct CreateConversationPayload<'a> {
+    delivery_id: &'a DeliveryId,
+    attempt: u32,
+    /// The conversation that is to contain the new one.
+    parent: &'a ConversationRef,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a MessageId>,
+    key: String,
+    deadline_ts: Millis,
+}
+
+#[derive(Serialize)]
 struct InboundAcceptedPayload {
     disposition: &'static str,
     duplicate: bool,
@@ -41,6 +54,9 @@ struct AdapterStatePayload {
 /// Renders the order to send a part.
 pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
     let DeliverMessage { order, attempt } = message;
+    if order.kind == DeliveryKind::Conversation {
+        return render_create_conversation(ts, message);
+    }
     let body = DeliverPayload {
         delivery_id: &order.delivery_id,
         attempt: *attempt,
@@ -54,6 +70,21 @@ pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
         deadline_ts: order.deadline,
     };
     reply_frame(ts, "deliver", &None, body).text(512 + order.text.reveal().len())
+}
+
+/// Renders the order to make a conversation.
+fn render_create_conversation(ts: Millis, message: &DeliverMessage) -> String {
+    let DeliverMessage { order, attempt } = message;
+    let body = CreateConversationPayload {
+        delivery_id: &order.delivery_id,
+        attempt: *attempt,
+        parent: &order.conversation,
+        name: order.text.reveal(),
+        reply_to: order.reply_to.as_ref(),
+        key: order.dedupe_key(),
+        deadline_ts: order.deadline,
+    };
+    reply_frame(ts, "create_conversation", &None, body).text(512 + order.text.reveal().len())
 }
 
 /// Renders the answer to an inbound event.

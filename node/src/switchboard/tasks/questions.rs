@@ -1,0 +1,79 @@
+//! Questions of sessions about their bindings: the router answers for completions, and the conversation's row tells
+//! whether the binding of a delivery still stands.
+use turnway_bindings::router::{BindingLookup, Requester, RouteQuery, RoutedEvent, resolve_destination};
+use turnway_core::id::SessionKey;
+use turnway_core::protocol::binding::Binding;
+use turnway_core::protocol::route::{DeliveryRoute, RouteAnswer, RouteQuestion};
+use turnway_core::time::Now;
+use turnway_wire::channel::binding::{BindingCommand, BindingReply};
+use turnway_wire::channel::notification::{CommandReply, Notification};
+
+/// A question whose bindings are being read.
+#[derive(Debug)]
+pub(super) struct PendingQuestion {
+    /// The session that asks.
+    pub(super) key: SessionKey,
+    pub(super) question: RouteQuestion,
+}
+
+impl PendingQuestion {
+    /// Returns the request about bindings that the answer needs.
+    pub(super) fn command(&self) -> BindingCommand {
+        match &self.question {
+            RouteQuestion::Completion { .. } => BindingCommand::List { session: self.key.session.clone() },
+            RouteQuestion::Standing { conversation, .. } => {
+                BindingCommand::Resolve { conversation: conversation.clone(), explain: false }
+            }
+        }
+    }
+
+    /// Answers the question by the reply to the request; the question itself if the notification is no reply.
+    pub(super) fn answer(self, now: Now, notification: Notification) -> Result<(SessionKey, RouteAnswer), Self> {
+        let reply = match notification {
+            Notification::Reply(CommandReply::Binding { reply, .. }) => Some(reply),
+            Notification::Reply(CommandReply::Refused { .. }) => None,
+            Notification::Reply(_)
+            | Notification::Fact { .. }
+            | Notification::Chunk { .. }
+            | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
+            | Notification::GoAway { .. } => return Err(self),
+        };
+        let Self { key, question } = self;
+        let answer = match question {
+            RouteQuestion::Completion { run_id, requester, fail_closed } => {
+                let bindings = match reply {
+                    Some(BindingReply::Listed(bindings)) => Some(bindings),
+                    Some(_) | None => None,
+                };
+                // A binding whose time is over routes nothing, although nobody has ended it yet.
+                let stands = |binding: &Binding| binding.expiry().is_none_or(|(at, _)| at > now.store);
+                let bindings = bindings.map(|bindings| bindings.into_iter().filter(stands).collect::<Vec<_>>());
+                let lookup = bindings.as_deref().map_or(BindingLookup::Unavailable, BindingLookup::Found);
+                let requester = Requester::Known(requester);
+                let destination = resolve_destination(&RouteQuery {
+                    event: RoutedEvent::TaskCompletion,
+                    target: Some(&key.session),
+                    bindings: lookup,
+                    requester: &requester,
+                    fail_closed,
+                });
+                let generation = destination.binding.map(|binding| binding.generation);
+                let route = DeliveryRoute { mode: destination.mode, reason: destination.reason, generation };
+                RouteAnswer::Completion { run_id, route, place: destination.place.cloned() }
+            }
+            RouteQuestion::Standing { delivery_id, generation, .. } => {
+                let stands = match reply {
+                    Some(BindingReply::Resolved(found)) => {
+                        Some(found.binding.is_some_and(|it| it.generation == generation && it.session == key.session))
+                    }
+                    Some(_) | None => None,
+                };
+                RouteAnswer::Standing { delivery_id, stands }
+            }
+        };
+        Ok((key, answer))
+    }
+}
