@@ -473,6 +473,9 @@ pub const BINDING_METADATA_CHARACTERS_MAX: usize = 256;
 pub const DUE_BINDINGS_MAX: u32 = 256;
 /// Maximum capabilities that an adapter declares: about twice as many as are known.
 pub const ADAPTER_CAPABILITIES_MAX: usize = 64;
+/// Maximum conversations with capabilities of their own that are remembered for one connection: the threads that a busy
+/// account writes to at a time. The oldest one is forgotten, and then has the capabilities of the connection.
+pub const ADAPTER_CONVERSATIONS_MAX: usize = 1024;
 /// Maximum characters of the id and of the name of a message's sender.
 pub const SENDER_CHARACTERS_MAX: usize = 256;
 /// Maximum adapter connections of one account at a node: a few that stand by.

@@ -1,5 +1,6 @@
 //! The adapters of platforms at this node, and the deliveries of this node's sessions: brings what people wrote to
 //! sessions, and what is to be sent to the adapter that holds the account's lease, on whichever node.
+mod capabilities;
 mod desk;
 pub(super) mod inbound;
 mod lease;
@@ -25,7 +26,7 @@ use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcom
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::adapter::{AdapterHello, DeliveredCommand, InboundCommand};
+use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 use turnway_wire::peer::PeerMessage;
@@ -156,6 +157,7 @@ impl Adapters {
         match command {
             AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(link, *inbound, sink),
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
+            AdaptersCommand::SetCapabilities { link, change } => self.set_capabilities(link, *change, sink),
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::Send(order) => {
                 let mut effects = Vec::new();
@@ -176,13 +178,27 @@ impl Adapters {
             return sink.refuse(link, inbound.request_id, None, None, refusal);
         }
         let Some(served) = self.accounts.get(&account) else { return };
-        let text_limit = served.lease.capabilities_of(link).map(|it| it.text_limit()).unwrap_or_default();
+        let capabilities = served.lease.capabilities_of(link);
+        let text_limit = capabilities.map(|it| it.text_limit(&inbound.conversation)).unwrap_or_default();
         // With the binding that ended last, but without the parent's, which is never used.
         let conversation = ConversationRef { parent_conversation_id: None, ..inbound.conversation.clone() };
         let command = BindingCommand::Resolve { conversation, explain: true };
         let request_id = inbound.request_id.clone();
         let number = self.inbound.add(PendingInbound { link, inbound, text_limit, stage: InboundStage::Lookup });
         sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
+    }
+
+    fn set_capabilities(&mut self, link: LinkId, change: CapabilitiesCommand, sink: &mut EffectSink) {
+        let CapabilitiesCommand { request_id, conversation, capabilities } = change;
+        let Some(account) = account_of(link, sink) else { return refuse_stranger(link, request_id, sink) };
+        if conversation.as_ref().is_some_and(|place| AccountKey::of(&account.tenant, place) != account) {
+            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
+            return sink.refuse(link, request_id, None, None, refusal);
+        }
+        let served = self.accounts.get_mut(&account);
+        let Some(known) = served.and_then(|served| served.lease.capabilities_mut(link)) else { return };
+        known.set(conversation, capabilities);
+        sink.notify(link, Notification::Reply(CommandReply::CapabilitiesSet { request_id }));
     }
 
     /// Continues with an event whose conversation was looked up.

@@ -20,7 +20,7 @@ use turnway_core::protocol::refusal::Refusal;
 use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
-use turnway_wire::channel::adapter::{DeliveredCommand, InboundCommand};
+use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::command::SubscribeCommand;
 use turnway_wire::peer::PeerMessage;
@@ -89,6 +89,8 @@ pub(super) enum AdaptersCommand {
     Inbound { link: LinkId, inbound: Box<InboundCommand> },
     /// An adapter's report about a part.
     Delivered { link: LinkId, delivered: DeliveredCommand },
+    /// An adapter can do something else from now on.
+    SetCapabilities { link: LinkId, change: Box<CapabilitiesCommand> },
     /// The binding of an event's conversation was looked up.
     UseBinding { number: u64, result: Result<PlaceBindings, Refusal> },
     /// Have a part of a session of this node sent.

@@ -249,6 +249,7 @@ pub(crate) fn describe(note: &Notification) -> String {
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
             format!("inbound {:?} {}", receipt.disposition, receipt.duplicate)
         }
+        Notification::Reply(CommandReply::CapabilitiesSet { .. }) => "capabilities".to_owned(),
         Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),
         Notification::Deliver(message) => format!("deliver {} {}", message.order.part, message.order.text.reveal()),
         Notification::AdapterState(state) => format!("active {}", state.is_active),

@@ -42,6 +42,16 @@ pub struct Capability {
     pub unit: Option<TextUnit>,
 }
 
+/// A change of what an adapter can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapabilitiesCommand {
+    pub request_id: Option<RequestId>,
+    /// The conversation that differs from the others; absent: the whole connection.
+    pub conversation: Option<ConversationRef>,
+    /// Takes the place of what was declared before.
+    pub capabilities: AdapterCapabilities,
+}
+
 /// Something that happened in a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboundCommand {
@@ -136,11 +146,16 @@ pub struct AdapterState {
 // === impl AdapterCapabilities ===
 
 impl AdapterCapabilities {
-    /// Returns the maximum length of one message.
-    pub fn text_limit(&self) -> TextLimit {
+    /// Returns the maximum length of one message, if it is declared.
+    pub fn text_limit(&self) -> Option<TextLimit> {
         let usual = TextLimit::default();
-        let Some(text) = self.0.get(TEXT) else { return usual };
-        TextLimit { max: text.max.unwrap_or(usual.max), unit: text.unit.unwrap_or(usual.unit) }
+        let text = self.0.get(TEXT)?;
+        Some(TextLimit { max: text.max.unwrap_or(usual.max), unit: text.unit.unwrap_or(usual.unit) })
+    }
+
+    /// Removes what has no effect in a single conversation: unknown capabilities, and those of the whole platform.
+    pub fn retain_of_conversation(&mut self) {
+        self.0.retain(|name, _| name == TEXT);
     }
 
     /// Returns whether a message that is sent again with the same key appears once.

@@ -105,6 +105,8 @@ pub enum CommandReply {
     Binding { request_id: Option<RequestId>, reply: BindingReply },
     /// The answer to an inbound event.
     InboundAccepted(Box<InboundReceipt>),
+    /// The answer to a change of an adapter's capabilities.
+    CapabilitiesSet { request_id: Option<RequestId> },
     /// The answer to a deletion.
     Deleted { session: SessionId },
     /// The position of a run's facts in the log.
@@ -278,6 +280,7 @@ impl CommandReply {
             | Self::RunLocation { .. }
             | Self::Deleted { .. }
             | Self::InboundAccepted(_)
+            | Self::CapabilitiesSet { .. }
             | Self::Refused { .. } => 512,
         }
     }

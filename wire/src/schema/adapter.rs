@@ -23,25 +23,28 @@ pub(super) fn sent_messages() -> Vec<MessageSpec> {
 
 /// Returns the fields of an adapter's `hello`.
 fn hello() -> Vec<FieldSpec> {
-    let capability = JsonShape::Object(vec![
-        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
-        optional("max", small_integer(), "The limit, such as the length of a text."),
-        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
-    ]);
-    let capability = JsonShape::OneOf(vec![level(), capability]);
-    let capabilities = JsonShape::Map {
-        key: "metadata_name",
-        value: Box::new(capability),
-        entries_max: turnway_core::limits::ADAPTER_CAPABILITIES_MAX,
-    };
     vec![
         required("role", constant("adapter"), ""),
         required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), "The platform."),
         required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
         optional("platform_bot_id", label(), "The platform's id of the login, for operators who read the lease."),
         optional("instance_id", label(), "A name that the next start of the same process has too."),
-        optional("capabilities", capabilities, "What it can do, by name: `text`, `key`."),
+        optional("capabilities", capabilities(), "What it can do, by name: `text`, `key`."),
     ]
+}
+
+fn capabilities() -> JsonShape {
+    let capability = JsonShape::Object(vec![
+        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
+        optional("max", small_integer(), "The limit, such as the length of a text."),
+        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
+    ]);
+    let capability = JsonShape::OneOf(vec![level(), capability]);
+    JsonShape::Map {
+        key: "metadata_name",
+        value: Box::new(capability),
+        entries_max: turnway_core::limits::ADAPTER_CAPABILITIES_MAX,
+    }
 }
 
 fn level() -> JsonShape {
@@ -80,7 +83,12 @@ fn requests() -> Vec<MessageSpec> {
         optional("code", names(&DeliveryErrorClass::ALL), "`rejected`: the class of the error; required."),
         optional("retry_after_ms", integer(), "`rejected`: the time that the platform asks for."),
     ];
+    let change = vec![
+        optional("conversation", Defined("conversation"), "Of the adapter's account; absent: the whole connection."),
+        required("capabilities", capabilities(), "In place of those declared before."),
+    ];
     vec![
+        MessageSpec::new("capabilities", "The adapter can do something else.", connection::received(change)),
         MessageSpec::new("inbound", "Something happened in a conversation.", connection::received(inbound)),
         MessageSpec::new("delivered", "What became of a part.", connection::received(delivered)),
     ]
@@ -112,6 +120,7 @@ fn answers() -> Vec<MessageSpec> {
     ];
     vec![
         MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
+        MessageSpec::new("capabilities_set", "Answers `capabilities`.", answer(Vec::new())),
         MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver)),
         MessageSpec::new("adapter_state", "The state of an adapter's connection has changed.", sent(state)),
     ]

@@ -76,6 +76,7 @@ impl RequestRouter {
             LinkCommand::Delivered(delivered) => {
                 sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });
             }
+            LinkCommand::Capabilities(change) => sink.push(AdaptersCommand::SetCapabilities { link, change }),
             LinkCommand::Invoke(invoke) => self.handle_invoke(context, link, principal, *invoke, sink),
             LinkCommand::Open { request_id, session, agents, active } => {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {

@@ -75,6 +75,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
             to(adapter::render_inbound_accepted(ts, receipt));
         }
+        Notification::Reply(CommandReply::CapabilitiesSet { request_id }) => {
+            to(reply_frame(ts, "capabilities_set", request_id, EmptyPayload {}).text(96));
+        }
         Notification::Reply(CommandReply::Binding { request_id, reply }) => {
             to(binding::render_binding_reply(ts, request_id, reply));
         }
