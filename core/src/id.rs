@@ -350,6 +350,14 @@ impl DeliveryId {
         Self(hash_parts(&parts).into())
     }
 
+    /// Derives the id of the preview of the answer to a message at a place.
+    pub(crate) fn derive_preview(key: &SessionKey, message: &MessageId, place: &[&str; 3]) -> Self {
+        let [channel, account, conversation] = place;
+        let session = key.session.as_str();
+        let parts = [key.tenant.as_str(), session, "preview", channel, account, conversation, message.as_str()];
+        Self(hash_parts(&parts).into())
+    }
+
     /// Returns the key of a part for platforms that recognise a repeated message.
     pub(crate) fn dedupe_key(&self, kind: &str, part: u32) -> String {
         let mut key = hash_parts(&[self.as_str(), kind, &part.to_string()]);

@@ -17,6 +17,7 @@ pub mod member;
 pub mod pattern;
 pub mod qualified;
 pub mod refusal;
+pub mod signal;
 pub mod steer;
 pub mod trace;
 pub mod versioned;

@@ -351,6 +351,13 @@ impl Switchboard {
                 let context = self.adapter_context(now);
                 self.adapters.handle_arrived(context, &account, &mut self.sink);
             }
+            PeerMessage::Signal { signal } => {
+                let context = self.adapter_context(now);
+                self.adapters.handle_signal(context, from, signal, &mut self.sink);
+            }
+            PeerMessage::PreviewUnwanted { key, preview_id } => {
+                self.adapters.handle_preview_unwanted(&key, &preview_id);
+            }
             PeerMessage::Probe | PeerMessage::RemoteAttempt(_) => {}
         }
     }

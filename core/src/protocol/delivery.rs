@@ -1,11 +1,13 @@
 //! Deliveries: what the gateway sends to conversations by itself, and what adapters report about it. The session machine
 //! decides on deliveries, the node's adapters carry them out, and the log records them.
+mod preview;
 mod split;
 
 use crate::id::{AccountId, ChannelName, DeliveryId, MessageId, RunId, SessionKey, TenantId};
 use crate::private::Private;
 use crate::protocol::conversation::ConversationRef;
 use crate::time::Millis;
+pub use preview::{PreviewText, preview_text};
 use serde::{Deserialize, Serialize};
 pub use split::{TextUnit, split_text};
 use std::fmt;

@@ -161,6 +161,8 @@ const CODE: LabelSpec = ("code", names_of!(Code));
 
 const RESOURCE: LabelSpec = ("resource", &ResourceGauges::NAMES);
 
+const SIGNAL: LabelSpec = ("kind", &SwitchboardStats::SIGNALS);
+
 const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     (
         "turnway_share_held",
@@ -171,7 +173,13 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
-const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 8] = [
+const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 9] = [
+    (
+        "turnway_adapter_signals_total",
+        "Typing signals, previews and removals of previews that were given to adapters, by kind.",
+        &[SIGNAL],
+        Tally(|s| &s.signals_sent.0),
+    ),
     (
         "turnway_adapter_deliveries_total",
         "Changes of deliveries to conversations that the logs of this node's sessions record, by kind.",

@@ -5,6 +5,8 @@ mod desk;
 pub(super) mod inbound;
 mod lease;
 mod orders;
+mod sealed;
+pub(super) mod signals;
 
 pub(super) use lease::is_lease;
 
@@ -16,14 +18,17 @@ use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
 use lease::{AccountLease, LeaseChange};
 use orders::{OrderEffect, OutgoingOrders};
+use sealed::SealedPreviews;
+use signals::{SignalEffect, TurnEvent, TurnSignals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
+use turnway_core::id::{DeliveryId, LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
@@ -44,6 +49,7 @@ pub(super) struct Adapters {
     me: NodeId,
     accounts: BTreeMap<AccountKey, ServedAccount>,
     orders: OutgoingOrders,
+    signals: TurnSignals,
     inbound: InboundEvents,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
@@ -59,6 +65,7 @@ struct ServedAccount {
     desk: Option<AdapterDesk>,
     /// The time since which no connection is left.
     empty_since: Option<Mono>,
+    sealed: SealedPreviews,
 }
 
 /// The time, and what the part reads of this node's lease.
@@ -79,7 +86,8 @@ impl Adapters {
     pub(super) fn new(me: NodeId, may_publish: bool) -> Self {
         let orders = OutgoingOrders::default();
         let inbound = InboundEvents::default();
-        Self { me, accounts: BTreeMap::new(), orders, inbound, may_publish, latest: Millis(0) }
+        let signals = TurnSignals::default();
+        Self { me, accounts: BTreeMap::new(), orders, signals, inbound, may_publish, latest: Millis(0) }
     }
 
     /// Sets whether every live node knows the messages between nodes about deliveries.
@@ -164,7 +172,11 @@ impl Adapters {
                 self.orders.add(context.now, order, &mut effects);
                 self.send_orders(context, effects, sink);
             }
-            AdaptersCommand::ForgetSession(key) => self.orders.forget_session(&key),
+            AdaptersCommand::Turn { turn, event } => self.handle_turn(context, turn, event, sink),
+            AdaptersCommand::ForgetSession(key) => {
+                self.orders.forget_session(&key);
+                self.signals.forget_session(&key);
+            }
             AdaptersCommand::Withdraw { key, delivery_id } => self.orders.withdraw(key, delivery_id),
         }
     }
@@ -298,6 +310,9 @@ impl Adapters {
     ) {
         let account = order.account();
         let mut effects = Vec::new();
+        if let (Some(served), Some(message)) = (self.accounts.get_mut(&account), &order.reply_to) {
+            served.sealed.seal(preview_id(&order.key, &order.conversation, message));
+        }
         let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
         match (sending, self.accounts.get_mut(&account).and_then(|served| served.desk.as_mut())) {
             (Some(link), Some(desk)) => desk.accept(context.now, ReceivedOrder { from, order }, link, &mut effects),
@@ -340,6 +355,77 @@ impl Adapters {
         }
     }
 
+    // === signals ===
+
+    /// Handles an event of a turn of this node's sessions.
+    fn handle_turn(
+        &mut self,
+        context: AdapterContext,
+        turn: (SessionKey, DeliveryId),
+        event: TurnEvent,
+        sink: &mut EffectSink,
+    ) {
+        let mut effects = Vec::new();
+        self.signals.handle_event(context.now, turn, event, &mut self.orders, &mut effects);
+        self.send_signals(context, effects, sink);
+    }
+
+    /// Sends signals, unless a node of the fleet does not know them. Without a lease of its own, a node owns nothing.
+    fn send_signals(&mut self, context: AdapterContext, effects: Vec<SignalEffect>, sink: &mut EffectSink) {
+        if !self.signals.is_empty() {
+            wake_soon(context.now, sink);
+        }
+        for effect in effects {
+            match effect {
+                SignalEffect::Send { to, signal } if context.may_own && (self.may_publish || to == self.me) => {
+                    sink.send_peer(to, PeerMessage::Signal { signal: Arc::new(signal) });
+                }
+                SignalEffect::Send { .. } => {}
+                SignalEffect::LookUp(order) => self.send_orders(context, vec![order], sink),
+            }
+        }
+    }
+
+    /// Handles a signal of a session's owner, which may be this node.
+    pub(super) fn handle_signal(
+        &mut self,
+        context: AdapterContext,
+        from: NodeId,
+        signal: Arc<ConversationSignal>,
+        sink: &mut EffectSink,
+    ) {
+        let account = signal.account();
+        let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
+        let (Some(sending), Some(served)) = (sending, self.accounts.get_mut(&account)) else {
+            return sink.send_peer(from, PeerMessage::NoAdapter { account: Arc::new(account) });
+        };
+        let Some(capabilities) = served.lease.capabilities_of(sending.link) else { return };
+        let shows_previews = capabilities.shows_previews(&signal.conversation);
+        let is_shown = match &signal.kind {
+            SignalKind::Typing { .. } => capabilities.shows_typing(&signal.conversation),
+            SignalKind::Preview(preview) if !shows_previews => {
+                let (key, preview_id) = (signal.key.clone(), preview.preview_id.clone());
+                return sink.send_peer(from, PeerMessage::PreviewUnwanted { key, preview_id });
+            }
+            SignalKind::Preview(preview) => {
+                preview.deadline > context.now.store && !served.sealed.has(&preview.preview_id)
+            }
+            SignalKind::RemovePreview { preview_id } => {
+                served.sealed.seal(preview_id.clone());
+                shows_previews
+            }
+        };
+        if is_shown {
+            sink.stats.signals_sent.add(signal_index(&signal.kind));
+            sink.notify(sending.link, Notification::Signal(signal));
+        }
+    }
+
+    /// Handles that an adapter shows no previews in a conversation.
+    pub(super) fn handle_preview_unwanted(&mut self, key: &SessionKey, preview_id: &DeliveryId) {
+        self.signals.handle_unwanted(key, preview_id);
+    }
+
     // === the store ===
 
     /// Handles the reply to a read or a write of a lease.
@@ -366,6 +452,7 @@ impl Adapters {
         self.orders.use_lease(now, &account, value, &mut orders);
         self.use_lease(context, &account, (version, value), sink);
         self.send_orders(context, orders, sink);
+        self.send_due_signals(context, sink);
     }
 
     fn use_lease(
@@ -440,8 +527,20 @@ impl Adapters {
         let mut orders = Vec::new();
         self.orders.handle_timeout(now, &mut orders);
         self.send_orders(context, orders, sink);
+        self.send_due_signals(context, sink);
         let due = self.accounts.values().filter_map(ServedAccount::next_deadline);
-        sink.timers.set_or_clear(Timer::Adapters, due.chain(self.orders.next_deadline()).min());
+        // Signals of many turns are sent together.
+        let signals = self.signals.next_deadline().map(|at| at.max(now.mono + WAKE_WITHIN));
+        sink.timers.set_or_clear(Timer::Adapters, due.chain(self.orders.next_deadline()).chain(signals).min());
+    }
+
+    fn send_due_signals(&mut self, context: AdapterContext, sink: &mut EffectSink) {
+        if self.signals.is_empty() {
+            return;
+        }
+        let mut effects = Vec::new();
+        self.signals.send_all_due(context.now, &mut self.orders, &mut effects);
+        self.send_signals(context, effects, sink);
     }
 
     fn perform(&mut self, now: Now, effects: Vec<DeskEffect>, sink: &mut EffectSink) {
@@ -487,7 +586,8 @@ fn wake_soon(now: Now, sink: &mut EffectSink) {
 
 impl ServedAccount {
     fn new(account: &AccountKey) -> Self {
-        Self { lease: AccountLease::new(account), desk: None, empty_since: None }
+        let sealed = SealedPreviews::default();
+        Self { lease: AccountLease::new(account), desk: None, empty_since: None, sealed }
     }
 
     /// Returns the connection that may be given parts now.
@@ -540,4 +640,13 @@ fn account_of(link: LinkId, sink: &EffectSink) -> Option<AccountKey> {
 fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {
     let why = "only a connection with `role: \"adapter\"` brings messages of conversations";
     sink.refuse(link, request_id, None, None, Refusal::new(Code::Forbidden, why));
+}
+
+/// Returns the index of a signal's counter, in the order of [`crate::switchboard::SwitchboardStats::SIGNALS`].
+fn signal_index(kind: &SignalKind) -> usize {
+    match kind {
+        SignalKind::Typing { .. } => 0,
+        SignalKind::Preview(_) => 1,
+        SignalKind::RemovePreview { .. } => 2,
+    }
 }

@@ -2,6 +2,7 @@
 //! them over; a part never calls another part.
 use super::adapters::inbound::InboundTurn;
 use super::adapters::inbound::PlaceBindings;
+use super::adapters::signals::TurnEvent;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
@@ -97,6 +98,8 @@ pub(super) enum AdaptersCommand {
     Send(Arc<DeliveryOrder>),
     /// A delivery has ended without the order that was given for it.
     Withdraw { key: SessionKey, delivery_id: DeliveryId },
+    /// An event of a turn that came from a conversation; the turn is named by its session and its preview.
+    Turn { turn: (SessionKey, DeliveryId), event: TurnEvent },
     /// This node does not own the session any more.
     ForgetSession(SessionKey),
 }

@@ -15,6 +15,14 @@ const TEXT: &str = "text";
 /// The capability of a platform, or of the adapter, to recognise a message that is sent again with the same key.
 const KEY: &str = "key";
 
+/// The capability to show that an answer is being written.
+const TYPING: &str = "typing";
+/// The capability to post an answer that is still being written, to change it, and to remove it.
+const PREVIEW: &str = "preview";
+
+/// The `kind` of a preview, which is no kind of a delivery.
+pub const PREVIEW_KIND: &str = "preview";
+
 /// The claim of an adapter in its `hello`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterHello {
@@ -155,7 +163,17 @@ impl AdapterCapabilities {
 
     /// Removes what has no effect in a single conversation: unknown capabilities, and those of the whole platform.
     pub fn retain_of_conversation(&mut self) {
-        self.0.retain(|name, _| name == TEXT);
+        self.0.retain(|name, _| [TEXT, TYPING, PREVIEW].contains(&name.as_str()));
+    }
+
+    /// Returns whether typing signals are shown, if it is declared.
+    pub fn shows_typing(&self) -> Option<bool> {
+        self.0.get(TYPING).map(|typing| typing.level > 0)
+    }
+
+    /// Returns whether previews are shown, if it is declared.
+    pub fn shows_previews(&self) -> Option<bool> {
+        self.0.get(PREVIEW).map(|preview| preview.level > 0)
     }
 
     /// Returns whether a message that is sent again with the same key appears once.

@@ -11,6 +11,7 @@ use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::protocol::signal::ConversationSignal;
 use turnway_core::session::{Handover, HandoverStatus, OpenDelivery};
 use turnway_core::store::CreationKey;
 
@@ -41,6 +42,8 @@ pub enum Notification {
     },
     /// A part of a delivery that the adapter is to send.
     Deliver(Box<DeliverMessage>),
+    /// A signal that the adapter is to show.
+    Signal(Arc<ConversationSignal>),
     /// The state of the adapter's connection.
     AdapterState(AdapterState),
     /// The connection may not serve its account, because a limit is reached. The error is its last message.
@@ -252,6 +255,7 @@ impl Notification {
             Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
             Self::Reply(reply) => reply.weight(),
             Self::Deliver(message) => 512 + message.order.text.reveal().len(),
+            Self::Signal(signal) => signal.weight(),
             Self::GoAway { .. } | Self::AdapterState(_) | Self::LimitReached(_) => 512,
         }
     }

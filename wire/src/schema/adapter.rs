@@ -5,7 +5,7 @@ use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
     words,
 };
-use crate::channel::adapter::{AdapterOutcome, InboundDisposition, InboundEvent};
+use crate::channel::adapter::{AdapterOutcome, InboundDisposition, InboundEvent, PREVIEW_KIND};
 use JsonShape::Defined;
 use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, TextUnit};
 
@@ -29,7 +29,7 @@ fn hello() -> Vec<FieldSpec> {
         required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
         optional("platform_bot_id", label(), "The platform's id of the login, for operators who read the lease."),
         optional("instance_id", label(), "A name that the next start of the same process has too."),
-        optional("capabilities", capabilities(), "What it can do, by name: `text`, `key`."),
+        optional("capabilities", capabilities(), "What it can do, by name: `text`, `key`, `typing`, `preview`."),
     ]
 }
 
@@ -94,6 +94,10 @@ fn requests() -> Vec<MessageSpec> {
     ]
 }
 
+fn deliver_kinds() -> Vec<&'static str> {
+    DeliveryKind::ALL.iter().map(|kind| kind.as_str()).chain([PREVIEW_KIND]).collect()
+}
+
 fn answers() -> Vec<MessageSpec> {
     let accepted = vec![
         required("disposition", words(&InboundDisposition::ALL.map(InboundDisposition::as_str)), ""),
@@ -107,7 +111,7 @@ fn answers() -> Vec<MessageSpec> {
         required("part", small_integer(), "From 1."),
         required("parts", small_integer(), ""),
         required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
-        required("kind", names(&DeliveryKind::ALL), ""),
+        required("kind", words(&deliver_kinds()), "`preview`: an answer that is still being written."),
         required("text", text(), "Markdown, within the declared limit."),
         optional("reply_to", Defined("message_id"), "The message that it answers."),
         required("key", text(), "The same for each attempt at the part: at most 25 characters."),
@@ -118,7 +122,17 @@ fn answers() -> Vec<MessageSpec> {
         optional("holder_node_id", pattern("^[0-9a-f]{32}$", &[]), "The node of the active connection."),
         optional("since", Defined("timestamp"), "The time since which that connection is active."),
     ];
+    let typing = vec![
+        required("conversation", Defined("conversation"), ""),
+        required("state", words(&["on", "off"]), "`on` is repeated while the answer is being written."),
+    ];
+    let delete = vec![
+        required("conversation", Defined("conversation"), ""),
+        required("key", text(), "The `key` of a preview, which may be unknown."),
+    ];
     vec![
+        MessageSpec::new("typing", "An answer is being written, or not any more.", sent(typing)),
+        MessageSpec::new("delete_message", "Remove the preview with this key.", sent(delete)),
         MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
         MessageSpec::new("capabilities_set", "Answers `capabilities`.", answer(Vec::new())),
         MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver)),

@@ -50,6 +50,18 @@ impl LinkCapabilities {
         own.and_then(AdapterCapabilities::text_limit).or_else(|| self.usual.text_limit()).unwrap_or_default()
     }
 
+    /// Returns whether typing signals are shown in a conversation.
+    pub(super) fn shows_typing(&self, conversation: &ConversationRef) -> bool {
+        let own = self.differing.get(&conversation.conversation_id);
+        own.and_then(AdapterCapabilities::shows_typing).or_else(|| self.usual.shows_typing()).unwrap_or_default()
+    }
+
+    /// Returns whether previews are shown in a conversation.
+    pub(super) fn shows_previews(&self, conversation: &ConversationRef) -> bool {
+        let own = self.differing.get(&conversation.conversation_id);
+        own.and_then(AdapterCapabilities::shows_previews).or_else(|| self.usual.shows_previews()).unwrap_or_default()
+    }
+
     /// Returns whether a message that is sent again with the same key appears once: a property of the whole platform.
     pub(super) fn recognises_key(&self) -> bool {
         self.usual.recognises_key()
@@ -81,6 +93,24 @@ mod tests {
         assert_eq!([1, 2].map(|n| capabilities.text_limit(&place(n)).max), [100, 400]);
         capabilities.set(Some(place(1)), AdapterCapabilities::default());
         assert_eq!(capabilities.text_limit(&place(1)).max, 400);
+    }
+
+    /// Covers: BR-36.
+    #[test]
+    fn signals_are_shown_only_where_they_are_declared() {
+        let level = |level| Capability { level, max: None, unit: None };
+        let declared = |names: &[(&str, i8)]| {
+            AdapterCapabilities(names.iter().map(|(name, it)| ((*name).to_owned(), level(*it))).collect())
+        };
+        let shown = |capabilities: &LinkCapabilities, n| {
+            [capabilities.shows_typing(&place(n)), capabilities.shows_previews(&place(n))]
+        };
+        let mut capabilities = LinkCapabilities::new(AdapterCapabilities::default());
+        assert_eq!(shown(&capabilities, 1), [false, false]);
+        capabilities.set(None, declared(&[("typing", 1), ("preview", 0)]));
+        assert_eq!(shown(&capabilities, 1), [true, false]);
+        capabilities.set(Some(place(1)), declared(&[("preview", 2), ("typing", -1)]));
+        assert_eq!([shown(&capabilities, 1), shown(&capabilities, 2)], [[false, true], [true, false]]);
     }
 
     /// Covers: BR-36.
