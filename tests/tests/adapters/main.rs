@@ -7,6 +7,7 @@ mod closed;
 mod fleet;
 mod moved;
 mod outcomes;
+mod quic;
 mod rebound;
 mod rooms;
 mod signals;
