@@ -309,6 +309,19 @@ impl MessageId {
         let parts = [channel.as_str(), account.as_str(), conversation.as_str(), message.as_str()];
         Self(format!("{channel}:{}", hash_parts(&parts)).into())
     }
+
+    /// Returns the name of an edit of a platform's message in the inbox of its session; `edit` tells the edits of the
+    /// message apart.
+    pub fn of_edit(
+        channel: &ChannelName,
+        account: &AccountId,
+        conversation: &ConversationId,
+        message: &Self,
+        edit: &str,
+    ) -> Self {
+        let parts = [channel.as_str(), account.as_str(), conversation.as_str(), message.as_str(), "edit", edit];
+        Self(format!("{channel}:{}", hash_parts(&parts)).into())
+    }
 }
 
 /// The beginning of the names of users that are accounts of platforms.

@@ -476,6 +476,9 @@ pub const ADAPTER_CAPABILITIES_MAX: usize = 64;
 /// Maximum conversations with capabilities of their own that are remembered for one connection: the threads that a busy
 /// account writes to at a time. The oldest one is forgotten, and then has the capabilities of the connection.
 pub const ADAPTER_CONVERSATIONS_MAX: usize = 1024;
+/// Maximum edited messages of which a node knows the latest edit: those of a few minutes. An older one is found as it was
+/// before its edit.
+pub const EDITED_MESSAGES_MAX: usize = 1024;
 /// Maximum characters of the id and of the name of a message's sender.
 pub const SENDER_CHARACTERS_MAX: usize = 256;
 /// Maximum adapter connections of one account at a node: a few that stand by.

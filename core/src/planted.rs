@@ -26,6 +26,8 @@ define_planted! {
     InboundRunsTwice,
     /// The place that an adapter reports is not compared with the place of the delivery.
     DeliveryPlaceUnchecked,
+    /// An edit of a message that its agent has is answered as a message of its own.
+    LateEditAnswered,
     /// A preview that arrives after the answer is shown, and stays.
     LatePreviewShown,
     /// A user may create the session of a conversation before the conversation does, and reads what people write there.

@@ -200,6 +200,10 @@ impl Switchboard {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.submit_inbound(context, *turn, &mut self.sink);
             }
+            PartEffect::CancelInbound(cancel) => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.cancel_inbound(context, *cancel, &mut self.sink);
+            }
             PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
             PartEffect::Ownership(command) => {
                 let (ownership, context, sink) = self.ownership(now);

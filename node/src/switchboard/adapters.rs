@@ -1,6 +1,7 @@
 //! The adapters of platforms at this node, and the deliveries of this node's sessions: brings what people wrote to
 //! sessions, and what is to be sent to the adapter that holds the account's lease, on whichever node.
 mod capabilities;
+pub(super) mod changes;
 mod desk;
 pub(super) mod inbound;
 mod lease;
@@ -14,6 +15,7 @@ use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffe
 use super::membership::lease::Lease;
 use super::router::queries;
 use super::sink::{EffectSink, Timer};
+use changes::{ChangeStep, MessageChanges};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
 use lease::{AccountLease, LeaseChange};
@@ -51,6 +53,7 @@ pub(super) struct Adapters {
     orders: OutgoingOrders,
     signals: TurnSignals,
     inbound: InboundEvents,
+    changes: MessageChanges,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
     /// The latest time of the store's clock that this part has seen: the clock may go back.
@@ -87,7 +90,8 @@ impl Adapters {
         let orders = OutgoingOrders::default();
         let inbound = InboundEvents::default();
         let signals = TurnSignals::default();
-        Self { me, accounts: BTreeMap::new(), orders, signals, inbound, may_publish, latest: Millis(0) }
+        let changes = MessageChanges::default();
+        Self { me, accounts: BTreeMap::new(), orders, signals, inbound, changes, may_publish, latest: Millis(0) }
     }
 
     /// Sets whether every live node knows the messages between nodes about deliveries.
@@ -98,7 +102,7 @@ impl Adapters {
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
         let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
-        self.orders.len() + self.inbound.len() + desks.map(AdapterDesk::open_count).sum::<usize>()
+        self.orders.len() + self.inbound.len() + self.changes.len() + desks.map(AdapterDesk::open_count).sum::<usize>()
     }
 
     /// Returns the number of connections of adapters.
@@ -235,6 +239,10 @@ impl Adapters {
         result: &Result<Reply, StoreError>,
         sink: &mut EffectSink,
     ) -> bool {
+        if let Some(step) = self.changes.use_answer(link, run_id, result) {
+            self.perform_change(link, step, sink);
+            return true;
+        }
         let Some(message) = self.inbound.take_searched(link, run_id) else { return false };
         let Some(account) = account_of(link, sink) else { return true };
         match result {
@@ -264,6 +272,11 @@ impl Adapters {
                 self.inbound.add_searched(run_id.clone(), message);
                 sink.store(Op::Find { key, principal, run_id, link });
             }
+            InboundResult::Changed(changed) => {
+                let step = self.changes.begin(*changed);
+                self.perform_change(link, step, sink);
+            }
+            InboundResult::Cancel(cancel) => sink.push(PartEffect::CancelInbound(cancel)),
             InboundResult::Refused(pending, refusal) => {
                 sink.refuse(link, pending.inbound.request_id, None, None, refusal);
             }
@@ -275,6 +288,14 @@ impl Adapters {
             InboundResult::Done(receipt) => {
                 sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
             }
+        }
+    }
+
+    fn perform_change(&mut self, link: LinkId, step: ChangeStep, sink: &mut EffectSink) {
+        match step {
+            ChangeStep::LookUp(op) => sink.store(op),
+            ChangeStep::Result(result) => self.perform_inbound(link, result, sink),
+            ChangeStep::Unavailable(request_id) => sink.refuse(link, request_id, None, None, queries::unavailable()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
+use super::adapters::changes::InboundCancel;
 use super::adapters::inbound::InboundTurn;
 use super::adapters::inbound::PlaceBindings;
 use super::adapters::signals::TurnEvent;
@@ -40,6 +41,8 @@ pub(super) enum PartEffect {
     Membership(MembershipCommand),
     /// Submit what somebody wrote in a conversation; the router needs more than its own state for that.
     SubmitInbound(Box<InboundTurn>),
+    /// Cancel the turn of a message that was deleted in a conversation.
+    CancelInbound(Box<InboundCancel>),
     /// Exit if nothing is left to hand over.
     ExitIfDrained,
     /// Exit although sessions are left.

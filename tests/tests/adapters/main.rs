@@ -2,6 +2,7 @@
 //! both stores and over several nodes.
 mod agents;
 mod capabilities;
+mod changes;
 mod chaos;
 mod closed;
 mod fleet;

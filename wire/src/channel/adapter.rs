@@ -78,8 +78,8 @@ pub struct InboundCommand {
 pub enum InboundEvent {
     /// Somebody wrote a message.
     Message(Content),
-    /// Somebody changed a message.
-    Edit,
+    /// Somebody changed a message; without the new content nothing follows.
+    Edit(Option<Box<MessageEdit>>),
     /// Somebody deleted a message.
     Delete,
     /// Somebody reacted to a message.
@@ -88,6 +88,14 @@ pub enum InboundEvent {
     Closed,
     /// The platform gave the conversation another id: its binding moves there.
     Moved(ConversationId),
+}
+
+/// The new content of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MessageEdit {
+    pub content: Content,
+    /// The platform's name of this edit, such as its time; absent: edits to the same content are one edit.
+    pub edit_id: Option<RequestId>,
 }
 
 /// An adapter's report about a part that it was to send.

@@ -63,7 +63,8 @@ fn requests() -> Vec<MessageSpec> {
     ]);
     let message = JsonShape::Object(vec![
         required("message_id", Defined("message_id"), "The platform's id."),
-        optional("content", Defined("content"), "Required for the event `message`."),
+        optional("content", Defined("content"), "Required for the event `message`; the new one for `edit`."),
+        optional("edit_id", label(), "`edit`: the platform's name of this edit; absent: its content tells it apart."),
     ]);
     let inbound = vec![
         required("conversation", Defined("conversation"), "Of the adapter's account."),
