@@ -327,6 +327,19 @@ impl MessageId {
         let parts = [channel.as_str(), account.as_str(), conversation.as_str(), message.as_str()];
         Self(format!("{channel}:{}", hash_parts(&parts)).into())
     }
+
+    /// Returns the name of an edit of a platform's message in the inbox of its session; `edit` tells the edits of the
+    /// message apart.
+    pub fn of_edit(
+        channel: &ChannelName,
+        account: &AccountId,
+        conversation: &ConversationId,
+        message: &Self,
+        edit: &str,
+    ) -> Self {
+        let parts = [channel.as_str(), account.as_str(), conversation.as_str(), message.as_str(), "edit", edit];
+        Self(format!("{channel}:{}", hash_parts(&parts)).into())
+    }
 }
 
 /// The beginning of the names of users that are accounts of platforms.
@@ -365,6 +378,14 @@ impl DeliveryId {
     pub fn derive(tenant: &TenantId, run: &RunId, kind: &str, place: &[&str; 3]) -> Self {
         let [channel, account, conversation] = place;
         let parts = [tenant.as_str(), run.as_str(), kind, channel, account, conversation];
+        Self(hash_parts(&parts).into())
+    }
+
+    /// Derives the id of the preview of the answer to a message at a place.
+    pub(crate) fn derive_preview(key: &SessionKey, message: &MessageId, place: &[&str; 3]) -> Self {
+        let [channel, account, conversation] = place;
+        let session = key.session.as_str();
+        let parts = [key.tenant.as_str(), session, "preview", channel, account, conversation, message.as_str()];
         Self(hash_parts(&parts).into())
     }
 

@@ -483,6 +483,12 @@ pub const BINDING_METADATA_CHARACTERS_MAX: usize = 256;
 pub const DUE_BINDINGS_MAX: u32 = 256;
 /// Maximum capabilities that an adapter declares: about twice as many as are known.
 pub const ADAPTER_CAPABILITIES_MAX: usize = 64;
+/// Maximum conversations with capabilities of their own that are remembered for one connection: the threads that a busy
+/// account writes to at a time. The oldest one is forgotten, and then has the capabilities of the connection.
+pub const ADAPTER_CONVERSATIONS_MAX: usize = 1024;
+/// Maximum edited messages of which a node knows the latest edit: those of a few minutes. An older one is found as it was
+/// before its edit.
+pub const EDITED_MESSAGES_MAX: usize = 1024;
 /// Maximum characters of the id and of the name of a message's sender.
 pub const SENDER_CHARACTERS_MAX: usize = 256;
 /// Maximum adapter connections of one account at a node: a few that stand by.
@@ -511,6 +517,18 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
 /// Maximum bytes of an answer that are sent to a conversation: two dozen messages of Discord. All parts are in one fact,
 /// which has room for [`FACT_DATA_BYTES_MAX`]; JSON may write a byte as two.
 pub const DELIVERY_TEXT_BYTES_MAX: usize = 24 * 1024;
+/// Time after which a typing signal is repeated: those of the large platforms last 5 to 10 s, and each costs a call.
+pub const TYPING_REPEAT: Duration = Duration::from_secs(8);
+/// Shortest time between two previews of an answer: platforms allow about one change of a message a second.
+pub const PREVIEW_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of an answer from which its first preview is shown at once: about a line. Most short answers need no preview.
+pub const PREVIEW_BYTES_MIN: usize = 80;
+/// Time after which a preview shows a shorter beginning.
+pub const PREVIEW_FIRST_WAIT: Duration = Duration::from_secs(2);
+/// Time after which a preview is not worth showing: the next ones have more text.
+pub const PREVIEW_AGE_MAX: Duration = Duration::from_secs(10);
+/// Ended answers of an account whose previews are not shown any more, should one be late: those of a few minutes.
+pub const PREVIEWS_SEALED_MAX: usize = 1024;
 /// Maximum deliveries of a session that are not sent; an adapter that is away for a day leaves as many.
 pub const DELIVERIES_OPEN_MAX: usize = 256;
 /// Maximum bytes of these deliveries: the session's snapshot, which may have [`FRAME_BYTES_MAX`], contains them.

@@ -28,6 +28,10 @@ define_planted! {
     DeliveryPlaceUnchecked,
     /// A routed delivery is sent although its binding has ended since.
     DeliveryStandingUnchecked,
+    /// An edit of a message that its agent has is answered as a message of its own.
+    LateEditAnswered,
+    /// A preview that arrives after the answer is shown, and stays.
+    LatePreviewShown,
     /// A user may create the session of a conversation before the conversation does, and reads what people write there.
     ConversationSessionOpen,
     // --- connections and addresses ---

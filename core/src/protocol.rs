@@ -19,6 +19,7 @@ pub mod pattern;
 pub mod qualified;
 pub mod refusal;
 pub mod route;
+pub mod signal;
 pub mod steer;
 pub mod task;
 pub mod trace;

@@ -31,6 +31,7 @@ class Adapter:
         self.request_id = ""  # of the inbound message that waits for its answer
         self.answers: asyncio.Queue[dict] = asyncio.Queue()
         self.senders = ThreadPoolExecutor(32)  # the most messages that are being sent at a time
+        self.signals = ThreadPoolExecutor(1)  # typing and previews: in order, and never repeated
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as self.tasks:
@@ -57,12 +58,14 @@ class Adapter:
         hello = {"type": "hello", "role": "adapter", "channel": "rooms", "account_id": self.options.account}
         # The id stays the same after a restart, so that the new connection replaces the old one at once.
         hello["instance_id"] = f"{self.options.account}@{socket.gethostname()}"
-        hello["capabilities"] = {"text": {"level": 2, "max": 2000, "unit": "utf16"}, "key": 2}
+        hello["capabilities"] = {"text": {"level": 2, "max": 2000}, "key": 2, "typing": 1, "preview": 1}
         hello |= {"api_key": os.environ["TURNWAY_API_KEY"]} if os.environ.get("TURNWAY_API_KEY") else {}
         async with websockets.connect(self.options.turnway, subprotocols=["turnway.v1"]) as self.gateway:
             await self.gateway.send(json.dumps(hello))
             while (message := json.loads(await self.gateway.recv()))["type"] != "go_away":
-                if message["type"] == "deliver":
+                if message["type"] in ("typing", "delete_message") or message.get("kind") == "preview":
+                    self.signals.submit(self.ask, f"/{message.get('kind') or message['type']}", message)
+                elif message["type"] == "deliver":
                     self.tasks.create_task(self.deliver(self.gateway, message))
                 elif message["type"] == "adapter_state":
                     logging.info("state: %s", message["state"])
@@ -78,7 +81,7 @@ class Adapter:
         while True:
             await self.active.wait()
             try:
-                updates = (await asyncio.to_thread(self.call, f"/updates?after={offset}&wait=5"))["updates"]
+                updates = (await asyncio.to_thread(self.ask, f"/updates?after={offset}&wait=5"))["updates"]
             except Exception as error:
                 logging.info("no updates from the platform: %r", error)
                 await asyncio.sleep(1)
@@ -93,15 +96,14 @@ class Adapter:
     async def forward(self, update: dict) -> None:
         """Returns when the gateway has accepted the line, or has refused it for good."""
         room, line, self.request_id = update["room"], update["line"], f"u{update['update']}"
-        inbound = {"type": "inbound", "request_id": self.request_id, "platform_time": line["time"]}
-        inbound["conversation"] = {"channel": "rooms", "account_id": self.options.account, "conversation_id": room}
-        inbound["sender"] = {"id": line["sender"], "name": line["sender"]}
-        inbound["message"] = {"message_id": str(line["id"]), "content": line["text"]}
+        event = {"type": "inbound", "request_id": self.request_id, "platform_time": line["time"]}
+        event["conversation"] = {"channel": "rooms", "account_id": self.options.account, "conversation_id": room}
+        event |= {"sender": {"id": line["sender"]}, "message": {"message_id": str(line["id"]), "content": line["text"]}}
         while True:
             await self.active.wait()
             self.answers, answer = asyncio.Queue(), NO_ANSWER
             with suppress(TimeoutError, websockets.ConnectionClosed):
-                await self.gateway.send(json.dumps(inbound))
+                await self.gateway.send(json.dumps(event))
                 answer = await asyncio.wait_for(self.answers.get(), timeout=30)
             if answer["type"] == "inbound_accepted" or not answer.get("retryable"):
                 return logging.info("%s: line %s of room %s", answer["type"], line["id"], room)
@@ -114,14 +116,11 @@ class Adapter:
         with suppress(websockets.ConnectionClosed):  # the gateway then orders the part again, with the same key
             await gateway.send(json.dumps(report))
 
-    def send(self, order: dict) -> dict:
+    def send(self, part: dict) -> dict:
         try:
-            if order["deadline_ts"] < time.time() * 1000:
+            if part["deadline_ts"] < time.time() * 1000:
                 return {"outcome": "not_sent", "proof": "the deadline has passed"}
-            line = {name: order[name] for name in ("text", "key", "reply_to") if name in order}
-            line["room"] = order["conversation"]["conversation_id"]
-            answer = self.call("/send", json.dumps(line).encode())
-            return {"outcome": "sent", "external_id": str(answer["id"]), "place": order["conversation"]}
+            return {"outcome": "sent", "external_id": str(self.ask("/send", part)["id"]), "place": part["conversation"]}
         except urllib.error.HTTPError as error:
             code = ERROR_CLASSES.get(error.code, "transient" if error.code >= 500 else "invalid")
             seconds = error.headers.get("Retry-After", "")
@@ -132,7 +131,8 @@ class Adapter:
             # After any other error the platform may have the line.
             return {"outcome": "not_sent", "proof": str(error)} if is_refused else {"outcome": "unknown"}
 
-    def call(self, path: str, data: bytes | None = None) -> dict:
+    def ask(self, path: str, message: dict | None = None) -> dict:
+        data = message and json.dumps({"room": message["conversation"]["conversation_id"], **message}).encode()
         request = urllib.request.Request(self.options.rooms + path, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=10) as response:
             return json.load(response)

@@ -9,6 +9,11 @@ GET /updates?after=N&wait=SECONDS  -> {"updates": [{"update", "room", "line"}]}:
     rooms, after update N. If there is none, the answer waits for one, at most 60 s. Lines of the bot are no updates.
 POST /send  {"room", "text", "key", "reply_to"?} -> {"id"}: adds a line of the bot. If the room has a line with the same
     key, nothing is added, and the answer has the id of that line.
+POST /preview  {"room", "text", "key", "reply_to"?} -> {"id"}: adds a line of the bot with "preview": true, or changes
+    the text of the one with this key.
+POST /delete_message  {"room", "key"} -> {}: removes the preview with this key, if there is one.
+POST /typing  {"room", "state": "on" or "off"} -> {}: the bot is writing in the room, or not.
+GET /typing/ROOM  -> {"typing": BOOL}
 
 An error is {"error": CODE}: 400 `invalid` or `too_long` (over 2,000 UTF-16 units), 404 `not_found`, 413 `too_large`.
 
@@ -49,6 +54,7 @@ class Rooms:
         self.updates: list[dict] = []
         self.faults: list[dict] = []
         self.journal: list[dict] = []
+        self.typing: set[str] = set()  # the rooms where the bot is writing
 
     def add_line(self, room: str, **fields: object) -> dict:
         self.last_id += 1
@@ -74,6 +80,27 @@ class Rooms:
             line = self.add_line(room, sender="bot", text=text, bot=True, key=key, **reply_to)
             self.journal.append({"id": line["id"], "room": room, "text": text, "key": key, **reply_to})
         return None if fault["kind"] == "drop_reply" else {"id": line["id"]}
+
+    def preview(self, body: dict) -> dict:
+        room, key, text = take_name(body["room"]), take_name(body["key"]), take_text(body["text"])
+        line = next((line for line in self.lines.get(room, []) if line.get("key") == key), None)
+        if line is None:
+            reply_to = {"reply_to": body["reply_to"]} if body.get("reply_to") is not None else {}
+            line = self.add_line(room, sender="bot", text=text, bot=True, key=key, preview=True, **reply_to)
+        if line.get("preview"):
+            line["text"] = text
+        return {"id": line["id"]}
+
+    def delete_message(self, body: dict) -> dict:
+        room, key = take_name(body["room"]), take_name(body["key"])
+        lines = self.lines.get(room, [])
+        self.lines[room] = [line for line in lines if line.get("key") != key or not line.get("preview")]
+        return {}
+
+    def set_typing(self, body: dict) -> dict:
+        room = take_name(body["room"])
+        self.typing.add(room) if body["state"] == "on" else self.typing.discard(room)
+        return {}
 
     def updates_after(self, after: int, wait: float) -> list[dict]:
         start = max(0, after - self.first_update)
@@ -134,6 +161,14 @@ class Handler(BaseHTTPRequestHandler):
                 return {"updates": self.rooms.updates_after(after, wait)}
             case "POST", "send":
                 return self.rooms.send(body)
+            case "POST", "preview":
+                return self.rooms.preview(body)
+            case "POST", "delete_message":
+                return self.rooms.delete_message(body)
+            case "POST", "typing":
+                return self.rooms.set_typing(body)
+            case "GET", "typing", room:
+                return {"typing": room in self.rooms.typing}
             case "GET", "journal":
                 return {"lines": list(self.rooms.journal)}
             case "POST", "faults":

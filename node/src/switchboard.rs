@@ -214,6 +214,10 @@ impl Switchboard {
                 self.router.submit_task(context, link, (key, input), &mut self.sink);
             }
             PartEffect::DropLink(link) => self.handle_disconnect(now, link),
+            PartEffect::CancelInbound(cancel) => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.cancel_inbound(context, *cancel, &mut self.sink);
+            }
             PartEffect::Delivery(command) => self.delivery.handle_effect(now, command, &mut self.sink),
             PartEffect::Ownership(command) => {
                 let (ownership, context, sink) = self.ownership(now);
@@ -369,6 +373,13 @@ impl Switchboard {
             PeerMessage::AdapterArrived { account } => {
                 let context = self.adapter_context(now);
                 self.adapters.handle_arrived(context, &account, &mut self.sink);
+            }
+            PeerMessage::Signal { signal } => {
+                let context = self.adapter_context(now);
+                self.adapters.handle_signal(context, from, signal, &mut self.sink);
+            }
+            PeerMessage::PreviewUnwanted { key, preview_id } => {
+                self.adapters.handle_preview_unwanted(&key, &preview_id);
             }
             PeerMessage::Probe | PeerMessage::RemoteAttempt(_) => {}
         }

@@ -23,6 +23,7 @@ use turnway_core::protocol::delivery::{AccountKey, DeliveryKind, DeliveryOrder, 
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
+use turnway_core::protocol::signal::{ConversationSignal, Preview, SignalKind, preview_id};
 use turnway_core::rng::Rng;
 use turnway_core::time::Millis;
 use turnway_tests::real::size;
@@ -116,7 +117,7 @@ fn printed() -> Box<ProcessOutput> {
 
 /// Returns one message of each kind.
 fn all() -> Vec<PeerMessage> {
-    of_version_1().into_iter().chain(of_deliveries()).collect()
+    of_version_1().into_iter().chain(of_deliveries()).chain(of_signals()).collect()
 }
 
 /// Returns the messages about deliveries, which nodes send only if every node knows them.
@@ -146,6 +147,29 @@ fn of_deliveries() -> Vec<PeerMessage> {
         PeerMessage::DeliveryReport { key: key("s1"), report: Arc::new(report) },
         PeerMessage::NoAdapter { account: Arc::clone(&account) },
         PeerMessage::AdapterArrived { account },
+    ]
+}
+
+/// Returns one signal of each kind, and the answer to a preview.
+fn of_signals() -> Vec<PeerMessage> {
+    let conversation = ConversationRef::without_parent("rooms", "main", "lobby").expect("a conversation");
+    let reply_to = MessageId::parse("m1").expect("a name");
+    let preview_id = preview_id(&key("s1"), &conversation, &reply_to);
+    let preview = Preview {
+        preview_id: preview_id.clone(),
+        reply_to,
+        text: Private("hö".to_owned()),
+        deadline: Millis(1_764_000_000_789),
+    };
+    let signal = |kind| {
+        let conversation = conversation.clone();
+        PeerMessage::Signal { signal: Arc::new(ConversationSignal { key: key("s1"), conversation, kind }) }
+    };
+    vec![
+        signal(SignalKind::Typing { is_on: true }),
+        signal(SignalKind::Preview(Box::new(preview))),
+        signal(SignalKind::RemovePreview { preview_id: preview_id.clone() }),
+        PeerMessage::PreviewUnwanted { key: key("s1"), preview_id },
     ]
 }
 
@@ -225,6 +249,7 @@ fn frame_bytes_match_the_golden_values() {
     for (messages, golden) in [
         (of_version_1(), "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1"),
         (of_deliveries(), "bc85cf2d1b1370b8f5801c1fb6a542db057b5a6853ba20fd20414fbb2055b612"),
+        (of_signals(), "946a2eef9f33f5975ef535effd151f8188d4a7f351a4ea0fd227f341a3904ec3"),
     ] {
         let whole = pack(messages).remove(0);
         let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));

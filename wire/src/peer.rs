@@ -6,13 +6,15 @@ pub mod remote;
 use remote::RemoteMessage;
 use std::sync::Arc;
 use turnway_core::id::{
-    ControlId, Cursor, Epoch, Holder, InboxPosition, ListenStamp, Nonce, OwnershipSnapshot, RunId, SessionKey,
+    ControlId, Cursor, DeliveryId, Epoch, Holder, InboxPosition, ListenStamp, Nonce, OwnershipSnapshot, RunId,
+    SessionKey,
 };
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
+use turnway_core::protocol::signal::ConversationSignal;
 
 /// One message from node to node. The types in [`frame`] are its form in bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +118,14 @@ pub enum PeerMessage {
     NoAdapter { account: Arc<AccountKey> },
     /// An adapter of the sender sends for the account from now on.
     AdapterArrived { account: Arc<AccountKey> },
+    /// Have an adapter of the receiver show a signal. Never repeated.
+    Signal { signal: Arc<ConversationSignal> },
+    /// The adapter shows no previews in the conversation; the receiver owns the session.
+    PreviewUnwanted {
+        key: SessionKey,
+        /// The preview that was not shown.
+        preview_id: DeliveryId,
+    },
 }
 
 impl PeerMessage {
@@ -129,6 +139,7 @@ impl PeerMessage {
             Self::TailDigest { logs } | Self::Ack { logs } => logs.len() * 160,
             Self::RemoteAttempt(message) => message.weight(),
             Self::Deliver { order } => order.text.reveal().len() + 512,
+            Self::Signal { signal } => signal.weight(),
             Self::Offer { item: OfferedEntry::Control { .. }, .. }
             | Self::InputAccepted { .. }
             | Self::ControlAnswered { .. }
@@ -141,6 +152,7 @@ impl PeerMessage {
             | Self::DeliveryReport { .. }
             | Self::NoAdapter { .. }
             | Self::AdapterArrived { .. }
+            | Self::PreviewUnwanted { .. }
             | Self::Probe => 0,
         };
         content + 256
@@ -160,8 +172,10 @@ impl PeerMessage {
             | Self::HandOff { key, .. }
             | Self::Reserve { key, .. }
             | Self::Reserved { key, .. }
+            | Self::PreviewUnwanted { key, .. }
             | Self::DeliveryReport { key, .. } => Some(key),
             Self::Deliver { order } => Some(&order.key),
+            Self::Signal { signal } => Some(&signal.key),
             Self::TailDigest { .. }
             | Self::Ack { .. }
             | Self::Probe

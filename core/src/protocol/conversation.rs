@@ -84,6 +84,11 @@ impl ConversationRef {
         MessageId::of_platform(&self.channel, &self.account_id, &self.conversation_id, message)
     }
 
+    /// Returns the name that an edit of a platform's message has in the inbox of a session.
+    pub fn inbox_edit_id(&self, message: &MessageId, edit: &str) -> MessageId {
+        MessageId::of_edit(&self.channel, &self.account_id, &self.conversation_id, message, edit)
+    }
+
     /// Returns whether both are the same conversation, whatever their parents.
     pub fn is_same_place(&self, other: &Self) -> bool {
         self.is_same_account(other) && self.conversation_id == other.conversation_id

@@ -1,5 +1,6 @@
 //! Deliveries: what the gateway sends to conversations by itself, and what adapters report about it. The session machine
 //! decides on deliveries, the node's adapters carry them out, and the log records them.
+mod preview;
 mod split;
 
 use crate::id::{AccountId, ChannelName, DeliveryId, MessageId, RunId, SessionKey, TenantId};
@@ -8,6 +9,7 @@ use crate::protocol::conversation::ConversationRef;
 use crate::protocol::route::{DeliveryRoute, RouteReason};
 use crate::protocol::task::TaskOrigin;
 use crate::time::Millis;
+pub use preview::{PreviewText, preview_text};
 use serde::{Deserialize, Serialize};
 pub use split::{TextUnit, split_text};
 use std::fmt;

@@ -29,6 +29,8 @@ pub use session::SessionFact;
 
 /// The reason of a cancelled turn whose input was replaced by another, as if only the other had been sent.
 pub const REPLACED: &str = "replaced";
+/// The reason of a cancelled turn whose input is a person's edit of a message that did not wait any more.
+pub const LATE_EDIT: &str = "late_edit";
 /// The reason of a cancelled turn that is left out of the transcript, question and answer; its facts stay (ST-6).
 pub const ROLLED_BACK: &str = "rollback";
 

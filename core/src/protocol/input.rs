@@ -178,6 +178,10 @@ impl Input {
             Some(run_id) => hash.chain_update(run_id.as_str()).finalize().into(),
         }
     }
+    /// Returns whether the input is a person's edit of a message that came from a conversation.
+    pub fn is_edit(&self) -> bool {
+        self.origin.is_some() && self.replaces.is_some()
+    }
     /// Returns the bytes that the `data` of the input's `user.message` fact takes, as JSON.
     pub fn fact_bytes(&self) -> usize {
         let names = (&self.message_id, &self.request_id, &self.user, &self.agent_id, self.strategy);

@@ -1,6 +1,7 @@
 //! Admission of inputs: the decision on each is made once and recorded (scenario A, and ST-6).
 use crate::id::{AgentId, RunId};
 use crate::mutant::{Mutant, planted};
+use crate::planted::{self, Planted};
 use crate::protocol::entry::{self, Admission, Fact, InputFact, SessionFact};
 use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
@@ -69,7 +70,18 @@ pub(super) fn take(context: &SessionContext, lane: &mut ControlLane, run_id: &Ru
     if let Some(entry) = lane.early_cancels.remove(run_id) {
         return plan.run(RunCommand::Cancel { run_id: run_id.clone(), reason: "user", by: Some(entry) });
     }
+    if begun.is_none() && is_late_edit(context, input) {
+        let reason = entry::LATE_EDIT.to_owned();
+        let ending = Ending::Cancelled { reason, forced: false, answers: None };
+        return plan.run(RunCommand::End(run_id.clone(), ending));
+    }
     plan.input(InputCommand::Admit(run_id.clone()));
+}
+
+/// Returns whether an input is an edit of a message that does not wait any more. It must not be answered beside the message.
+/// An edit whose message is recorded may have replaced the waiting one already, before the previous owner was lost.
+fn is_late_edit(context: &SessionContext, input: &Input) -> bool {
+    input.is_edit() && replaced_run(context, input).is_none() && !planted::planted(Planted::LateEditAnswered)
 }
 
 fn record_message(context: &SessionContext, input: &Input, plan: &mut Plan) {

@@ -219,6 +219,7 @@ impl RequestLink {
                     | Notification::Reply(_)
                     | Notification::ProcessOutput { .. }
                     | Notification::Deliver(_)
+                    | Notification::Signal(_)
                     | Notification::AdapterState(_)
                     | Notification::LimitReached(_)
                     | Notification::GoAway { .. }) => {

@@ -60,6 +60,10 @@ label_values! {
         NoAdapter = "no_adapter",
         /// An adapter of the node sends for the account.
         AdapterArrived = "adapter_arrived",
+        /// A typing signal or a preview for an adapter of the node.
+        Signal = "signal",
+        /// The adapter shows no previews.
+        PreviewUnwanted = "preview_unwanted",
     }
 }
 
@@ -192,5 +196,7 @@ fn message_kind(message: &PeerMessage) -> PeerMessageKind {
         PeerMessage::DeliveryReport { .. } => PeerMessageKind::DeliveryReport,
         PeerMessage::NoAdapter { .. } => PeerMessageKind::NoAdapter,
         PeerMessage::AdapterArrived { .. } => PeerMessageKind::AdapterArrived,
+        PeerMessage::Signal { .. } => PeerMessageKind::Signal,
+        PeerMessage::PreviewUnwanted { .. } => PeerMessageKind::PreviewUnwanted,
     }
 }

@@ -169,6 +169,8 @@ const CODE: LabelSpec = ("code", names_of!(Code));
 
 const RESOURCE: LabelSpec = ("resource", &ResourceGauges::NAMES);
 
+const SIGNAL: LabelSpec = ("kind", &SwitchboardStats::SIGNALS);
+
 const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     (
         "turnway_share_held",
@@ -179,12 +181,18 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
-const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 9] = [
+const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 10] = [
     (
         "turnway_adapter_routes_total",
         "Answers of the router to sessions of this node about the places of completions, by mode and reason.",
         &[ROUTE_MODE, ROUTE_REASON],
         Tally(|s| &s.routes.0),
+    ),
+    (
+        "turnway_adapter_signals_total",
+        "Typing signals, previews and removals of previews that were given to adapters, by kind.",
+        &[SIGNAL],
+        Tally(|s| &s.signals_sent.0),
     ),
     (
         "turnway_adapter_deliveries_total",

@@ -259,6 +259,7 @@ impl SentRequest {
             | Notification::ProcessOutput { .. }
             | Notification::Reply(_)
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::GoAway { .. } => return false,
@@ -285,6 +286,7 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         Notification::Reply(CommandReply::Refused { session, .. }) => session.as_ref(),
         Notification::Reply(_)
         | Notification::Deliver(_)
+        | Notification::Signal(_)
         | Notification::AdapterState(_)
         | Notification::LimitReached(_)
         | Notification::GoAway { .. } => None,

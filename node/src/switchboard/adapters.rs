@@ -1,9 +1,13 @@
 //! The adapters of platforms at this node, and the deliveries of this node's sessions: brings what people wrote to
 //! sessions, and what is to be sent to the adapter that holds the account's lease, on whichever node.
+mod capabilities;
+pub(super) mod changes;
 mod desk;
 pub(super) mod inbound;
 mod lease;
 mod orders;
+mod sealed;
+pub(super) mod signals;
 
 pub(super) use lease::is_lease;
 
@@ -11,22 +15,26 @@ use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffe
 use super::membership::lease::Lease;
 use super::router::queries;
 use super::sink::{EffectSink, Timer};
+use changes::{ChangeStep, MessageChanges};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
 use lease::{AccountLease, LeaseChange};
 use orders::{OrderEffect, OutgoingOrders};
+use sealed::SealedPreviews;
+use signals::{SignalEffect, TurnEvent, TurnSignals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
+use turnway_core::id::{DeliveryId, LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::session::Input as RuntimeInput;
+use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::adapter::{AdapterHello, DeliveredCommand, InboundCommand};
+use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 use turnway_wire::peer::PeerMessage;
@@ -44,7 +52,9 @@ pub(super) struct Adapters {
     me: NodeId,
     accounts: BTreeMap<AccountKey, ServedAccount>,
     orders: OutgoingOrders,
+    signals: TurnSignals,
     inbound: InboundEvents,
+    changes: MessageChanges,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
     /// The latest time of the store's clock that this part has seen: the clock may go back.
@@ -59,6 +69,7 @@ struct ServedAccount {
     desk: Option<AdapterDesk>,
     /// The time since which no connection is left.
     empty_since: Option<Mono>,
+    sealed: SealedPreviews,
 }
 
 /// The time, and what the part reads of this node's lease.
@@ -79,7 +90,9 @@ impl Adapters {
     pub(super) fn new(me: NodeId, may_publish: bool) -> Self {
         let orders = OutgoingOrders::default();
         let inbound = InboundEvents::default();
-        Self { me, accounts: BTreeMap::new(), orders, inbound, may_publish, latest: Millis(0) }
+        let signals = TurnSignals::default();
+        let changes = MessageChanges::default();
+        Self { me, accounts: BTreeMap::new(), orders, signals, inbound, changes, may_publish, latest: Millis(0) }
     }
 
     /// Sets whether every live node knows the messages between nodes about deliveries.
@@ -90,7 +103,7 @@ impl Adapters {
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
         let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
-        self.orders.len() + self.inbound.len() + desks.map(AdapterDesk::open_count).sum::<usize>()
+        self.orders.len() + self.inbound.len() + self.changes.len() + desks.map(AdapterDesk::open_count).sum::<usize>()
     }
 
     /// Returns the number of connections of adapters.
@@ -157,13 +170,18 @@ impl Adapters {
         match command {
             AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(link, *inbound, sink),
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
+            AdaptersCommand::SetCapabilities { link, change } => self.set_capabilities(link, *change, sink),
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::Send(order) => {
                 let mut effects = Vec::new();
                 self.orders.add(context.now, order, &mut effects);
                 self.send_orders(context, effects, sink);
             }
-            AdaptersCommand::ForgetSession(key) => self.orders.forget_session(&key),
+            AdaptersCommand::Turn { turn, event } => self.handle_turn(context, turn, event, sink),
+            AdaptersCommand::ForgetSession(key) => {
+                self.orders.forget_session(&key);
+                self.signals.forget_session(&key);
+            }
             AdaptersCommand::Withdraw { key, delivery_id } => self.orders.withdraw(key, delivery_id),
         }
     }
@@ -177,13 +195,27 @@ impl Adapters {
             return sink.refuse(link, inbound.request_id, None, None, refusal);
         }
         let Some(served) = self.accounts.get(&account) else { return };
-        let text_limit = served.lease.capabilities_of(link).map(|it| it.text_limit()).unwrap_or_default();
+        let capabilities = served.lease.capabilities_of(link);
+        let text_limit = capabilities.map(|it| it.text_limit(&inbound.conversation)).unwrap_or_default();
         // With the binding that ended last, but without the parent's, which is never used.
         let conversation = ConversationRef { parent_conversation_id: None, ..inbound.conversation.clone() };
         let command = BindingCommand::Resolve { conversation, explain: true };
         let request_id = inbound.request_id.clone();
         let number = self.inbound.add(PendingInbound { link, inbound, text_limit, stage: InboundStage::Lookup });
         sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
+    }
+
+    fn set_capabilities(&mut self, link: LinkId, change: CapabilitiesCommand, sink: &mut EffectSink) {
+        let CapabilitiesCommand { request_id, conversation, capabilities } = change;
+        let Some(account) = account_of(link, sink) else { return refuse_stranger(link, request_id, sink) };
+        if conversation.as_ref().is_some_and(|place| AccountKey::of(&account.tenant, place) != account) {
+            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
+            return sink.refuse(link, request_id, None, None, refusal);
+        }
+        let served = self.accounts.get_mut(&account);
+        let Some(known) = served.and_then(|served| served.lease.capabilities_mut(link)) else { return };
+        known.set(conversation, capabilities);
+        sink.notify(link, Notification::Reply(CommandReply::CapabilitiesSet { request_id }));
     }
 
     /// Continues with an event whose conversation was looked up.
@@ -208,6 +240,10 @@ impl Adapters {
         result: &Result<Reply, StoreError>,
         sink: &mut EffectSink,
     ) -> bool {
+        if let Some(step) = self.changes.use_answer(link, run_id, result) {
+            self.perform_change(link, step, sink);
+            return true;
+        }
         let Some(message) = self.inbound.take_searched(link, run_id) else { return false };
         let Some(account) = account_of(link, sink) else { return true };
         match result {
@@ -237,6 +273,11 @@ impl Adapters {
                 self.inbound.add_searched(run_id.clone(), message);
                 sink.store(Op::Find { key, principal, run_id, link });
             }
+            InboundResult::Changed(changed) => {
+                let step = self.changes.begin(*changed);
+                self.perform_change(link, step, sink);
+            }
+            InboundResult::Cancel(cancel) => sink.push(PartEffect::CancelInbound(cancel)),
             InboundResult::Refused(pending, refusal) => {
                 sink.refuse(link, pending.inbound.request_id, None, None, refusal);
             }
@@ -248,6 +289,14 @@ impl Adapters {
             InboundResult::Done(receipt) => {
                 sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
             }
+        }
+    }
+
+    fn perform_change(&mut self, link: LinkId, step: ChangeStep, sink: &mut EffectSink) {
+        match step {
+            ChangeStep::LookUp(op) => sink.store(op),
+            ChangeStep::Result(result) => self.perform_inbound(link, result, sink),
+            ChangeStep::Unavailable(request_id) => sink.refuse(link, request_id, None, None, queries::unavailable()),
         }
     }
 
@@ -283,6 +332,9 @@ impl Adapters {
     ) {
         let account = order.account();
         let mut effects = Vec::new();
+        if let (Some(served), Some(message)) = (self.accounts.get_mut(&account), &order.reply_to) {
+            served.sealed.seal(preview_id(&order.key, &order.conversation, message));
+        }
         let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
         match (sending, self.accounts.get_mut(&account).and_then(|served| served.desk.as_mut())) {
             (Some(link), Some(desk)) => desk.accept(context.now, ReceivedOrder { from, order }, link, &mut effects),
@@ -325,6 +377,77 @@ impl Adapters {
         }
     }
 
+    // === signals ===
+
+    /// Handles an event of a turn of this node's sessions.
+    fn handle_turn(
+        &mut self,
+        context: AdapterContext,
+        turn: (SessionKey, DeliveryId),
+        event: TurnEvent,
+        sink: &mut EffectSink,
+    ) {
+        let mut effects = Vec::new();
+        self.signals.handle_event(context.now, turn, event, &mut self.orders, &mut effects);
+        self.send_signals(context, effects, sink);
+    }
+
+    /// Sends signals, unless a node of the fleet does not know them. Without a lease of its own, a node owns nothing.
+    fn send_signals(&mut self, context: AdapterContext, effects: Vec<SignalEffect>, sink: &mut EffectSink) {
+        if !self.signals.is_empty() {
+            wake_soon(context.now, sink);
+        }
+        for effect in effects {
+            match effect {
+                SignalEffect::Send { to, signal } if context.may_own && (self.may_publish || to == self.me) => {
+                    sink.send_peer(to, PeerMessage::Signal { signal: Arc::new(signal) });
+                }
+                SignalEffect::Send { .. } => {}
+                SignalEffect::LookUp(order) => self.send_orders(context, vec![order], sink),
+            }
+        }
+    }
+
+    /// Handles a signal of a session's owner, which may be this node.
+    pub(super) fn handle_signal(
+        &mut self,
+        context: AdapterContext,
+        from: NodeId,
+        signal: Arc<ConversationSignal>,
+        sink: &mut EffectSink,
+    ) {
+        let account = signal.account();
+        let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
+        let (Some(sending), Some(served)) = (sending, self.accounts.get_mut(&account)) else {
+            return sink.send_peer(from, PeerMessage::NoAdapter { account: Arc::new(account) });
+        };
+        let Some(capabilities) = served.lease.capabilities_of(sending.link) else { return };
+        let shows_previews = capabilities.shows_previews(&signal.conversation);
+        let is_shown = match &signal.kind {
+            SignalKind::Typing { .. } => capabilities.shows_typing(&signal.conversation),
+            SignalKind::Preview(preview) if !shows_previews => {
+                let (key, preview_id) = (signal.key.clone(), preview.preview_id.clone());
+                return sink.send_peer(from, PeerMessage::PreviewUnwanted { key, preview_id });
+            }
+            SignalKind::Preview(preview) => {
+                preview.deadline > context.now.store && !served.sealed.has(&preview.preview_id)
+            }
+            SignalKind::RemovePreview { preview_id } => {
+                served.sealed.seal(preview_id.clone());
+                shows_previews
+            }
+        };
+        if is_shown {
+            sink.stats.signals_sent.add(signal_index(&signal.kind));
+            sink.notify(sending.link, Notification::Signal(signal));
+        }
+    }
+
+    /// Handles that an adapter shows no previews in a conversation.
+    pub(super) fn handle_preview_unwanted(&mut self, key: &SessionKey, preview_id: &DeliveryId) {
+        self.signals.handle_unwanted(key, preview_id);
+    }
+
     // === the store ===
 
     /// Handles the reply to a read or a write of a lease.
@@ -351,6 +474,7 @@ impl Adapters {
         self.orders.use_lease(now, &account, value, &mut orders);
         self.use_lease(context, &account, (version, value), sink);
         self.send_orders(context, orders, sink);
+        self.send_due_signals(context, sink);
     }
 
     fn use_lease(
@@ -425,8 +549,20 @@ impl Adapters {
         let mut orders = Vec::new();
         self.orders.handle_timeout(now, &mut orders);
         self.send_orders(context, orders, sink);
+        self.send_due_signals(context, sink);
         let due = self.accounts.values().filter_map(ServedAccount::next_deadline);
-        sink.timers.set_or_clear(Timer::Adapters, due.chain(self.orders.next_deadline()).min());
+        // Signals of many turns are sent together.
+        let signals = self.signals.next_deadline().map(|at| at.max(now.mono + WAKE_WITHIN));
+        sink.timers.set_or_clear(Timer::Adapters, due.chain(self.orders.next_deadline()).chain(signals).min());
+    }
+
+    fn send_due_signals(&mut self, context: AdapterContext, sink: &mut EffectSink) {
+        if self.signals.is_empty() {
+            return;
+        }
+        let mut effects = Vec::new();
+        self.signals.send_all_due(context.now, &mut self.orders, &mut effects);
+        self.send_signals(context, effects, sink);
     }
 
     fn perform(&mut self, now: Now, effects: Vec<DeskEffect>, sink: &mut EffectSink) {
@@ -472,7 +608,8 @@ fn wake_soon(now: Now, sink: &mut EffectSink) {
 
 impl ServedAccount {
     fn new(account: &AccountKey) -> Self {
-        Self { lease: AccountLease::new(account), desk: None, empty_since: None }
+        let sealed = SealedPreviews::default();
+        Self { lease: AccountLease::new(account), desk: None, empty_since: None, sealed }
     }
 
     /// Returns the connection that may be given parts now.
@@ -529,4 +666,13 @@ fn account_of(link: LinkId, sink: &EffectSink) -> Option<AccountKey> {
 fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {
     let why = "only a connection with `role: \"adapter\"` brings messages of conversations";
     sink.refuse(link, request_id, None, None, Refusal::new(Code::Forbidden, why));
+}
+
+/// Returns the index of a signal's counter, in the order of [`crate::switchboard::SwitchboardStats::SIGNALS`].
+fn signal_index(kind: &SignalKind) -> usize {
+    match kind {
+        SignalKind::Typing { .. } => 0,
+        SignalKind::Preview(_) => 1,
+        SignalKind::RemovePreview { .. } => 2,
+    }
 }

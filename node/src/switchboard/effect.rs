@@ -1,7 +1,9 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
+use super::adapters::changes::InboundCancel;
 use super::adapters::inbound::InboundTurn;
 use super::adapters::inbound::PlaceBindings;
+use super::adapters::signals::TurnEvent;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
@@ -23,7 +25,7 @@ use turnway_core::protocol::task::TaskOrder;
 use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
-use turnway_wire::channel::adapter::{DeliveredCommand, InboundCommand};
+use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
 use turnway_wire::channel::notification::Notification;
@@ -57,6 +59,8 @@ pub(super) enum PartEffect {
     },
     /// Remove one of the node's own links.
     DropLink(LinkId),
+    /// Cancel the turn of a message that was deleted in a conversation.
+    CancelInbound(Box<InboundCancel>),
     /// Exit if nothing is left to hand over.
     ExitIfDrained,
     /// Exit although sessions are left.
@@ -107,12 +111,16 @@ pub(super) enum AdaptersCommand {
     Inbound { link: LinkId, inbound: Box<InboundCommand> },
     /// An adapter's report about a part.
     Delivered { link: LinkId, delivered: DeliveredCommand },
+    /// An adapter can do something else from now on.
+    SetCapabilities { link: LinkId, change: Box<CapabilitiesCommand> },
     /// The binding of an event's conversation was looked up.
     UseBinding { number: u64, result: Result<PlaceBindings, Refusal> },
     /// Have a part of a session of this node sent.
     Send(Arc<DeliveryOrder>),
     /// A delivery has ended without the order that was given for it.
     Withdraw { key: SessionKey, delivery_id: DeliveryId },
+    /// An event of a turn that came from a conversation; the turn is named by its session and its preview.
+    Turn { turn: (SessionKey, DeliveryId), event: TurnEvent },
     /// This node does not own the session any more.
     ForgetSession(SessionKey),
 }

@@ -1,6 +1,7 @@
 //! The sessions that this node owns: claimed, loaded, given up. The modules `drive`, `reclaim`, `subscribers` and
 //! `transfer` contain further operations; other parts are read, and reached by effects only.
 mod append;
+mod conversation_turns;
 mod drive;
 mod inbox;
 mod owned_session;
@@ -312,6 +313,7 @@ impl Ownership {
         if context.membership.drain.is_started() {
             owned.runtime.handle_input(context.now, RuntimeInput::Hold);
         }
+        owned.inherit_conversation_turns(key, sink);
         self.sessions.insert(key.clone(), SessionOwnership::Owned(Box::new(owned)));
         // Links here may have missed facts that another owner wrote.
         let owner = Some(OwnershipSnapshot { holder: Some(context.membership.lease.holder()), epoch: by.epoch });

@@ -460,6 +460,17 @@ impl RequestRouter {
                         notify_performed(&request.key, waiter, kind, sink);
                     }
                 }
+                ControlAnswer::Receipt if waiter.inbound.is_some() => {
+                    let receipt = InboundReceipt {
+                        request_id: waiter.request_id,
+                        disposition: InboundDisposition::Recorded,
+                        session: Some(request.key.session.clone()),
+                        run_id: control.what.cancelled_run().cloned(),
+                        duplicate: false,
+                    };
+                    let reply = CommandReply::InboundAccepted(Box::new(receipt));
+                    sink.notify(waiter.link, Notification::Reply(reply));
+                }
                 ControlAnswer::Receipt if !waiter.wants_receipt => {}
                 ControlAnswer::Receipt => {
                     let request_id = waiter.request_id;
@@ -597,7 +608,7 @@ fn notify_input_accepted(
     let reply = if waiter.inbound.is_some() {
         let receipt = InboundReceipt {
             request_id,
-            disposition: InboundDisposition::Run,
+            disposition: if input.is_edit() { InboundDisposition::Recorded } else { InboundDisposition::Run },
             session: Some(session),
             run_id: Some(run_id),
             duplicate,

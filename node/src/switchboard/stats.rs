@@ -99,6 +99,8 @@ pub struct SwitchboardStats {
     pub adapters: u64,
     /// Parts that were given to adapters.
     pub parts_sent: u64,
+    /// Signals that were given to adapters, by kind.
+    pub signals_sent: CounterArray<{ SwitchboardStats::SIGNALS.len() }>,
     pub leases_lost: u64,
     /// Changes of deliveries that this node recorded, by change.
     pub deliveries: CounterArray<{ DeliveryChange::NAMES.len() }>,
@@ -224,6 +226,9 @@ impl SubscriptionStart {
 }
 
 impl SwitchboardStats {
+    /// Metric labels of the kinds of signals, by number.
+    pub const SIGNALS: [&str; 3] = ["typing", "preview", "delete_message"];
+
     /// Counts a durable fact of a delivery.
     pub(super) fn delivery_changed(&mut self, fact: &DeliveryFact) {
         let change = match fact {

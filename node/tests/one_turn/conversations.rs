@@ -17,33 +17,42 @@ use turnway_wire::channel::binding::{BindCommand, BindingCommand, ExpiryChange};
 use turnway_wire::channel::command::LinkCommand;
 
 /// The link of the adapter.
-const ADAPTER: LinkId = LinkId(1);
+pub(crate) const ADAPTER: LinkId = LinkId(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-fn lobby() -> ConversationRef {
+pub(crate) fn lobby() -> ConversationRef {
     ConversationRef::without_parent("rooms", "main", "lobby").expect("a conversation")
 }
 
 /// Returns the session that the conversation has while nobody has bound it.
-fn own_session() -> SessionKey {
+pub(crate) fn own_session() -> SessionKey {
     let tenant = TenantId::default_tenant();
     SessionKey { session: lobby().own_session(&tenant), tenant }
 }
 
 /// Connects an adapter of the account `main`.
 fn serve(bench: &mut Fixture) {
-    connect_adapter(bench, ADAPTER.0, "main");
+    serve_with(bench, AdapterCapabilities::default());
+}
+
+/// Connects an adapter of the account `main` with these capabilities.
+pub(crate) fn serve_with(bench: &mut Fixture, capabilities: AdapterCapabilities) {
+    connect_with(bench, ADAPTER.0, "main", capabilities);
 }
 
 /// Connects an adapter of an account; returns what it is told.
 fn connect_adapter(bench: &mut Fixture, link: u64, account: &str) -> Vec<String> {
+    connect_with(bench, link, account, AdapterCapabilities::default())
+}
+
+fn connect_with(bench: &mut Fixture, link: u64, account: &str, capabilities: AdapterCapabilities) -> Vec<String> {
     connected(bench, link, &format!("channel:rooms/{account}"));
     let adapter = Box::new(AdapterHello {
         channel: ChannelName::parse("rooms").expect("a name"),
         account: AccountId::parse(account).expect("a name"),
         platform_bot_id: None,
         instance_id: None,
-        capabilities: AdapterCapabilities::default(),
+        capabilities,
     });
     bench.give(Input::ServeAccount { link: LinkId(link), adapter });
     bench.take_shown(link)
@@ -51,6 +60,12 @@ fn connect_adapter(bench: &mut Fixture, link: u64, account: &str) -> Vec<String>
 
 /// Brings a message; returns what the adapter is told at once.
 fn bring(bench: &mut Fixture, id: &str) -> Vec<String> {
+    send_message(bench, id);
+    receipts(bench)
+}
+
+/// Sends a message of a person.
+pub(crate) fn send_message(bench: &mut Fixture, id: &str) {
     let inbound = InboundCommand {
         request_id: RequestId::parse(id).ok(),
         conversation: lobby(),
@@ -61,7 +76,6 @@ fn bring(bench: &mut Fixture, id: &str) -> Vec<String> {
     };
     bench.give(Input::Command { link: ADAPTER, command: LinkCommand::Inbound(Box::new(inbound)) });
     bench.run(Duration::from_millis(100));
-    receipts(bench)
 }
 
 /// Returns the answers to inbound events since the last look.

@@ -8,6 +8,7 @@ use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Order, StopReason, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::protocol::signal::SignalKind;
 use turnway_core::store::{ModelStore, Op, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::switchboard::{Capacity, Config, Input, Output, Switchboard};
@@ -250,8 +251,14 @@ pub(crate) fn describe(note: &Notification) -> String {
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
             format!("inbound {:?} {}", receipt.disposition, receipt.duplicate)
         }
+        Notification::Reply(CommandReply::CapabilitiesSet { .. }) => "capabilities".to_owned(),
         Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),
         Notification::Deliver(message) => format!("deliver {} {}", message.order.part, message.order.text.reveal()),
+        Notification::Signal(signal) => match &signal.kind {
+            SignalKind::Typing { is_on } => format!("typing {is_on}"),
+            SignalKind::Preview(preview) => format!("preview {}", preview.text.reveal()),
+            SignalKind::RemovePreview { .. } => "remove preview".to_owned(),
+        },
         Notification::AdapterState(state) => format!("active {}", state.is_active),
         Notification::LimitReached(refusal) => format!("closed {}", refusal.code.as_str()),
         Notification::GoAway { .. } => "go_away".to_owned(),

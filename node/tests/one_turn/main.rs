@@ -2,6 +2,7 @@
 mod conversations;
 mod fixture;
 mod rebuild;
+mod signals;
 mod stats;
 
 use fixture::{Fixture, connected, key, say, session, subscribe, user};

@@ -357,6 +357,7 @@ impl World {
             | Notification::Chunk { .. }
             | Notification::Reply(_)
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::ProcessOutput { .. } => {}

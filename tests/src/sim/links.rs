@@ -56,6 +56,7 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
         }
         Notification::Reply(_)
         | Notification::Deliver(_)
+        | Notification::Signal(_)
         | Notification::AdapterState(_)
         | Notification::LimitReached(_)
         | Notification::GoAway { .. } => None,
@@ -239,6 +240,7 @@ impl Connection {
             | Notification::ProcessOutput { .. }
             | Notification::GoAway { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::Reply(_) => None,

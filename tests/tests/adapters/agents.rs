@@ -27,7 +27,7 @@ fn answer(_invocation: &Invocation) -> Reply {
 }
 
 /// Waits until the agents have had so many requests; returns them.
-async fn await_invocations(agents: &Agents, count: usize) -> Vec<Invocation> {
+pub(crate) async fn await_invocations(agents: &Agents, count: usize) -> Vec<Invocation> {
     let mut looks = interval(Duration::from_millis(20));
     let found = timeout(4 * PATIENCE, async {
         while agents.journal().len() < count {

@@ -7,15 +7,20 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 
 /// Returns the directories of two nodes and of their Redis.
-fn directories() -> [TempDir; 3] {
+pub(crate) fn directories() -> [TempDir; 3] {
     std::array::from_fn(|_| tempdir().expect("a directory"))
 }
 
-async fn two_nodes([first, second, server]: &[TempDir; 3]) -> (Redis, [Node; 2]) {
+async fn two_nodes(dirs: &[TempDir; 3]) -> (Redis, [Node; 2]) {
+    two_nodes_with(dirs, &["--demo"]).await
+}
+
+/// Starts two nodes with these arguments, and their Redis.
+pub(crate) async fn two_nodes_with([first, second, server]: &[TempDir; 3], args: &[&str]) -> (Redis, [Node; 2]) {
     let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let nodes = [
-        Node::start_on(&redis.url(), first.path(), &["--demo"]).await,
-        Node::start_on(&redis.url(), second.path(), &["--demo"]).await,
+        Node::start_on(&redis.url(), first.path(), args).await,
+        Node::start_on(&redis.url(), second.path(), args).await,
     ];
     (redis, nodes)
 }

@@ -1,13 +1,17 @@
 //! Adapters on real nodes: what people write in conversations becomes turns, and the answers go back to their places, on
 //! both stores and over several nodes.
 mod agents;
+mod capabilities;
+mod changes;
 mod chaos;
 mod closed;
 mod fleet;
 mod moved;
 mod outcomes;
+mod quic;
 mod rebound;
 mod rooms;
+mod signals;
 mod surplus;
 mod tasks;
 mod undelivered;

@@ -1,5 +1,6 @@
 //! The example of an adapter in Python, with its platform: lines of people are answered in their rooms, once, while the
 //! gateway is killed and replies of the platform are lost.
+use super::signals::{LINE, gated};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -72,4 +73,57 @@ async fn example_adapter_answers_each_line_once() {
     let mut rooms_of_answers: Vec<&str> = all.iter().map(|line| line["room"].as_str().expect("a room")).collect();
     rooms_of_answers.sort_unstable();
     assert_eq!(rooms_of_answers, ["room-0", "room-0", "room-1", "room-1", "room-2", "room-3"]);
+}
+
+/// Returns the lines of the bot in a room: the text, and whether the line is a preview.
+async fn bot_lines(platform: &Web, room: &str) -> Vec<(String, bool)> {
+    let found = platform.json(&format!("/rooms/{room}")).await;
+    let lines = found["lines"].as_array().expect("lines").iter().filter(|line| line["bot"] == true);
+    lines.map(|line| (line["text"].as_str().expect("a text").to_owned(), line["preview"] == true)).collect()
+}
+
+/// Waits until the bot has these lines in the lobby, and is typing there or not.
+async fn await_lobby(platform: &Web, expected: &[(&str, bool)], typing: bool) {
+    let mut looks = interval(Duration::from_millis(50));
+    let found = timeout(4 * PATIENCE, async {
+        loop {
+            looks.tick().await;
+            let lines = bot_lines(platform, "lobby").await;
+            let lines: Vec<(&str, bool)> =
+                lines.iter().map(|(text, is_preview)| (text.as_str(), *is_preview)).collect();
+            if lines == expected && platform.json("/typing/lobby").await["typing"] == typing {
+                break;
+            }
+        }
+    });
+    if found.await.is_err() {
+        panic!("{expected:?}, typing {typing}, not {:?}", bot_lines(platform, "lobby").await);
+    }
+}
+
+/// Covers: BD-T4, BR-36.
+#[tokio::test]
+async fn example_adapter_shows_an_answer_while_it_is_written() {
+    let dir = tempdir().expect("a directory");
+    let (agents, gate) = gated().await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
+    let mut rooms = Running::start(script(&program("rooms.py"), &["0"]));
+    let url = rooms.line().await.strip_prefix("rooms: ").expect("its address").to_owned();
+    let address: SocketAddr = url.strip_prefix("http://").expect("a URL").parse().expect("an address");
+    let platform = Web::new(address, None);
+    let gateway = format!("ws://{}/v1/connect", node.http);
+    let state = dir.path().join("offset");
+    let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
+    let _adapter = Running::start(script(&program("adapter.py"), &args));
+    post(&platform, "/rooms/lobby", &json!({"sender": "ann", "text": "hello"})).await;
+    await_lobby(&platform, &[], true).await;
+    gate.add_permits(1);
+    let first = format!("{LINE}1`");
+    await_lobby(&platform, &[(&first, true)], true).await;
+    gate.add_permits(1);
+    let second = format!("{first} {LINE}2`");
+    await_lobby(&platform, &[(&second, true)], true).await;
+    gate.add_permits(1);
+    let whole = format!("{second} {LINE}3`");
+    await_lobby(&platform, &[(&whole, false)], false).await;
 }

@@ -89,6 +89,13 @@ pub(crate) enum MirrorMessage {
     AdapterArrived {
         account: String,
     },
+    Signal {
+        signal: String,
+    },
+    PreviewUnwanted {
+        key: (String, String),
+        preview_id: String,
+    },
 }
 
 #[derive(SchemaWrite)]
@@ -203,6 +210,10 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
         }
         PeerMessage::NoAdapter { account } => MirrorMessage::NoAdapter { account: json(&**account) },
         PeerMessage::AdapterArrived { account } => MirrorMessage::AdapterArrived { account: json(&**account) },
+        PeerMessage::Signal { signal } => MirrorMessage::Signal { signal: json(&**signal) },
+        PeerMessage::PreviewUnwanted { key: k, preview_id } => {
+            MirrorMessage::PreviewUnwanted { key: key(k), preview_id: preview_id.to_string() }
+        }
     }
 }
 

@@ -90,6 +90,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::Binding { .. }
         | LinkCommand::Inbound(_)
         | LinkCommand::Delivered(_)
+        | LinkCommand::Capabilities(_)
         | LinkCommand::FindRun { .. }
         | LinkCommand::Delete { .. }
         | LinkCommand::Control { .. }

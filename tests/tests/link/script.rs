@@ -168,6 +168,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::Binding { .. } => "binding".to_owned(),
             LinkCommand::Inbound(_) => "inbound".to_owned(),
             LinkCommand::Delivered(_) => "delivered".to_owned(),
+            LinkCommand::Capabilities(_) => "capabilities".to_owned(),
         },
         Output::Write(text) => {
             let message: Value = serde_json::from_str(text).expect("JSON");

@@ -17,6 +17,14 @@ const CREATE_CONVERSATION: &str = "create_conversation";
 /// The capability of a platform, or of the adapter, to recognise a message that is sent again with the same key.
 const KEY: &str = "key";
 
+/// The capability to show that an answer is being written.
+const TYPING: &str = "typing";
+/// The capability to post an answer that is still being written, to change it, and to remove it.
+const PREVIEW: &str = "preview";
+
+/// The `kind` of a preview, which is no kind of a delivery.
+pub const PREVIEW_KIND: &str = "preview";
+
 /// The claim of an adapter in its `hello`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterHello {
@@ -44,6 +52,16 @@ pub struct Capability {
     pub unit: Option<TextUnit>,
 }
 
+/// A change of what an adapter can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapabilitiesCommand {
+    pub request_id: Option<RequestId>,
+    /// The conversation that differs from the others; absent: the whole connection.
+    pub conversation: Option<ConversationRef>,
+    /// Takes the place of what was declared before.
+    pub capabilities: AdapterCapabilities,
+}
+
 /// Something that happened in a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboundCommand {
@@ -62,8 +80,8 @@ pub struct InboundCommand {
 pub enum InboundEvent {
     /// Somebody wrote a message.
     Message(Content),
-    /// Somebody changed a message.
-    Edit,
+    /// Somebody changed a message; without the new content nothing follows.
+    Edit(Option<Box<MessageEdit>>),
     /// Somebody deleted a message.
     Delete,
     /// Somebody reacted to a message.
@@ -72,6 +90,14 @@ pub enum InboundEvent {
     Closed,
     /// The platform gave the conversation another id: its binding moves there.
     Moved(ConversationId),
+}
+
+/// The new content of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MessageEdit {
+    pub content: Content,
+    /// The platform's name of this edit, such as its time; absent: edits to the same content are one edit.
+    pub edit_id: Option<RequestId>,
 }
 
 /// An adapter's report about a part that it was to send.
@@ -138,11 +164,26 @@ pub struct AdapterState {
 // === impl AdapterCapabilities ===
 
 impl AdapterCapabilities {
-    /// Returns the maximum length of one message.
-    pub fn text_limit(&self) -> TextLimit {
+    /// Returns the maximum length of one message, if it is declared.
+    pub fn text_limit(&self) -> Option<TextLimit> {
         let usual = TextLimit::default();
-        let Some(text) = self.0.get(TEXT) else { return usual };
-        TextLimit { max: text.max.unwrap_or(usual.max), unit: text.unit.unwrap_or(usual.unit) }
+        let text = self.0.get(TEXT)?;
+        Some(TextLimit { max: text.max.unwrap_or(usual.max), unit: text.unit.unwrap_or(usual.unit) })
+    }
+
+    /// Removes what has no effect in a single conversation: unknown capabilities, and those of the whole platform.
+    pub fn retain_of_conversation(&mut self) {
+        self.0.retain(|name, _| [TEXT, TYPING, PREVIEW].contains(&name.as_str()));
+    }
+
+    /// Returns whether typing signals are shown, if it is declared.
+    pub fn shows_typing(&self) -> Option<bool> {
+        self.0.get(TYPING).map(|typing| typing.level > 0)
+    }
+
+    /// Returns whether previews are shown, if it is declared.
+    pub fn shows_previews(&self) -> Option<bool> {
+        self.0.get(PREVIEW).map(|preview| preview.level > 0)
     }
 
     /// Returns whether the adapter can make conversations.

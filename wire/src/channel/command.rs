@@ -1,7 +1,7 @@
 //! Client commands after parsing; every field has been checked for form.
 mod kind;
 
-use crate::channel::adapter::{DeliveredCommand, InboundCommand};
+use crate::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use crate::channel::binding::BindingCommand;
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
@@ -59,6 +59,8 @@ pub enum LinkCommand {
     Inbound(Box<InboundCommand>),
     /// The adapter's report about a part that it was to send.
     Delivered(Box<DeliveredCommand>),
+    /// The adapter can do something else from now on.
+    Capabilities(Box<CapabilitiesCommand>),
     /// Cancels a run, or every open run of a session.
     Cancel {
         request_id: Option<RequestId>,

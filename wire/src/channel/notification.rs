@@ -11,6 +11,7 @@ use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::protocol::signal::ConversationSignal;
 use turnway_core::session::{Handover, HandoverStatus, OpenDelivery};
 use turnway_core::store::CreationKey;
 
@@ -41,6 +42,8 @@ pub enum Notification {
     },
     /// A part of a delivery that the adapter is to send.
     Deliver(Box<DeliverMessage>),
+    /// A signal that the adapter is to show.
+    Signal(Arc<ConversationSignal>),
     /// The state of the adapter's connection.
     AdapterState(AdapterState),
     /// The connection may not serve its account, because a limit is reached. The error is its last message.
@@ -105,6 +108,8 @@ pub enum CommandReply {
     Binding { request_id: Option<RequestId>, reply: BindingReply },
     /// The answer to an inbound event.
     InboundAccepted(Box<InboundReceipt>),
+    /// The answer to a change of an adapter's capabilities.
+    CapabilitiesSet { request_id: Option<RequestId> },
     /// The answer to a deletion.
     Deleted { session: SessionId },
     /// The position of a run's facts in the log.
@@ -250,6 +255,7 @@ impl Notification {
             Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
             Self::Reply(reply) => reply.weight(),
             Self::Deliver(message) => 512 + message.order.text.reveal().len(),
+            Self::Signal(signal) => signal.weight(),
             Self::GoAway { .. } | Self::AdapterState(_) | Self::LimitReached(_) => 512,
         }
     }
@@ -278,6 +284,7 @@ impl CommandReply {
             | Self::RunLocation { .. }
             | Self::Deleted { .. }
             | Self::InboundAccepted(_)
+            | Self::CapabilitiesSet { .. }
             | Self::Refused { .. } => 512,
         }
     }

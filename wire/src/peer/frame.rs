@@ -9,6 +9,7 @@ use std::fmt;
 use turnway_core::id::{Cursor, Epoch, InboxPosition, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits::FRAME_MESSAGES_MAX;
 use turnway_core::protocol::codec::{self, BatchEncoder, BlobKind, CodecError};
+use turnway_core::protocol::signal::SignalKind;
 use turnway_core::protocol::versioned::VersionedForm;
 use version_1::{KeyVersion1, MessageVersion1};
 
@@ -149,6 +150,8 @@ fn split(message: PeerMessage) -> Option<(PeerMessage, PeerMessage)> {
         | PeerMessage::Deliver { .. }
         | PeerMessage::DeliveryReport { .. }
         | PeerMessage::NoAdapter { .. }
+        | PeerMessage::Signal { .. }
+        | PeerMessage::PreviewUnwanted { .. }
         | PeerMessage::AdapterArrived { .. } => None,
     }
 }
@@ -181,8 +184,13 @@ fn has_valid_numbers(message: &PeerMessage) -> bool {
         PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
         PeerMessage::RemoteAttempt(message) => numbers(message).all(|number| number < NUMBER_MAX),
         PeerMessage::Deliver { order } => small(&[order.requested_at.0, order.deadline.0]),
+        PeerMessage::Signal { signal } => match &signal.kind {
+            SignalKind::Preview(preview) => small(&[preview.deadline.0]),
+            SignalKind::Typing { .. } | SignalKind::RemovePreview { .. } => true,
+        },
         PeerMessage::InputAccepted { .. }
         | PeerMessage::ControlAnswered { .. }
+        | PeerMessage::PreviewUnwanted { .. }
         | PeerMessage::DeliveryReport { .. }
         | PeerMessage::NoAdapter { .. }
         | PeerMessage::AdapterArrived { .. }

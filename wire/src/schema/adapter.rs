@@ -5,7 +5,7 @@ use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
     words,
 };
-use crate::channel::adapter::{AdapterOutcome, InboundDisposition, InboundEvent};
+use crate::channel::adapter::{AdapterOutcome, InboundDisposition, InboundEvent, PREVIEW_KIND};
 use JsonShape::Defined;
 use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, TextUnit};
 
@@ -23,25 +23,32 @@ pub(super) fn sent_messages() -> Vec<MessageSpec> {
 
 /// Returns the fields of an adapter's `hello`.
 fn hello() -> Vec<FieldSpec> {
-    let capability = JsonShape::Object(vec![
-        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
-        optional("max", small_integer(), "The limit, such as the length of a text."),
-        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
-    ]);
-    let capability = JsonShape::OneOf(vec![level(), capability]);
-    let capabilities = JsonShape::Map {
-        key: "metadata_name",
-        value: Box::new(capability),
-        entries_max: turnway_core::limits::ADAPTER_CAPABILITIES_MAX,
-    };
     vec![
         required("role", constant("adapter"), ""),
         required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), "The platform."),
         required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
         optional("platform_bot_id", label(), "The platform's id of the login, for operators who read the lease."),
         optional("instance_id", label(), "A name that the next start of the same process has too."),
-        optional("capabilities", capabilities, "What it can do, by name: `text`, `key`, `create_conversation`."),
+        optional(
+            "capabilities",
+            capabilities(),
+            "What it can do, by name: `text`, `key`, `typing`, `preview`, `create_conversation`.",
+        ),
     ]
+}
+
+fn capabilities() -> JsonShape {
+    let capability = JsonShape::Object(vec![
+        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
+        optional("max", small_integer(), "The limit, such as the length of a text."),
+        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
+    ]);
+    let capability = JsonShape::OneOf(vec![level(), capability]);
+    JsonShape::Map {
+        key: "metadata_name",
+        value: Box::new(capability),
+        entries_max: turnway_core::limits::ADAPTER_CAPABILITIES_MAX,
+    }
 }
 
 fn level() -> JsonShape {
@@ -60,7 +67,8 @@ fn requests() -> Vec<MessageSpec> {
     ]);
     let message = JsonShape::Object(vec![
         required("message_id", Defined("message_id"), "The platform's id."),
-        optional("content", Defined("content"), "Required for the event `message`."),
+        optional("content", Defined("content"), "Required for the event `message`; the new one for `edit`."),
+        optional("edit_id", label(), "`edit`: the platform's name of this edit; absent: its content tells it apart."),
     ]);
     let inbound = vec![
         required("conversation", Defined("conversation"), "Of the adapter's account."),
@@ -87,7 +95,12 @@ fn requests() -> Vec<MessageSpec> {
         optional("code", names(&DeliveryErrorClass::ALL), "`rejected`: the class of the error; required."),
         optional("retry_after_ms", integer(), "`rejected`: the time that the platform asks for."),
     ];
+    let change = vec![
+        optional("conversation", Defined("conversation"), "Of the adapter's account; absent: the whole connection."),
+        required("capabilities", capabilities(), "In place of those declared before."),
+    ];
     vec![
+        MessageSpec::new("capabilities", "The adapter can do something else.", connection::received(change)),
         MessageSpec::new("inbound", "Something happened in a conversation.", connection::received(inbound)),
         MessageSpec::new("delivered", "What became of a part.", connection::received(delivered)),
         MessageSpec::new(
@@ -96,6 +109,10 @@ fn requests() -> Vec<MessageSpec> {
             connection::received(created),
         ),
     ]
+}
+
+fn deliver_kinds() -> Vec<&'static str> {
+    DeliveryKind::MESSAGES.iter().map(|kind| kind.as_str()).chain([PREVIEW_KIND]).collect()
 }
 
 fn answers() -> Vec<MessageSpec> {
@@ -111,7 +128,7 @@ fn answers() -> Vec<MessageSpec> {
         required("part", small_integer(), "From 1."),
         required("parts", small_integer(), ""),
         required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
-        required("kind", names(&DeliveryKind::MESSAGES), ""),
+        required("kind", words(&deliver_kinds()), "`preview`: an answer that is still being written."),
         required("text", text(), "Markdown, within the declared limit."),
         optional("reply_to", Defined("message_id"), "The message that it answers."),
         required("key", text(), "The same for each attempt at the part: at most 25 characters."),
@@ -131,8 +148,19 @@ fn answers() -> Vec<MessageSpec> {
         optional("holder_node_id", pattern("^[0-9a-f]{32}$", &[]), "The node of the active connection."),
         optional("since", Defined("timestamp"), "The time since which that connection is active."),
     ];
+    let typing = vec![
+        required("conversation", Defined("conversation"), ""),
+        required("state", words(&["on", "off"]), "`on` is repeated while the answer is being written."),
+    ];
+    let delete = vec![
+        required("conversation", Defined("conversation"), ""),
+        required("key", text(), "The `key` of a preview, which may be unknown."),
+    ];
     vec![
+        MessageSpec::new("typing", "An answer is being written, or not any more.", sent(typing)),
+        MessageSpec::new("delete_message", "Remove the preview with this key.", sent(delete)),
         MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
+        MessageSpec::new("capabilities_set", "Answers `capabilities`.", answer(Vec::new())),
         MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver)),
         MessageSpec::new(
             "create_conversation",

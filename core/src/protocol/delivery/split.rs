@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// Smaller limits are raised to this one, so that fences leave room for content.
-const LIMIT_MIN: usize = 64;
+pub(super) const LIMIT_MIN: usize = 64;
 /// Larger limits are lowered to this one, so that multiples of a limit do not overflow.
 const LIMIT_MAX: usize = usize::MAX / 8;
 /// Characters of the shortest fence (CommonMark §4.5).
@@ -82,7 +82,7 @@ pub fn split_text(text: &str, max: usize, unit: TextUnit) -> Vec<String> {
 /// The characters at the start of a line that open or close a fenced code block. All of them are ASCII, so the length
 /// is the same in each unit.
 #[derive(Clone, Copy)]
-struct CodeFence {
+pub(super) struct CodeFence {
     mark: char,
     count: usize,
     indent: usize,
@@ -99,13 +99,13 @@ impl CodeFence {
     }
 
     /// Parses a line that opens a block.
-    fn opening(line: &str) -> Option<Self> {
+    pub(super) fn opening(line: &str) -> Option<Self> {
         let (fence, info) = Self::parse(line)?;
         fence.allows_info(info).then_some(fence)
     }
 
     /// Parses a line that closes the block which `self` opened.
-    fn closing(self, line: &str) -> Option<Self> {
+    pub(super) fn closing(self, line: &str) -> Option<Self> {
         let (fence, rest) = Self::parse(line)?;
         let is_closing = fence.mark == self.mark && fence.count >= self.count && rest.chars().all(is_space);
         is_closing.then_some(fence)
@@ -121,7 +121,7 @@ impl CodeFence {
     }
 
     /// Appends the fence with its indentation, which keeps a block of a list item in that item.
-    fn push_to(self, part: &mut String) {
+    pub(super) fn push_to(self, part: &mut String) {
         part.extend(std::iter::repeat_n(' ', self.indent));
         part.extend(std::iter::repeat_n(self.mark, self.count));
     }
@@ -400,7 +400,7 @@ impl<'a> MarkdownLayout<'a> {
 }
 
 /// Returns the lines of a text without their endings, which are LF, CR or both (CommonMark §2.1).
-fn lines_of(text: &str) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn lines_of(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut next = Some(0);
     std::iter::from_fn(move || {
         let start = next?;
@@ -416,7 +416,7 @@ fn line_ending_len(text: &str) -> usize {
 }
 
 /// Returns whether a line ends the paragraph before it: a blank line, heading, quote, table row or list item does.
-fn starts_paragraph(line: &str) -> bool {
+pub(super) fn starts_paragraph(line: &str) -> bool {
     let line = line.trim();
     let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_numbered = digits.len() < line.len() && (digits.starts_with(". ") || digits.starts_with(") "));
@@ -425,7 +425,7 @@ fn starts_paragraph(line: &str) -> bool {
 }
 
 /// Returns the number of characters from a byte on that are equal; the first one is ASCII.
-fn run_length(text: &str, start: usize) -> usize {
+pub(super) fn run_length(text: &str, start: usize) -> usize {
     let bytes = &text.as_bytes()[start..];
     bytes.iter().take_while(|byte| bytes.first() == Some(*byte)).count()
 }

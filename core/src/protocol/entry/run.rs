@@ -1,6 +1,6 @@
 //! Facts of runs: attempts, text, end. Called through [`super::Fact`].
 use super::family::{FactKind, fact_family};
-use super::{REPLACED, ROLLED_BACK, Scope};
+use super::{LATE_EDIT, REPLACED, ROLLED_BACK, Scope};
 use crate::id::{AgentId, RequestId, RunId};
 use crate::private::Private;
 use crate::protocol::agent::{EventMark, StopReason};
@@ -139,7 +139,7 @@ impl RunFact {
 
     /// Returns whether the fact ends a turn that is to be treated as never asked.
     pub(super) fn retracts_turn(&self) -> bool {
-        matches!(self, Self::Cancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
+        matches!(self, Self::Cancelled { reason, .. } if [ROLLED_BACK, REPLACED, LATE_EDIT].contains(&reason.as_str()))
     }
 
     /// Returns whether the fact only records that an attempt goes well.

@@ -269,6 +269,7 @@ async fn current_attempt(
         | Notification::Reply(_)
         | Notification::ProcessOutput { .. }
         | Notification::Deliver(_)
+        | Notification::Signal(_)
         | Notification::AdapterState(_)
         | Notification::LimitReached(_)
         | Notification::GoAway { .. } => None,

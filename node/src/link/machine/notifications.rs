@@ -68,6 +68,7 @@ impl Link {
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::GoAway { .. } => self.write_main_stream(now, note),
@@ -98,6 +99,7 @@ impl Link {
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::GoAway { .. } => {}
         }

@@ -1,5 +1,6 @@
 //! Events of conversations, on their way to a session: the session of the conversation's binding, or the
 //! conversation's own. The adapter is answered once what follows is durable.
+use super::changes::{ChangedMessage, InboundCancel};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -106,6 +107,10 @@ pub(super) enum InboundResult {
     Search(SearchedMessage, EarlierTurn),
     /// The binding changes; then the event is answered.
     Change(PendingInbound, BindingCommand),
+    /// A message was changed or deleted, whose turn is to be looked for.
+    Changed(Box<ChangedMessage>),
+    /// The turn of a deleted message ends.
+    Cancel(Box<InboundCancel>),
     /// The event is to be brought again.
     Refused(PendingInbound, Refusal),
     Done(InboundReceipt),
@@ -211,14 +216,16 @@ impl PendingInbound {
                 };
                 InboundResult::Change(Self { stage, ..self }, command)
             }
-            (
-                InboundEvent::Closed
-                | InboundEvent::Moved(_)
-                | InboundEvent::Edit
-                | InboundEvent::Delete
-                | InboundEvent::Reaction,
-                _,
-            ) => InboundResult::Done(self.receipt(InboundDisposition::Ignored)),
+            (InboundEvent::Edit(Some(_)) | InboundEvent::Delete, binding) => {
+                let own = self.inbound.conversation.own_session(&account.tenant);
+                let mut sessions = bindings.earlier_sessions(now, own.clone());
+                sessions.push(binding.as_ref().map_or(own, |binding| binding.session.clone()));
+                let kind = if binding.is_some() { InboundSession::Bound } else { InboundSession::Own };
+                InboundResult::Changed(Box::new(ChangedMessage::new(self, account, sessions, kind)))
+            }
+            (InboundEvent::Closed | InboundEvent::Moved(_) | InboundEvent::Edit(None) | InboundEvent::Reaction, _) => {
+                InboundResult::Done(self.receipt(InboundDisposition::Ignored))
+            }
         }
     }
 
@@ -247,7 +254,7 @@ impl PendingInbound {
         }
     }
 
-    fn receipt(&self, disposition: InboundDisposition) -> InboundReceipt {
+    pub(super) fn receipt(&self, disposition: InboundDisposition) -> InboundReceipt {
         let request_id = self.inbound.request_id.clone();
         InboundReceipt { request_id, disposition, session: None, run_id: None, duplicate: false }
     }

@@ -1,12 +1,13 @@
 //! The lease of one account: one connection of the fleet sends for it, the others stand by. The lease is a named value of
 //! the store, and lasts as long as its connection and the lease of its node.
+use super::capabilities::LinkCapabilities;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LeaseId, LinkId, NodeId, RequestId, TenantId};
 use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::store::Op;
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, AdapterState};
+use turnway_wire::channel::adapter::{AdapterHello, AdapterState};
 
 /// The prefix of the names of leases in the store.
 const PREFIX: &str = "adapter/";
@@ -34,7 +35,7 @@ pub(super) struct ServingLink {
     pub(super) link: LinkId,
     instance: Option<RequestId>,
     bot: Option<RequestId>,
-    pub(super) capabilities: AdapterCapabilities,
+    pub(super) capabilities: LinkCapabilities,
     connected_at: Millis,
 }
 
@@ -123,6 +124,7 @@ impl AccountLease {
     pub(super) fn add(&mut self, now: Now, link: LinkId, hello: &AdapterHello) {
         let AdapterHello { instance_id, platform_bot_id, capabilities, .. } = hello.clone();
         let connected_at = now.store;
+        let capabilities = LinkCapabilities::new(capabilities);
         self.links.push(ServingLink { link, instance: instance_id, bot: platform_bot_id, capabilities, connected_at });
         self.next_check = Mono::default();
     }
@@ -155,8 +157,13 @@ impl AccountLease {
     }
 
     /// Returns what a connection can do.
-    pub(super) fn capabilities_of(&self, link: LinkId) -> Option<&AdapterCapabilities> {
+    pub(super) fn capabilities_of(&self, link: LinkId) -> Option<&LinkCapabilities> {
         self.links.iter().find(|other| other.link == link).map(|other| &other.capabilities)
+    }
+
+    /// Returns what a connection can do, to change it.
+    pub(super) fn capabilities_mut(&mut self, link: LinkId) -> Option<&mut LinkCapabilities> {
+        self.links.iter_mut().find(|other| other.link == link).map(|other| &mut other.capabilities)
     }
 
     /// Returns the state that a connection is told.

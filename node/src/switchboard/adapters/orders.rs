@@ -7,6 +7,7 @@ use std::time::Duration;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
@@ -131,6 +132,37 @@ impl OutgoingOrders {
             }
         }
         true
+    }
+
+    /// Returns the node of an account's adapter, or has it looked for if it is unknown.
+    pub(super) fn locate(&mut self, now: Now, account: &AccountKey, effects: &mut Vec<OrderEffect>) -> Option<NodeId> {
+        if !self.locations.contains_key(account) && self.locations.len() >= limits::ADAPTER_LOCATIONS_MAX {
+            return None;
+        }
+        let location = self.locations.entry(account.clone()).or_default();
+        if location.holder.is_none() {
+            location.look_up(now, account, effects);
+        }
+        location.holder.map(|(node, _)| node)
+    }
+
+    /// Returns the node of an account's adapter, if it is known.
+    pub(super) fn node_of(&self, account: &AccountKey) -> Option<NodeId> {
+        self.locations.get(account).and_then(|location| location.holder).map(|(node, _)| node)
+    }
+
+    /// Forgets where an account's adapter is, unless the account has orders or the place is worth remembering.
+    pub(super) fn release(&mut self, account: &AccountKey) {
+        if !self.by_account.contains_key(account) {
+            self.forget_location(account);
+        }
+    }
+
+    /// Returns whether a session has an order to a conversation on its way.
+    pub(super) fn has_order_to(&self, session: &SessionKey, conversation: &ConversationRef) -> bool {
+        let first = (session.clone(), DeliveryId::first());
+        let of_session = self.orders.range(first..).take_while(|(key, _)| key.0 == *session);
+        of_session.map(|(_, out)| out).any(|out| out.order.conversation.is_same_place(conversation))
     }
 
     fn forget_location(&mut self, account: &AccountKey) {

@@ -116,7 +116,7 @@ impl OwnedSession {
             return AppendOutcome::Contradicted;
         }
         let facts: Vec<(Epoch, Arc<Entry>)> = append.facts.into_iter().map(|entry| (token.epoch, entry)).collect();
-        self.apply_durable(now, &facts, sink);
+        self.apply_durable(now, key, &facts, sink);
         if let Some(listeners) = listeners.filter(|_| !planted(Mutant::AppendIgnoresListeners)) {
             self.version = version;
             self.replace_subscribers(&listeners);
@@ -145,14 +145,16 @@ impl OwnedSession {
     }
 
     /// Applies facts that became durable, and counts them.
-    fn apply_durable(&mut self, now: Now, facts: &[(Epoch, Arc<Entry>)], sink: &mut EffectSink) {
+    fn apply_durable(&mut self, now: Now, key: &SessionKey, facts: &[(Epoch, Arc<Entry>)], sink: &mut EffectSink) {
         for (epoch, entry) in facts {
-            self.durable.apply(*epoch, entry);
-            self.bytes_since_snapshot += entry.weight();
             if let Fact::Delivery(fact) = &entry.fact {
                 sink.stats.delivery_changed(fact);
+                self.follow_delivery(key, fact, sink);
             }
+            self.durable.apply(*epoch, entry);
+            self.bytes_since_snapshot += entry.weight();
         }
+        self.follow_conversation_turn(key, sink);
         let ended = facts.iter().filter(|(_, entry)| entry.fact.is_terminal());
         for ((_, entry), (taken, strategy)) in ended.zip(self.ending.drain(..)) {
             sink.stats.turn_ended(&entry.fact, strategy, now.mono - taken);

@@ -280,6 +280,7 @@ impl Ownership {
                 if let Some(since) = first {
                     sink.stats.first_delta_durations.record(context.now.mono - since);
                 }
+                owned.show_to_conversation(key, &chunk, sink);
                 for node in owned.other_subscribers(self.me) {
                     sink.send_peer(node, PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
                 }

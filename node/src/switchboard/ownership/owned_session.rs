@@ -1,4 +1,5 @@
 //! The state of a session that this node owns, or claims.
+use super::conversation_turns::ConversationTurn;
 use super::resources::PermitState;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -149,6 +150,8 @@ pub(super) struct OwnedSession {
     /// The account that the session counts for.
     pub(super) account: Option<Account>,
     pub(super) permit: PermitState,
+    /// The running turn, if it came from a conversation.
+    pub(super) conversation_turn: Option<Box<ConversationTurn>>,
 }
 
 /// A subscriber node of a session.
@@ -203,6 +206,7 @@ impl OwnedSession {
             needs_check: false,
             account: None,
             permit: PermitState::None,
+            conversation_turn: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext, new_control};
+use crate::switchboard::adapters::changes::InboundCancel;
 use crate::switchboard::adapters::inbound::InboundTurn;
 use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
@@ -76,6 +77,7 @@ impl RequestRouter {
             LinkCommand::Delivered(delivered) => {
                 sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });
             }
+            LinkCommand::Capabilities(change) => sink.push(AdaptersCommand::SetCapabilities { link, change }),
             LinkCommand::Invoke(invoke) => self.handle_invoke(context, link, principal, *invoke, sink),
             LinkCommand::Open { request_id, session, agents, active } => {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
@@ -199,6 +201,18 @@ impl RequestRouter {
         let waiter = RequestWaiter { repeatable: true, ..RequestWaiter::new(context.now, link, None) };
         let payload = RequestPayload::Input(input);
         self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+    }
+
+    /// Cancels the turn of a message that was deleted in a conversation; the adapter is answered once it is durable.
+    pub(in crate::switchboard) fn cancel_inbound(
+        &mut self,
+        context: RouterContext<'_>,
+        cancel: InboundCancel,
+        sink: &mut EffectSink,
+    ) {
+        let InboundCancel { link, request_id, key, principal, run_id, session } = cancel;
+        let waiter = RequestWaiter { inbound: Some(session), ..RequestWaiter::new(context.now, link, request_id) };
+        self.put_control(context, key, principal, waiter, ControlRequest::Cancel { run_id: Some(run_id) }, sink);
     }
 
     fn put_control(

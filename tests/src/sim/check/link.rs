@@ -96,6 +96,7 @@ impl LinkHistory {
             Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::GoAway { .. } => {}

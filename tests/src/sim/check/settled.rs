@@ -172,6 +172,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
         | LinkCommand::Inbound(_)
+        | LinkCommand::Capabilities(_)
         | LinkCommand::FindRun { .. } => true,
         LinkCommand::Control { request, .. } => *request != ControlRequest::Close,
         LinkCommand::Delete { .. }

@@ -114,6 +114,7 @@ impl LinkCommand {
             Self::Delivered(_) => {
                 CommandKind { operation: ClientOperation::Adapt, ..CommandKind::read() }.rated(RateClass::Stopping)
             }
+            Self::Capabilities(_) => CommandKind { operation: ClientOperation::Adapt, ..CommandKind::read() },
             Self::GetSnapshot { .. } | Self::ListDeliveries { .. } | Self::List { .. } | Self::FindRun { .. } => {
                 CommandKind::read()
             }
@@ -133,6 +134,7 @@ impl LinkCommand {
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
             Self::Inbound(inbound) => inbound.request_id.as_ref(),
+            Self::Capabilities(change) => change.request_id.as_ref(),
             Self::Delivered(_) | Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
         }
     }
@@ -169,7 +171,7 @@ impl LinkCommand {
                 CommandTarget::Run(run_id)
             }
             Self::Binding { command, .. } => command.session().map_or(CommandTarget::None, CommandTarget::Session),
-            Self::List { .. } | Self::Inbound(_) | Self::Delivered(_) => CommandTarget::None,
+            Self::List { .. } | Self::Inbound(_) | Self::Delivered(_) | Self::Capabilities(_) => CommandTarget::None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Messages of adapters as JSON.
 use crate::channel::adapter::{
-    AdapterCapabilities, AdapterHello, AdapterOutcome, Capability, DeliveredCommand, InboundCommand, InboundEvent,
+    AdapterCapabilities, AdapterHello, AdapterOutcome, CapabilitiesCommand, Capability, DeliveredCommand,
+    InboundCommand, InboundEvent, MessageEdit,
 };
 use crate::channel::json::conversation::{
     CONVERSATION, PLACE, parse_account, parse_conversation, parse_new_id, parse_optional,
@@ -24,6 +25,18 @@ pub fn parse_hello(fields: &mut Fields) -> Result<AdapterHello, MalformedReason>
         instance_id: fields::name(fields, "instance_id", RequestId::parse)?,
         capabilities: parse_capabilities(fields)?,
     })
+}
+
+/// Parses a change of capabilities.
+pub fn parse_change(
+    request_id: Option<RequestId>,
+    fields: &mut Fields,
+) -> Result<CapabilitiesCommand, MalformedReason> {
+    let conversation = parse_optional(fields, CONVERSATION)?;
+    if fields.get("capabilities").is_none_or(Value::is_null) {
+        return Err(MalformedReason::MissingField("capabilities"));
+    }
+    Ok(CapabilitiesCommand { request_id, conversation, capabilities: parse_capabilities(fields)? })
 }
 
 /// Parses capabilities by name: a level, or an object with a level, a limit and its unit.
@@ -64,11 +77,12 @@ pub fn parse_inbound(request_id: Option<RequestId>, fields: &mut Fields) -> Resu
     let mut message = required(fields::object(fields, "message")?, "message")?;
     let message_id = fields::name(&mut message, "message.message_id", MessageId::parse)?;
     // Every field is checked, also if the event does not need it.
+    let edit_id = fields::name(&mut message, "message.edit_id", RequestId::parse)?;
     let content = fields::any(&mut message, "message.content").map(mention::parse_content).transpose()?;
     let moved_to = parse_new_id(&conversation, fields, "moved_to")?;
     let event = match fields::text(fields, "event")?.as_deref() {
         None | Some("message") => InboundEvent::Message(required(content, "message.content")?),
-        Some("edit") => InboundEvent::Edit,
+        Some("edit") => InboundEvent::Edit(content.map(|content| Box::new(MessageEdit { content, edit_id }))),
         Some("delete") => InboundEvent::Delete,
         Some("reaction") => InboundEvent::Reaction,
         Some("conversation_closed") => InboundEvent::Closed,

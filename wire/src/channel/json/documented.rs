@@ -27,9 +27,8 @@ pub(crate) fn assert_received(text: &str) {
     let group = match (message["type"].as_str(), message["role"].as_str()) {
         (Some("hello"), Some("agent")) => "from_agent",
         (Some("hello"), Some("tool_runner")) => "from_tool_runner",
-        (Some("hello"), Some("adapter")) | (Some("inbound" | "delivered" | "conversation_created"), _) => {
-            "from_adapter"
-        }
+        (Some("hello"), Some("adapter"))
+        | (Some("inbound" | "delivered" | "conversation_created" | "capabilities"), _) => "from_adapter",
         (_, _) => "from_client",
     };
     assert_documented(group, &message);

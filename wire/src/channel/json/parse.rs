@@ -54,6 +54,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("inbound", true),
     ("delivered", true),
     ("conversation_created", true),
+    ("capabilities", true),
 ];
 
 /// A well-formed message of a client.
@@ -142,6 +143,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "inbound" => LinkCommand::Inbound(Box::new(adapter::parse_inbound(request_id, fields)?)),
         "conversation_created" => LinkCommand::Delivered(Box::new(adapter::parse_conversation_created(fields)?)),
         "delivered" => LinkCommand::Delivered(Box::new(adapter::parse_delivered(fields)?)),
+        "capabilities" => LinkCommand::Capabilities(Box::new(adapter::parse_change(request_id, fields)?)),
         other => {
             let known = MESSAGE_TYPES.iter().find(|(name, _)| *name == other);
             let (type_name, _) = known.ok_or(MalformedReason::UnknownType)?;

@@ -7,6 +7,7 @@ pub mod delivery;
 mod handover;
 mod members;
 mod process_output;
+mod signal;
 
 use crate::channel::PROTOCOL;
 use crate::channel::json::frame::{
@@ -70,10 +71,14 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::Members(members)) => to(members::render_members_reply(ts, members)),
         Notification::Reply(CommandReply::Handover(decided)) => to(handover::render_decision_reply(ts, decided)),
         Notification::Deliver(message) => to(adapter::render_deliver(ts, message)),
+        Notification::Signal(signal) => to(signal::render_signal(ts, signal)),
         Notification::AdapterState(state) => to(adapter::render_adapter_state(ts, state)),
         Notification::LimitReached(refusal) => to(render_error(ts, &None, refusal)),
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
             to(adapter::render_inbound_accepted(ts, receipt));
+        }
+        Notification::Reply(CommandReply::CapabilitiesSet { request_id }) => {
+            to(reply_frame(ts, "capabilities_set", request_id, EmptyPayload {}).text(96));
         }
         Notification::Reply(CommandReply::Binding { request_id, reply }) => {
             to(binding::render_binding_reply(ts, request_id, reply));

@@ -91,6 +91,7 @@ impl Progress {
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::GoAway { .. } => {}

@@ -82,6 +82,7 @@ impl TurnStream {
             | Notification::Reply(_)
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_) => {}
         }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 use turnway_core::id::{
-    ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, NodeId, Nonce, OwnershipSnapshot,
-    RunId, Seq, SessionId, SessionKey, TenantId,
+    ControlId, Cursor, DeliveryId, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, NodeId, Nonce,
+    OwnershipSnapshot, RunId, Seq, SessionId, SessionKey, TenantId,
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
@@ -19,6 +19,7 @@ use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryReport};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{ControlEntry, Input};
+use turnway_core::protocol::signal::ConversationSignal;
 use turnway_core::protocol::versioned::{FormList, VersionedForm};
 
 /// The form of a [`PeerMessage`].
@@ -109,6 +110,14 @@ pub(super) enum MessageVersion1<'a> {
     AdapterArrived {
         #[serde(with = "json")]
         account: Cow<'a, Arc<AccountKey>>,
+    },
+    Signal {
+        #[serde(with = "json")]
+        signal: Cow<'a, Arc<ConversationSignal>>,
+    },
+    PreviewUnwanted {
+        key: KeyVersion1<'a>,
+        preview_id: Cow<'a, DeliveryId>,
     },
 }
 
@@ -264,6 +273,10 @@ impl<'a> VersionedForm<'a> for MessageVersion1<'a> {
             }
             PeerMessage::NoAdapter { account } => Self::NoAdapter { account: Cow::Borrowed(account) },
             PeerMessage::AdapterArrived { account } => Self::AdapterArrived { account: Cow::Borrowed(account) },
+            PeerMessage::Signal { signal } => Self::Signal { signal: Cow::Borrowed(signal) },
+            PeerMessage::PreviewUnwanted { key, preview_id } => {
+                Self::PreviewUnwanted { key: KeyVersion1::borrow(key), preview_id: Cow::Borrowed(preview_id) }
+            }
         }
     }
 
@@ -317,6 +330,10 @@ impl<'a> VersionedForm<'a> for MessageVersion1<'a> {
             }
             Self::NoAdapter { account } => PeerMessage::NoAdapter { account: account.into_owned() },
             Self::AdapterArrived { account } => PeerMessage::AdapterArrived { account: account.into_owned() },
+            Self::Signal { signal } => PeerMessage::Signal { signal: signal.into_owned() },
+            Self::PreviewUnwanted { key, preview_id } => {
+                PeerMessage::PreviewUnwanted { key: key.into_domain(), preview_id: preview_id.into_owned() }
+            }
         }
     }
 }
