@@ -1,11 +1,12 @@
 //! Deliveries to conversations. Script steps: `hears MESSAGE [PLACE]` submits what somebody wrote in a conversation;
-//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order; `operator retry|drop` decides on the
-//! last requested delivery.
+//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order, `receipt N` on the order of that number;
+//! `operator retry|drop` decides on the last requested delivery.
 use crate::script::{Script, check, key, user};
 use std::sync::Arc;
-use turnway_core::id::{DeliveryId, Epoch, MessageId, RunId};
+use turnway_core::id::{DeliveryId, Epoch, MessageId, RunId, UserId};
 use turnway_core::limits;
 use turnway_core::private::Private;
+use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::annotation::{Annotations, apply_annotations};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
@@ -141,6 +142,35 @@ fn answer_is_delivered_part_by_part_to_its_conversation() {
              DELIVER(2/2,1 {second}) sent(2/2)"
         ),
     );
+}
+
+/// Covers: BD-Q2.
+#[test]
+fn part_has_a_limited_number_of_attempts() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    ["hears m1", "ack", "text hi", "done"].into_iter().for_each(|step| world.step(step));
+    for attempt in 1..=limits::DELIVERY_ATTEMPTS_MAX {
+        // Waits are random, and at most five minutes.
+        while world.sending.len() < attempt as usize {
+            world.step("wait 10000");
+        }
+        world.step("delivery transient");
+    }
+    world.step("wait 300000");
+    assert_eq!(world.sending.len(), limits::DELIVERY_ATTEMPTS_MAX as usize);
+    assert_eq!(world.record.last().map(String::as_str), Some("undelivered(1,too_many_attempts)"));
+}
+
+/// A conversation may be the first to write to a session whose user has opened it, and the owner reads inputs first.
+///
+/// Covers: G7.
+#[test]
+fn log_of_a_session_names_its_user_whoever_writes_first() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    let owner = UserId::parse("zoe").expect("a name");
+    world.runtime.set_user(Some(owner.clone()));
+    world.step("hears m1");
+    assert_eq!(world.runtime.state().user, Some(owner));
 }
 
 /// A turn of a plain client leads to no delivery, nor does one that was cancelled or said nothing.
