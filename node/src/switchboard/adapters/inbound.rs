@@ -238,9 +238,10 @@ impl PendingInbound {
 
     /// Decides what follows if the request about the binding was refused.
     pub(super) fn handle_refusal(self, refusal: Refusal) -> InboundResult {
-        // Nothing was said at the old id, so there is no session to keep.
-        let has_no_past = self.stage == InboundStage::Adoption && refusal.code == Code::NotFound;
-        if has_no_past {
+        // Nothing was said at the old id, or what was said there is over: there is no session to keep. A closed session
+        // takes no binding, however often the event comes.
+        let is_over = matches!(refusal.code, Code::NotFound | Code::SessionClosed);
+        if self.stage == InboundStage::Adoption && is_over {
             InboundResult::Done(self.receipt(InboundDisposition::Ignored))
         } else {
             InboundResult::Refused(self, refusal)
