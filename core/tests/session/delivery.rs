@@ -33,6 +33,13 @@ impl Script {
                 let DeliveryOrder { delivery_id, part, attempt, .. } = DeliveryOrder::clone(&order);
                 self.give(Input::Delivery(DeliveryReport { delivery_id, part, attempt, outcome }));
             }
+            ["receipt", number] => {
+                let number: usize = number.parse().expect("a number");
+                let order = self.sending.get(number - 1).expect("an order").clone();
+                let outcome = outcome_of("sent", None, &order);
+                let DeliveryOrder { delivery_id, part, attempt, .. } = DeliveryOrder::clone(&order);
+                self.give(Input::Delivery(DeliveryReport { delivery_id, part, attempt, outcome }));
+            }
             ["operator", decision] => {
                 let delivery_id = self.last_requested();
                 self.ask(ControlRequest::SettleDelivery { delivery_id, again: *decision == "retry" });
@@ -134,13 +141,19 @@ fn answer_is_delivered_part_by_part_to_its_conversation() {
     );
     let long = "x".repeat(100);
     let [first, second] = [&long[..64], &long[64..]];
+    let begun = format!(
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'{long}' \
+         stretch(0+100) agent.invoke.done done(100) requested(2) DELIVER(1/2,1 {first}) sent(1/2) \
+         DELIVER(2/2,1 {second})"
+    );
+    let sent = "hears m1; ack; flood 100; done; delivery sent";
+    check(&format!("{sent}; delivery sent"), &format!("{begun} sent(2/2)"));
+    // A receipt is for its own part, also when it comes again while the next part is on its way.
+    check(&format!("{sent}; receipt 1"), &begun);
+    // An operator sends the rest again, not what the platform has.
     check(
-        "hears m1; ack; flood 100; done; delivery sent; delivery sent",
-        &format!(
-            "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'{long}' \
-             stretch(0+100) agent.invoke.done done(100) requested(2) DELIVER(1/2,1 {first}) sent(1/2) \
-             DELIVER(2/2,1 {second}) sent(2/2)"
-        ),
+        &format!("{sent}; delivery lost; operator retry; delivery sent"),
+        &format!("{begun} held(2) redriven answered DELIVER(2/2,1 {second}) sent(2/2)"),
     );
 }
 
@@ -217,6 +230,11 @@ fn refused_part_waits_or_fails_by_the_class_of_its_error() {
     check(&format!("{answered}; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
     check(&format!("{answered}; delivery elsewhere; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
     check(&format!("{answered}; wait 86400000"), &format!("{begun} undelivered(1,too_old) WITHDRAW"));
+    // An operator's decision gives it another day.
+    check(
+        &format!("{answered}; wait 86400000; operator retry; delivery sent"),
+        &format!("{begun} undelivered(1,too_old) WITHDRAW redriven answered DELIVER(1/1,1 hi) sent(1/1)"),
+    );
     // A report on an attempt that is over changes nothing; a receipt counts whenever it comes.
     check(&format!("{answered}; delivery lost; delivery gone; delivery sent"), &format!("{begun} held(1) sent(1/1)"));
 }

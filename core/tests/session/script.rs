@@ -390,7 +390,7 @@ impl Script {
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
-            ["hears" | "delivery" | "operator", ..] => self.deliver(&words),
+            ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),
