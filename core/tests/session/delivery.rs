@@ -1,5 +1,5 @@
 //! Deliveries to conversations. Script steps: `hears MESSAGE [PLACE]` submits what somebody wrote in a conversation;
-//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order, `receipt N` on the order of that number;
+//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order, and `receipt N` on the Nth;
 //! `operator retry|drop` decides on the last requested delivery.
 use crate::script::{Script, check, key, user};
 use std::sync::Arc;
