@@ -110,6 +110,9 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, end: &
     if *cut_bytes > 0 && kind == DeliveryKind::Final {
         text.push_str(&format!("\n\n({cut_bytes} more bytes of the answer are in the session.)"));
     }
+    let mut origins = context.state.deliveries.origins.values().map(|open| &open.origin);
+    let is_bad = mutant::planted(Mutant::AnswerElsewhere);
+    let origin = origins.find(|other| is_bad && other.conversation != origin.conversation).unwrap_or(origin);
     let limit = origin.text_limit;
     let parts = split_text(&text, limit.max as usize, limit.unit);
     let place = &origin.conversation;
