@@ -2,6 +2,7 @@
 //! and never makes content; whoever sends something asks it first and sends to its answer only.
 use serde::Serialize;
 use turnway_core::id::SessionId;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversationRef};
 use turnway_core::protocol::route::{RouteMode, RouteReason};
@@ -72,10 +73,17 @@ impl Requester {
 pub fn resolve_destination<'a>(query: &RouteQuery<'a>) -> Destination<'a> {
     match find_binding(query) {
         Ok((binding, reason)) => {
-            Destination { mode: RouteMode::Bound, reason, binding: Some(binding), place: Some(&binding.conversation) }
+            let place = match query.requester {
+                Requester::Known(parent) if planted(Planted::RouterPicksParent) => parent,
+                Requester::Known(_) | Requester::Missing | Requester::Invalid => &binding.conversation,
+            };
+            Destination { mode: RouteMode::Bound, reason, binding: Some(binding), place: Some(place) }
         }
         // A binding that cannot be seen now may be the place of the message.
-        Err(reason) if query.fail_closed || reason == RouteReason::LookupUnavailable => {
+        Err(reason)
+            if query.fail_closed && !planted(Planted::RouterFallsBackClosed)
+                || reason == RouteReason::LookupUnavailable =>
+        {
             Destination { mode: RouteMode::Refused, reason, binding: None, place: None }
         }
         Err(reason) => {
@@ -90,26 +98,45 @@ pub fn resolve_destination<'a>(query: &RouteQuery<'a>) -> Destination<'a> {
 
 fn find_binding<'a>(query: &RouteQuery<'a>) -> Result<(&'a Binding, RouteReason), RouteReason> {
     let target = query.target.ok_or(RouteReason::MissingTargetSession)?;
-    let BindingLookup::Found(bindings) = query.bindings else { return Err(RouteReason::LookupUnavailable) };
-    let mut bindings = bindings.iter().filter(|binding| binding.session == *target).peekable();
-    bindings.peek().ok_or(RouteReason::NoActiveBinding)?;
+    let bindings = match query.bindings {
+        BindingLookup::Found(bindings) => bindings,
+        BindingLookup::Unavailable if planted(Planted::RouterUnavailableAsNone) => &[],
+        BindingLookup::Unavailable => return Err(RouteReason::LookupUnavailable),
+    };
+    let is_of_target = |binding: &Binding| binding.session == *target || planted(Planted::RouterIgnoresSession);
+    let mut bindings = bindings.iter().filter(|binding| is_of_target(binding)).peekable();
+    let first = *bindings.peek().ok_or(RouteReason::NoActiveBinding)?;
     let requester = match query.requester {
+        Requester::Missing if planted(Planted::RouterRequesterUnneeded) && bindings.clone().count() == 1 => {
+            return Ok((first, RouteReason::OnlyBindingOnAccount));
+        }
         Requester::Missing => return Err(RouteReason::MissingRequester),
         Requester::Invalid => return Err(RouteReason::InvalidRequester),
         Requester::Known(requester) => requester,
     };
     let of_account: Vec<&Binding> =
-        bindings.filter(|binding| binding.conversation.is_same_account(requester)).collect();
+        bindings.filter(|binding| is_of_account(&binding.conversation, requester)).collect();
     if let Some(exact) = of_account.iter().find(|binding| binding.conversation.is_same_place(requester)) {
         return Ok((exact, RouteReason::RequesterMatch));
     }
     match of_account[..] {
-        [only] if only.conversation.parent_conversation_id.as_ref() == Some(&requester.conversation_id) => {
+        [only]
+            if only.conversation.parent_conversation_id.as_ref() == Some(&requester.conversation_id)
+                || planted(Planted::RouterOnlyBindingAnywhere) =>
+        {
             Ok((only, RouteReason::OnlyBindingOnAccount))
         }
         [] | [_] => Err(RouteReason::NoRequesterMatch),
+        [sibling, ..] if planted(Planted::RouterPicksSibling) => Ok((sibling, RouteReason::OnlyBindingOnAccount)),
         [..] => Err(RouteReason::Ambiguous),
     }
+}
+
+/// Returns whether a bound conversation belongs to the account of the requester's conversation.
+fn is_of_account(bound: &ConversationRef, requester: &ConversationRef) -> bool {
+    bound.is_same_account(requester)
+        || planted(Planted::RouterIgnoresAccount) && bound.channel == requester.channel
+        || planted(Planted::RouterIgnoresChannel) && bound.account_id == requester.account_id
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use turnway_core::id::{LinkId, Principal, RequestId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::binding::{Binding, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -341,7 +342,9 @@ impl BindingService {
             return;
         };
         // A binding whose time is over routes nothing, although nobody has ended it yet.
-        let is_over = |binding: &Binding| binding.expiry().is_some_and(|(at, _)| at <= now.store);
+        let is_over = |binding: &Binding| {
+            binding.expiry().is_some_and(|(at, _)| at <= now.store) && !planted(Mutant::ExpiredBindingFound)
+        };
         if !*was_tended && matches!(&row.state, ConversationState::Bound(binding) if is_over(binding)) {
             *was_tended = true;
             return self.proceed(ticket, request, change(key.clone(), BindingAction::Tend));
@@ -425,7 +428,8 @@ fn not_applied(outcome: BindingOutcome, row: &BindingRow) -> Result<BindingReply
     if row.is_moving() {
         return Err(moving());
     }
-    Ok(BindingReply::NotApplied { current: row.active().cloned().map(Box::new) })
+    let old = row.last_ended.as_ref().filter(|_| planted(Mutant::RefusedBindNamesOld)).map(|old| old.binding.clone());
+    Ok(BindingReply::NotApplied { current: old.or_else(|| row.active().cloned()).map(Box::new) })
 }
 
 /// Returns the refusal for a conversation whose row is changing its place: nothing is known until then.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use turnway_core::id::{ControlId, ConversationId, Principal, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::binding::{Binding, BindingChange, BindingEnd, Generation, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
@@ -140,6 +141,9 @@ impl BindingUpkeep {
     /// Has the session's log record the oldest change that it lacks. The entry has the same id in every try, so that the
     /// log has the change once.
     fn report(&mut self, key: ConversationKey, report: &BindingReport) {
+        if report.ended.is_some() && planted(Mutant::BindingEndUnrecorded) {
+            return self.change(key, BindingAction::Settle { generation: report.binding.generation, is_end: true });
+        }
         let control = control_entry(&key, report);
         let session = SessionKey { tenant: key.tenant.clone(), session: report.binding.session.clone() };
         // The entry is the node's, and the store lets only the session's user or an operator into its control lane.

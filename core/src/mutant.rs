@@ -165,6 +165,36 @@ define_mutants! {
     LostPartUnsent,
     /// A node whose adapter sends again forgets that others may have sent meanwhile.
     DeskAlwaysKnew,
+    /// A binding that expires stays, and expires again.
+    BindingExpiresTwice,
+    /// An unbind ends whichever binding the conversation has.
+    UnbindAnyGeneration,
+    /// A binding that replaces another has its generation.
+    BindingKeepsGeneration,
+    /// A bind replaces a binding of another generation than it names.
+    BindAnyGeneration,
+    /// A touch of a binding that has ended makes it active again.
+    TouchRevives,
+    /// A refused bind names the binding that ended last as the present one.
+    RefusedBindNamesOld,
+    /// A session still lists a conversation whose binding has ended.
+    IndexKeepsEnded,
+    /// A session does not list a conversation that was bound to another session before.
+    IndexForgetsRebound,
+    /// A lookup returns a binding whose time is over. (G7)
+    ExpiredBindingFound,
+    /// A binding that moves to another id leaves its old id free. (G7)
+    MoveLeavesNoAlias,
+    /// A binding is active under both ids while it moves.
+    MoveBindsTwice,
+    /// The end of a binding counts as recorded before the session's log has it. (G9)
+    BindingEndUnrecorded,
+    /// A message of a bound conversation goes to the conversation's own session. (G7)
+    BindingIgnored,
+    /// A message that is brought again after a rebind runs again. (G2)
+    RepeatUnsearched,
+    /// An answer goes to the place of another turn of the session. (G7)
+    AnswerElsewhere,
     /// A successor that reserved a session waits for the handover message, which may be lost. (G9)
     ReservedForgotten,
     /// A session that is handed over keeps its epoch. (G1, I2)

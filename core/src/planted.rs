@@ -34,6 +34,61 @@ define_planted! {
     LatePreviewShown,
     /// A user may create the session of a conversation before the conversation does, and reads what people write there.
     ConversationSessionOpen,
+    /// A part that the platform refuses for good is tried again: the person who blocked the bot gets it every few minutes.
+    DeliveryRefusalRetried,
+    /// A part that may have been sent is sent again though nobody recognises it: it appears twice.
+    DeliveryUnknownResent,
+    /// A part that was not sent for certain counts as possibly sent: it is held where nobody recognises a repetition.
+    DeliveryProofIgnored,
+    /// A part that may have been sent counts as not sent: the platform is not asked whether it has the part.
+    DeliveryDoubtForgotten,
+    /// A receipt counts for the present attempt only: what a late one reports is sent again.
+    DeliveryLateReceiptLost,
+    /// A report on an attempt that is over counts: a held delivery fails by an old refusal.
+    DeliveryLateRefusalCounts,
+    /// A receipt counts for whichever part is next: a receipt that comes twice skips a part.
+    DeliveryAnyPartReceipted,
+    /// The receipt of a part is taken for the whole: further parts are never sent.
+    DeliveryEndsAtFirstPart,
+    /// A delivery has twice the age: an answer of the day before yesterday appears.
+    DeliveryAgeDoubled,
+    /// A part has any number of attempts.
+    DeliveryAttemptsUnbounded,
+    /// Attempts after the first are not recorded: each new owner counts them from the beginning.
+    DeliveryAttemptUnrecorded,
+    /// The time that a platform asks for is not waited.
+    DeliveryRetryAfterIgnored,
+    /// A refused credential is tried again like a passing error: platforms lock bots out for that.
+    DeliveryAuthRetriedSoon,
+    /// A delivery that is sent again by an operator is as old as it was: what was too old stays so.
+    DeliveryRedriveKeepsAge,
+    /// A delivery that is sent again by an operator begins with its first part.
+    DeliveryRedriveRestarts,
+    /// A delivery that is on its way may be sent again by an operator: it appears twice.
+    DeliveryRedrivesPending,
+    /// An order whose delivery was dropped stays with its adapter, which sends it.
+    DeliveryDropNotWithdrawn,
+
+    // --- the router of completions ---
+    /// A binding of another account of the channel is chosen.
+    RouterIgnoresAccount,
+    /// A binding of an account with the same name on another channel is chosen.
+    RouterIgnoresChannel,
+    /// A binding of another session is chosen.
+    RouterIgnoresSession,
+    /// One of several bindings is chosen though the requester's conversation is none of theirs.
+    RouterPicksSibling,
+    /// A completion goes to the conversation that contains the bound one.
+    RouterPicksParent,
+    /// A completion goes to the requester though only bound conversations are allowed.
+    RouterFallsBackClosed,
+    /// A session whose bindings cannot be read counts as not bound.
+    RouterUnavailableAsNone,
+    /// The only binding of an account is chosen whatever the requester's conversation is.
+    RouterOnlyBindingAnywhere,
+    /// The only binding of a session is chosen without a requester.
+    RouterRequesterUnneeded,
+
     // --- connections and addresses ---
     /// An address may have twice [`crate::limits::ADDRESS_CONNECTIONS_MAX`] connections: one host fills a node
     /// sooner.

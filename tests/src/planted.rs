@@ -72,6 +72,8 @@ mod tests {
         match suite {
             "turnway" => root().join("gateway/src"),
             "turnway_node" => root().join("node/src"),
+            "turnway_bindings" => root().join("bindings/src"),
+            "session" => root().join("core/tests/session"),
             "turnway_client" => root().join("sdk/rust/src"),
             file => root().join("tests/tests").join(file),
         }

@@ -21,6 +21,7 @@ mod handovers;
 mod index;
 mod links;
 mod odd_requests;
+mod operators;
 mod platform;
 mod resumable;
 mod storage;

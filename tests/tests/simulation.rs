@@ -2,7 +2,7 @@
 //! `SIM_SECONDS=300` extends the main test; a failing seed prints the command that replays it.
 //!
 //! Covers: G1, G2, G3, G4, G5, G6, G7, G8, G9, G-25, RX-3, ST-5, EV-C6, MP-T1, MP-D6, MP-D7, SR-T7,
-//! LN-SR3, BD-Q1, BD-Q7, BR-01, BR-06, BR-07, BR-09, BR-21.
+//! LN-SR3, BD-B12, BD-S1, BD-S10, BD-Q1, BD-Q7, BR-01, BR-06, BR-07, BR-09, BR-21, BR-32, BR-35.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use turnway_tests::laws::{Step, laws};
 use turnway_tests::sim::cases::{OwnerExit, OwnerFailure};
 use turnway_tests::sim::faults::Faults;
 use turnway_tests::sim::harness::{Move, SessionHarness, SwitchboardHarness};
-use turnway_tests::sim::verdict::{campaign, cores, env, judge};
+use turnway_tests::sim::verdict::{campaign, cores, env, judge, mix};
 use turnway_tests::sim::world::World;
 use turnway_tests::sim::{cases, clocks, mutants};
 
@@ -201,7 +201,8 @@ fn each_planted_bug_is_detected() {
 }
 
 /// Seeds that failed once, in files named after the failure: `seed=`; `forgetful=` if the store lost data although
-/// the seed alone does not say so; `lasting=` if some turns have an agent that can resume.
+/// the seed alone does not say so; `lasting=` if some turns have an agent that can resume; `world=` for a number of the main
+/// test, with its whole mix of faults.
 #[test]
 fn saved_seeds_pass() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
@@ -216,6 +217,7 @@ fn saved_seeds_pass() {
                 "seed" => Some((seed, Faults::swarm(seed))),
                 "forgetful" => Some((seed, Faults::swarm(seed).with_lost_writes())),
                 "lasting" => Some((seed, Faults::swarm(seed).with_resumable_agent())),
+                "world" => Some((seed, mix(seed))),
                 _ => None,
             }
         });

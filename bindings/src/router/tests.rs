@@ -193,24 +193,28 @@ fn invariants_hold_for_random_sessions() {
     for _ in 0..50_000 {
         let (bindings, requester) = draw(&mut rng);
         let target = session("s");
+        let is_known = !rng.chance(10);
         let query = RouteQuery {
             event: RoutedEvent::TaskCompletion,
             target: Some(&target),
-            bindings: BindingLookup::Found(&bindings),
+            bindings: if is_known { BindingLookup::Found(&bindings) } else { BindingLookup::Unavailable },
             requester: &requester,
             fail_closed: rng.chance(50),
         };
         let answer = resolve_destination(&query);
         check_answer(&query, &answer);
+        *modes.entry((answer.mode, answer.reason)).or_default() += 1;
+        if !is_known {
+            continue;
+        }
         // The order in which a store lists bindings decides nothing.
         let mut reversed = bindings.clone();
         reversed.reverse();
         let again = resolve_destination(&RouteQuery { bindings: BindingLookup::Found(&reversed), ..query });
         assert_eq!((again.mode, again.reason, again.place), (answer.mode, answer.reason, answer.place));
-        *modes.entry((answer.mode, answer.reason)).or_default() += 1;
     }
-    // Every answer was drawn that needs bindings: two that are bound, and five reasons with two modes each.
-    assert_eq!(modes.len(), 2 + 5 * 2, "{modes:?}");
+    // Every answer was drawn: two that are bound, five reasons with two modes each, and the refusal without a lookup.
+    assert_eq!(modes.len(), 2 + 5 * 2 + 1, "{modes:?}");
 }
 
 fn check_answer(query: &RouteQuery<'_>, answer: &Destination<'_>) {
@@ -225,8 +229,14 @@ fn check_answer(query: &RouteQuery<'_>, answer: &Destination<'_>) {
             assert_eq!(Some(&binding.session), query.target, "a binding of another session");
             assert!(binding.conversation.is_same_account(requester), "a binding of another account");
             assert_eq!(answer.place, Some(&binding.conversation), "the place is the binding's and no other");
+            let is_same = binding.conversation.is_same_place(requester);
+            let reason = if is_same { RouteReason::RequesterMatch } else { RouteReason::OnlyBindingOnAccount };
+            assert_eq!(answer.reason, reason);
             let is_inside = binding.conversation.parent_conversation_id.as_ref() == Some(&requester.conversation_id);
-            assert!(is_inside || binding.conversation.is_same_place(requester));
+            assert!(
+                is_same || is_inside && count_on_account(query, requester) == 1,
+                "only the one child is a shortcut"
+            );
         }
         RouteMode::Fallback => {
             assert!(!query.fail_closed && answer.binding.is_none());
@@ -235,7 +245,11 @@ fn check_answer(query: &RouteQuery<'_>, answer: &Destination<'_>) {
         RouteMode::Refused => assert_eq!((answer.binding, answer.place), (None, None)),
     }
     // A binding of the requester's own conversation is always used.
-    let BindingLookup::Found(bindings) = query.bindings else { return };
+    let BindingLookup::Found(bindings) = query.bindings else {
+        // What cannot be read is not the same as no binding.
+        assert_eq!((answer.mode, answer.reason), (RouteMode::Refused, RouteReason::LookupUnavailable));
+        return;
+    };
     let own = bindings.iter().find(|binding| {
         Some(&binding.session) == query.target
             && requester.is_some_and(|requester| binding.conversation.is_same_place(requester))
@@ -243,4 +257,12 @@ fn check_answer(query: &RouteQuery<'_>, answer: &Destination<'_>) {
     if let Some(own) = own {
         assert_eq!((answer.mode, answer.place), (RouteMode::Bound, Some(&own.conversation)));
     }
+}
+
+/// Returns the number of the session's bindings on the requester's account.
+fn count_on_account(query: &RouteQuery<'_>, requester: &ConversationRef) -> usize {
+    let BindingLookup::Found(bindings) = query.bindings else { return 0 };
+    let is_there =
+        |binding: &&Binding| Some(&binding.session) == query.target && binding.conversation.is_same_account(requester);
+    bindings.iter().filter(is_there).count()
 }

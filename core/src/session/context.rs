@@ -1,5 +1,5 @@
 //! The context of a decision: the state, the open inputs and the ownership. Decisions read it; only the runtime writes.
-use crate::id::{AgentId, Epoch, FenceToken, InboxPosition, RunId, SessionKey};
+use crate::id::{AgentId, Epoch, FenceToken, InboxPosition, RunId, SessionKey, UserId};
 use crate::protocol::agent::{AgentDirectory, AgentPolicy};
 use crate::protocol::input::{Content, Input, Message};
 use crate::session::state::{Run, RunPhase, SessionPhase, State};
@@ -69,6 +69,8 @@ pub(super) struct SessionContext {
     pub(super) now: Now,
     pub(super) key: SessionKey,
     pub(super) token: FenceToken,
+    /// The user whose session it is by the store, which knows the user before the log does.
+    pub(super) stored_user: Option<UserId>,
     pub(super) directory: Arc<AgentDirectory>,
     pub(super) state: State,
     /// Inputs that have not ended, by the turn that they open.
@@ -80,8 +82,23 @@ pub(super) struct SessionContext {
 
 impl SessionContext {
     pub(super) fn new(key: SessionKey, token: FenceToken, directory: Arc<AgentDirectory>, state: State) -> Self {
-        let now = Now::default();
-        Self { now, key, token, directory, state, inputs: BTreeMap::new(), is_draining: false, earlier_order: None }
+        Self {
+            now: Now::default(),
+            key,
+            token,
+            stored_user: None,
+            directory,
+            state,
+            inputs: BTreeMap::new(),
+            is_draining: false,
+            earlier_order: None,
+        }
+    }
+
+    /// Returns the user whose session it is. The sender of the first entry may be another one: conversations and operators
+    /// write to sessions of users.
+    pub(super) fn session_user(&self, sender: &UserId) -> UserId {
+        self.state.user.as_ref().or(self.stored_user.as_ref()).unwrap_or(sender).clone()
     }
 
     /// Returns whether the session accepts inputs.

@@ -107,7 +107,7 @@ pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgre
     };
     progress.steps.retain(|id, step| {
         let is_pending = pending(id);
-        if !is_pending && matches!(step, DeliveryStep::InFlight { .. }) {
+        if !is_pending && matches!(step, DeliveryStep::InFlight { .. }) && !planted(Planted::DeliveryDropNotWithdrawn) {
             // An operator has dropped the delivery, or a receipt of an earlier attempt has ended it.
             plan.send(Output::WithdrawDelivery(id.clone()));
         }
@@ -147,6 +147,9 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
     let limit = origin.text_limit;
     let parts = split_text(&text, limit.max as usize, limit.unit);
     let RequestedPlace { conversation: place, route } = to;
+    let mut others = context.state.deliveries.origins.values().map(|open| &open.origin.conversation);
+    let is_bad = mutant::planted(Mutant::AnswerElsewhere);
+    let place = others.find(|other| is_bad && **other != place).cloned().unwrap_or(place);
     let names = [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()];
     DeliveryRequested {
         delivery_id: DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names),
@@ -227,7 +230,8 @@ fn first_of_each_place(deliveries: &Deliveries) -> Vec<(&DeliveryId, &OpenDelive
 /// Begins an attempt at the next part of a delivery, or ends the delivery if its budgets are used up.
 fn send_next_part(context: &SessionContext, progress: &mut DeliveryProgress, id: &DeliveryId, plan: &mut Plan) {
     let Some(delivery) = context.state.deliveries.open.get(id) else { return };
-    let deadline = delivery.requested_at.after(limits::DELIVERY_AGE_MAX);
+    let age = limits::DELIVERY_AGE_MAX * if planted(Planted::DeliveryAgeDoubled) { 2 } else { 1 };
+    let deadline = delivery.requested_at.after(age);
     let Some(left) = deadline.0.checked_sub(context.now.store.0).filter(|left| *left > 0) else {
         return fail(context, id, DeliveryFailure::TooOld, plan);
     };
@@ -239,13 +243,13 @@ fn send_next_part(context: &SessionContext, progress: &mut DeliveryProgress, id:
         // Its order has no answer at its deadline: the delivery is too old.
         Some(DeliveryStep::InFlight { .. }) => return fail(context, id, DeliveryFailure::TooOld, plan),
     };
-    if attempt > limits::DELIVERY_ATTEMPTS_MAX {
+    if attempt > limits::DELIVERY_ATTEMPTS_MAX && !planted(Planted::DeliveryAttemptsUnbounded) {
         return fail(context, id, DeliveryFailure::TooManyAttempts, plan);
     }
     if !delivery_route::may_send(context, progress, (id, delivery), plan) {
         return;
     }
-    if is_new {
+    if is_new && !planted(Planted::DeliveryAttemptUnrecorded) {
         let part = delivery.next_part();
         let attempted = DeliveryAttempted { delivery_id: id.clone(), part, attempt };
         plan.record(context, Fact::Delivery(DeliveryFact::Attempted(attempted)), RecordContext::default());
@@ -289,32 +293,41 @@ pub(super) fn handle_report(
     plan: &mut Plan,
 ) {
     let DeliveryReport { delivery_id: id, part, attempt, outcome } = report;
-    let Some(delivery) = context.state.deliveries.open.get(&id).filter(|it| it.next_part() == part) else { return };
+    let is_next = |delivery: &OpenDelivery| {
+        delivery.next_part() == part || planted(Planted::DeliveryAnyPartReceipted) && delivery.next_part() > part
+    };
+    let Some(delivery) = context.state.deliveries.open.get(&id).filter(|it| is_next(it)) else { return };
     let is_present =
         matches!(progress.steps.get(&id), Some(DeliveryStep::InFlight { attempt: at, .. }) if *at == attempt);
     match outcome {
+        DeliveryOutcome::Sent { .. } if !is_present && planted(Planted::DeliveryLateReceiptLost) => {}
         DeliveryOutcome::Sent { external_id, place } => {
             handle_receipt(context, progress, (&id, delivery), external_id, &place, plan);
         }
-        _ if !is_present => {}
-        DeliveryOutcome::NotSent => wait(context, progress, (&id, attempt), (Duration::ZERO, false), plan),
-        DeliveryOutcome::Unknown { may_repeat: true } => {
-            wait(context, progress, (&id, attempt), (Duration::ZERO, true), plan)
+        _ if !is_present && !planted(Planted::DeliveryLateRefusalCounts) => {}
+        DeliveryOutcome::NotSent => {
+            let may_be_sent = planted(Planted::DeliveryProofIgnored);
+            wait(context, progress, (&id, attempt), (Duration::ZERO, may_be_sent), plan)
         }
-        DeliveryOutcome::Unknown { may_repeat: false } => {
+        DeliveryOutcome::Unknown { may_repeat } if may_repeat || planted(Planted::DeliveryUnknownResent) => {
+            let may_be_sent = !planted(Planted::DeliveryDoubtForgotten);
+            wait(context, progress, (&id, attempt), (Duration::ZERO, may_be_sent), plan)
+        }
+        DeliveryOutcome::Unknown { .. } => {
             progress.steps.remove(&id);
             let undelivered = context.state.deliveries.undelivered_after(&id, Some(DeliveryPhase::Held));
             let held = DeliveryHeld { delivery_id: id, part, undelivered };
             plan.record(context, Fact::Delivery(DeliveryFact::Held(held)), RecordContext::default());
         }
         DeliveryOutcome::Rejected { class, retry_after_ms } => match DeliveryFailure::of_class(class) {
-            Some(reason) => {
+            Some(reason) if !planted(Planted::DeliveryRefusalRetried) => {
                 progress.steps.remove(&id);
                 fail(context, &id, reason, plan);
             }
-            None => {
-                let least =
-                    if class == DeliveryErrorClass::Auth { limits::DELIVERY_AUTH_RETRY } else { Duration::ZERO };
+            Some(_) | None => {
+                let is_auth = class == DeliveryErrorClass::Auth && !planted(Planted::DeliveryAuthRetriedSoon);
+                let least = if is_auth { limits::DELIVERY_AUTH_RETRY } else { Duration::ZERO };
+                let retry_after_ms = retry_after_ms.filter(|_| !planted(Planted::DeliveryRetryAfterIgnored));
                 let asked = Duration::from_millis(retry_after_ms.unwrap_or_default());
                 let least = least.max(asked.min(limits::DELIVERY_AGE_MAX));
                 wait(context, progress, (&id, attempt), (least, false), plan);
@@ -399,7 +412,10 @@ fn settle_by_operator(
         return plan.answer_without_fact(position, &control);
     };
     let open = context.state.deliveries.open.get(delivery_id);
-    let Some(delivery) = open.filter(|delivery| delivery.phase != DeliveryPhase::Pending || !again) else {
+    let may_settle = |delivery: &OpenDelivery| {
+        delivery.phase != DeliveryPhase::Pending || !again || planted(Planted::DeliveryRedrivesPending)
+    };
+    let Some(delivery) = open.filter(|delivery| may_settle(delivery)) else {
         return plan.answer_with_notice(context, Code::NotFound.as_str(), position, &control);
     };
     let delivery_id = delivery_id.clone();

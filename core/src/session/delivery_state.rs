@@ -2,6 +2,7 @@
 //! `delivery_apply`, `input_apply` and `run_apply` change it.
 use crate::id::{DeliveryId, MessageId, RunId, Seq};
 use crate::limits;
+use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
@@ -193,7 +194,11 @@ impl Deliveries {
     /// Starts a held or failed delivery again, with its budgets of attempts and age.
     pub(super) fn restart(&mut self, id: &DeliveryId, at: Millis) {
         if let Some(delivery) = self.open.get_mut(id) {
+            let at = if planted(Planted::DeliveryRedriveKeepsAge) { delivery.requested_at } else { at };
             (delivery.phase, delivery.attempts, delivery.requested_at) = (DeliveryPhase::Pending, 0, at);
+            if planted(Planted::DeliveryRedriveRestarts) {
+                delivery.sent = 0;
+            }
         }
     }
 }
@@ -234,6 +239,6 @@ impl OpenDelivery {
     }
 
     fn is_sent(&self) -> bool {
-        self.sent >= self.part_count()
+        self.sent >= self.part_count() || self.sent > 0 && planted(Planted::DeliveryEndsAtFirstPart)
     }
 }

@@ -60,8 +60,8 @@ pub(super) fn take(context: &SessionContext, lane: &mut ControlLane, run_id: &Ru
         && let Some(active_agent) = default
     {
         let agents = context.directory.default_members(Some(&active_agent));
-        let fact =
-            Fact::Session(SessionFact::Opened { user: input.user.clone(), agents, active_agent, request_id: None });
+        let user = context.session_user(&input.user);
+        let fact = Fact::Session(SessionFact::Opened { user, agents, active_agent, request_id: None });
         plan.record(context, fact, RecordContext { closed: Some(false), ..RecordContext::default() });
     }
     if begun.is_none() {

@@ -1,5 +1,5 @@
 //! The session machine: it decides on an input, records facts, and sends outputs only after their facts are durable.
-use crate::id::{AgentId, Epoch, EventId, FenceToken, InboxPosition, RunId, Seq, SessionKey};
+use crate::id::{AgentId, Epoch, EventId, FenceToken, InboxPosition, RunId, Seq, SessionKey, UserId};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
@@ -107,6 +107,11 @@ impl SessionRuntime {
             permits: Permits { permit: AttemptPermit::Unbounded, reading_content: None },
             plan: Plan::new(rng, outbox),
         }
+    }
+
+    /// Sets the user whose session it is by the store: the log of a new session does not name the user yet.
+    pub fn set_user(&mut self, user: Option<UserId>) {
+        self.context.stored_user = user;
     }
 
     /// Returns the state, including facts that are recorded but not yet durable.

@@ -92,7 +92,7 @@ fn handle_open(
     let Some(active_agent) = first else {
         return plan.answer_with_notice(context, Code::SessionOpenFailed.as_str(), position, control);
     };
-    let user = context.state.user.clone().unwrap_or_else(|| control.user.clone());
+    let user = context.session_user(&control.user);
     let request_id = control.request_id.clone();
     let fact = Fact::Session(SessionFact::Opened { user, agents, active_agent, request_id });
     let about = RecordContext { answers: Some(position), closed: Some(false), ..RecordContext::default() };

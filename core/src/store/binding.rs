@@ -2,6 +2,7 @@
 //! have yet. One pure function changes a row; every store runs it in an atomic step, so all stores decide alike.
 use crate::id::{ConversationId, Nonce, Principal, SessionId};
 use crate::limits;
+use crate::mutant::{Mutant, planted};
 use crate::protocol::binding::{
     Binding, BindingStatus, EndedBinding, ExpiryRules, Generation, TargetKind, UnbindReason,
 };
@@ -264,7 +265,7 @@ impl BindingRow {
             (Some(expected), Some(active)) => active.generation == expected,
             (Some(expected), None) => expected == Generation::default() || expected == self.generation,
         };
-        if !is_expected {
+        if !is_expected && !planted(Mutant::BindAnyGeneration) {
             return BindingOutcome::NotApplied;
         }
         // Three: the end of the binding that is replaced, the new one, and its end.
@@ -275,7 +276,9 @@ impl BindingRow {
         if let Some(active) = replaced {
             self.end(now, *active, UnbindReason::Rebound);
         }
-        self.generation = Generation((self.generation.0 + 1).max(now.0));
+        if !planted(Mutant::BindingKeepsGeneration) || self.generation == Generation::default() {
+            self.generation = Generation((self.generation.0 + 1).max(now.0));
+        }
         let binding = Binding {
             generation: self.generation,
             conversation: new.conversation.clone(),
@@ -312,6 +315,12 @@ impl BindingRow {
     }
 
     fn touch(&mut self, generation: Generation, at: Millis) -> BindingOutcome {
+        if planted(Mutant::TouchRevives)
+            && self.state == ConversationState::Free
+            && let Some(last) = self.last_ended.as_ref().filter(|last| last.binding.generation == generation)
+        {
+            self.state = ConversationState::Bound(Box::new(last.binding.clone()));
+        }
         let Some(binding) = self.bound_mut(generation) else { return BindingOutcome::NotApplied };
         if at >= binding.last_activity_at.after(binding.touch_interval()) {
             binding.last_activity_at = at;
@@ -326,7 +335,8 @@ impl BindingRow {
     }
 
     fn unbind(&mut self, now: Millis, generation: Generation, reason: UnbindReason) -> BindingOutcome {
-        let Some(binding) = self.bound_mut(generation).cloned() else {
+        let any = self.active().filter(|_| planted(Mutant::UnbindAnyGeneration)).map(|binding| binding.generation);
+        let Some(binding) = self.bound_mut(any.unwrap_or(generation)).cloned() else {
             let is_ended = self.last_ended.as_ref().is_some_and(|last| last.binding.generation == generation);
             return if is_ended { BindingOutcome::Applied } else { BindingOutcome::NotApplied };
         };
@@ -341,7 +351,10 @@ impl BindingRow {
             ConversationState::Bound(binding) => {
                 if let Some((_, reason)) = binding.expiry().filter(|(at, _)| is_due(*at)) {
                     let binding = (**binding).clone();
-                    self.end(now, binding, reason);
+                    self.end(now, binding.clone(), reason);
+                    if planted(Mutant::BindingExpiresTwice) {
+                        self.state = ConversationState::Bound(Box::new(binding));
+                    }
                 }
             }
             ConversationState::Free | ConversationState::Moved { .. } => {
@@ -400,7 +413,11 @@ impl BindingRow {
             ConversationState::Free => {
                 self.generation = binding.generation;
                 let binding = Box::new(binding.clone());
-                self.state = ConversationState::Arriving { binding, from: from.clone(), at: now };
+                self.state = if planted(Mutant::MoveBindsTwice) {
+                    ConversationState::Bound(binding)
+                } else {
+                    ConversationState::Arriving { binding, from: from.clone(), at: now }
+                };
                 BindingOutcome::Applied
             }
         }
@@ -411,7 +428,11 @@ impl BindingRow {
             ConversationState::Moving { binding, to: target, .. }
                 if binding.generation == generation && target == to =>
             {
-                self.state = ConversationState::Moved { to: to.clone(), at: now };
+                self.state = if planted(Mutant::MoveLeavesNoAlias) {
+                    ConversationState::Free
+                } else {
+                    ConversationState::Moved { to: to.clone(), at: now }
+                };
                 BindingOutcome::Applied
             }
             ConversationState::Moved { to: target, .. } if target == to => BindingOutcome::Applied,
@@ -480,9 +501,11 @@ pub fn listing_changes(
     let was = listed(before);
     let is = listed(after);
     let sessions: BTreeSet<SessionId> = [&was, &is].into_iter().flatten().cloned().collect();
-    let changed = if was == is { BTreeSet::new() } else { sessions };
+    let is_kept = was == is || is.is_none() && planted(Mutant::IndexKeepsEnded);
+    let changed = if is_kept { BTreeSet::new() } else { sessions };
     changed.into_iter().map(move |session| {
-        let is_listed = is.as_ref() == Some(&session);
+        let is_forgotten = was.is_some() && planted(Mutant::IndexForgetsRebound);
+        let is_listed = is.as_ref() == Some(&session) && !is_forgotten;
         (session, is_listed)
     })
 }

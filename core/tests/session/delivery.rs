@@ -1,11 +1,12 @@
 //! Deliveries to conversations. Script steps: `hears MESSAGE [PLACE]` submits what somebody wrote in a conversation;
-//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order; `operator retry|drop` decides on the
-//! last requested delivery.
+//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order, and `receipt N` on the Nth;
+//! `operator retry|drop` decides on the last requested delivery.
 use crate::script::{Script, check, key, user};
 use std::sync::Arc;
-use turnway_core::id::{DeliveryId, Epoch, MessageId, RunId};
+use turnway_core::id::{DeliveryId, Epoch, MessageId, RunId, UserId};
 use turnway_core::limits;
 use turnway_core::private::Private;
+use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::annotation::{Annotations, apply_annotations};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
@@ -32,6 +33,13 @@ impl Script {
             ["delivery", outcome, rest @ ..] => {
                 let order = self.sending.last().expect("an order").clone();
                 let outcome = outcome_of(outcome, rest.first().copied(), &order);
+                let DeliveryOrder { delivery_id, part, attempt, .. } = DeliveryOrder::clone(&order);
+                self.give(Input::Delivery(DeliveryReport { delivery_id, part, attempt, outcome }));
+            }
+            ["receipt", number] => {
+                let number: usize = number.parse().expect("a number");
+                let order = self.sending.get(number - 1).expect("an order").clone();
+                let outcome = outcome_of("sent", None, &order);
                 let DeliveryOrder { delivery_id, part, attempt, .. } = DeliveryOrder::clone(&order);
                 self.give(Input::Delivery(DeliveryReport { delivery_id, part, attempt, outcome }));
             }
@@ -147,14 +155,49 @@ fn answer_is_delivered_part_by_part_to_its_conversation() {
     );
     let long = "x".repeat(100);
     let [first, second] = [&long[..64], &long[64..]];
-    check(
-        "hears m1; ack; flood 100; done; delivery sent; delivery sent",
-        &format!(
-            "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'{long}' \
-             stretch(0+100) agent.invoke.done done(100) requested(2) DELIVER(1/2,1 {first}) sent(1/2) \
-             DELIVER(2/2,1 {second}) sent(2/2)"
-        ),
+    let begun = format!(
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'{long}' \
+         stretch(0+100) agent.invoke.done done(100) requested(2) DELIVER(1/2,1 {first}) sent(1/2) \
+         DELIVER(2/2,1 {second})"
     );
+    let sent = "hears m1; ack; flood 100; done; delivery sent";
+    check(&format!("{sent}; delivery sent"), &format!("{begun} sent(2/2)"));
+    // A receipt is for its own part, also when it comes again while the next part is on its way.
+    check(&format!("{sent}; receipt 1"), &begun);
+    // An operator sends the rest again, not what the platform has.
+    check(
+        &format!("{sent}; delivery lost; operator retry; delivery sent"),
+        &format!("{begun} held(2) redriven answered DELIVER(2/2,1 {second}) sent(2/2)"),
+    );
+}
+
+/// Covers: BD-Q2.
+#[test]
+fn part_has_a_limited_number_of_attempts() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    ["hears m1", "ack", "text hi", "done"].into_iter().for_each(|step| world.step(step));
+    for attempt in 1..=limits::DELIVERY_ATTEMPTS_MAX {
+        // Waits are random, and at most five minutes.
+        while world.sending.len() < attempt as usize {
+            world.step("wait 10000");
+        }
+        world.step("delivery transient");
+    }
+    world.step("wait 300000");
+    assert_eq!(world.sending.len(), limits::DELIVERY_ATTEMPTS_MAX as usize);
+    assert_eq!(world.record.last().map(String::as_str), Some("undelivered(1,too_many_attempts)"));
+}
+
+/// A conversation may be the first to write to a session whose user has opened it, and the owner reads inputs first.
+///
+/// Covers: G7.
+#[test]
+fn log_of_a_session_names_its_user_whoever_writes_first() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    let owner = UserId::parse("zoe").expect("a name");
+    world.runtime.set_user(Some(owner.clone()));
+    world.step("hears m1");
+    assert_eq!(world.runtime.state().user, Some(owner));
 }
 
 /// A turn of a plain client leads to no delivery, nor does one that was cancelled or said nothing.
@@ -201,6 +244,11 @@ fn refused_part_waits_or_fails_by_the_class_of_its_error() {
     check(&format!("{answered}; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
     check(&format!("{answered}; delivery elsewhere; delivery elsewhere"), &format!("{begun} undelivered(1,misplaced)"));
     check(&format!("{answered}; wait 86400000"), &format!("{begun} undelivered(1,too_old) WITHDRAW"));
+    // An operator's decision gives it another day.
+    check(
+        &format!("{answered}; wait 86400000; operator retry; delivery sent"),
+        &format!("{begun} undelivered(1,too_old) WITHDRAW redriven answered DELIVER(1/1,1 hi) sent(1/1)"),
+    );
     // A report on an attempt that is over changes nothing; a receipt counts whenever it comes.
     check(&format!("{answered}; delivery lost; delivery gone; delivery sent"), &format!("{begun} held(1) sent(1/1)"));
 }

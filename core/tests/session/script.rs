@@ -400,7 +400,7 @@ impl Script {
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
             ["task" | "given" | "route" | "stands", ..] => self.task(&words),
-            ["hears" | "delivery" | "operator", ..] => self.deliver(&words),
+            ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),

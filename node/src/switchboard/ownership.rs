@@ -341,6 +341,7 @@ impl Ownership {
         let directory = Arc::clone(self.tasks.directory());
         let mut runtime = SessionRuntime::new(key.clone(), claimed.token, directory, rng, state.clone());
         runtime.require_permits();
+        runtime.set_user(claimed.view.user.clone());
         let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         let mut owned = OwnedSession::new(claimed, runtime, state, kept);
         owned.account = self.holdings.count_session(key, claimed.view.user.as_ref());

@@ -218,7 +218,8 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
         let target = &told["target"];
         // Other crates have test files with the same names.
         let is_ours = target["src_path"].as_str()?.starts_with(env!("CARGO_MANIFEST_DIR"));
-        let fits = is_ours || target["kind"][0] != "test";
+        let is_core = target["src_path"].as_str()?.ends_with("/core/tests/session/main.rs");
+        let fits = is_ours || is_core || target["kind"][0] != "test";
         fits.then(|| Some((target["name"].as_str()?.to_owned(), PathBuf::from(path))))?
     };
     Ok(told.filter_map(program).collect())
@@ -258,6 +259,7 @@ fn root(suite: &Path) -> PathBuf {
         "turnway" => tests.with_file_name("gateway"),
         "turnway_core" => tests.with_file_name("core"),
         "turnway_node" => tests.with_file_name("node"),
+        "turnway_bindings" => tests.with_file_name("bindings"),
         "turnway_client" => tests.with_file_name("sdk/rust"),
         _ => tests,
     }

@@ -41,6 +41,7 @@ impl World {
     /// Lets the clients of a node notice, sooner or later, that the node is gone or stuck.
     pub(crate) fn orphan(&mut self, at: usize, ms_min: u64, ms_max: u64) {
         self.orphan_adapters(at, ms_min, ms_max);
+        self.orphan_operators(at);
         let node_id = self.nodes[at].node_id;
         let here = |line: Option<(NodeId, _)>| line.is_some_and(|(edge, _)| edge == node_id);
         let orphans: Vec<usize> = (0..self.clients.len()).filter(|n| here(self.clients[*n].line)).collect();

@@ -1,5 +1,6 @@
 //! Checks of the guarantees, one file per guarantee; each violation panics with the guarantee's name first.
 mod actions;
+mod bindings;
 mod deliveries;
 mod handovers;
 mod input_order;
@@ -13,6 +14,7 @@ mod settled;
 mod steering;
 mod turn;
 
+pub(crate) use bindings::{BindingRecord, RequestTime};
 pub(crate) use ledger::StoreRecord;
 pub(crate) use link::{LinkHistory, View};
 pub(crate) use privacy::{privacy, refused};

@@ -109,7 +109,7 @@ impl World {
 
     /// Checks a message to a link, and delivers it.
     pub(crate) fn show(&mut self, line: LineId, note: Notification) {
-        if self.show_adapter(line, &note) {
+        if self.show_adapter(line, &note) || self.show_operator(line, &note) {
             return;
         }
         let Some(open) = self.lines.get_mut(&line) else { return };

@@ -1,21 +1,25 @@
 //! A simulated chat platform with adapters: what people write in rooms becomes turns, and the answers come back to the
 //! rooms. Adapters vanish, lose replies, answer with every outcome, and put parts into the wrong room now and then.
 use super::behaviour::AgentBehaviour;
+use super::check::{BindingRecord, RequestTime};
 use super::clients::Kind;
 use super::fixtures::{self, PlannedMessage};
+use super::operators::Operators;
 use super::world::{LineId, ScheduledEvent, World};
 use std::collections::BTreeMap;
 use turnway_core::id::{
-    AccountId, ChannelName, DeliveryId, LinkId, MessageId, Principal, RequestId, RunId, SessionKey, TenantId, UserId,
+    AccountId, ChannelName, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey, TenantId,
+    UserId,
 };
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{DeliveryErrorClass, Sender, TextUnit};
 use turnway_core::protocol::entry::FACT_LEVEL;
 use turnway_core::protocol::input::Strategy;
+use turnway_core::time::Mono;
 use turnway_node::switchboard::Input;
 use turnway_wire::channel::adapter::{
     AdapterCapabilities, AdapterHello, AdapterOutcome, Capability, DeliverMessage, DeliveredCommand, InboundCommand,
-    InboundDisposition, InboundEvent,
+    InboundDisposition, InboundEvent, InboundReceipt,
 };
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -50,8 +54,14 @@ pub(crate) enum Step {
     Post { adapter: usize, line: LineId, message: DeliverMessage },
     /// An adapter reports what became of a part.
     Report { adapter: usize, line: LineId, delivered: DeliveredCommand },
-    /// A node learns that an adapter has read notifications of this weight.
+    /// A node learns that an adapter or an operator has read notifications of this weight.
     Written { line: LineId, weight: usize },
+    /// An event of a room is brought to the gateway, until it is accepted.
+    BringEvent { n: usize },
+    /// An operator opens a session.
+    OpenOffice { n: usize },
+    /// An operator does something about the bindings of rooms, or something happens to a room.
+    Operate,
 }
 
 /// The platform, and the processes that connect it.
@@ -59,7 +69,16 @@ pub(crate) enum Step {
 pub(crate) struct Platform {
     adapters: Vec<Adapter>,
     pub(crate) messages: BTreeMap<u64, RoomMessage>,
-    asked: BTreeMap<RequestId, u64>,
+    /// Rooms, by their present ids.
+    pub(crate) rooms: Vec<Room>,
+    /// All ids that rooms have had.
+    pub(crate) places: Vec<ConversationRef>,
+    pub(crate) events: Vec<RoomEvent>,
+    pub(crate) operators: Operators,
+    pub(crate) bindings: BindingRecord,
+    asked: BTreeMap<RequestId, Brought>,
+    /// The time at which each node was brought a message first.
+    pub(crate) brought: BTreeMap<(NodeId, u64), RequestTime>,
     pub(crate) posts: Vec<Post>,
     /// Adapters and the platform misbehave.
     pub(crate) troubled: bool,
@@ -73,13 +92,46 @@ struct Adapter {
     line: Option<LineId>,
 }
 
+/// A room of an account.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(crate) account: usize,
+    /// The client whose key is the room's first own session.
+    client: usize,
+    pub(crate) place: ConversationRef,
+}
+
 /// A message that somebody wrote.
 #[derive(Debug)]
 pub(crate) struct RoomMessage {
+    room: usize,
+    pub(crate) account: usize,
+    /// The room by its id when the message was written.
+    pub(crate) place: ConversationRef,
+    /// The time at which the message was brought first; from then on, its id and its place stay as they are.
+    brought_at: Option<Mono>,
+    /// The turn, once the gateway has accepted the message, and the time since which it was asked to.
+    pub(crate) accepted: Option<(RunId, Mono)>,
+}
+
+/// Something that happened to a room.
+#[derive(Debug)]
+pub(crate) struct RoomEvent {
     pub(crate) account: usize,
     pub(crate) place: ConversationRef,
-    /// The turn, once the gateway has accepted the message.
-    pub(crate) run_id: Option<RunId>,
+    pub(crate) event: InboundEvent,
+    pub(crate) is_accepted: bool,
+}
+
+/// A request of an adapter that was not answered.
+#[derive(Debug)]
+enum Brought {
+    /// A message, and whether it had been accepted before.
+    Message {
+        n: u64,
+        is_repeat: bool,
+    },
+    Event(usize),
 }
 
 /// A part of an answer that stands in a room.
@@ -111,7 +163,7 @@ enum Manner {
     Refuses(DeliveryErrorClass),
 }
 
-fn tenant() -> TenantId {
+pub(crate) fn tenant() -> TenantId {
     TenantId::default_tenant()
 }
 
@@ -192,26 +244,28 @@ impl World {
             let key = SessionKey { tenant: tenant(), session: place.own_session(&tenant()) };
             // Nobody subscribes as the account; odd requests of others aim at its sessions too.
             let client = self.client(Kind::Leaver, &key, principal(account));
+            self.platform.places.push(place.clone());
+            self.platform.rooms.push(Room { account, client, place });
+            let room = self.platform.rooms.len() - 1;
             for _ in 0..2 + self.rng.below(4) {
                 let at = self.rng.below(trouble_ms);
-                self.write(client, account, &place, at);
+                self.write_in(room, at);
             }
         }
+        self.open_offices(trouble_ms);
     }
 
     /// Lets somebody write a message in every room.
     pub(crate) fn last_lines(&mut self) {
-        for (account, name) in (0..ACCOUNTS.len()).flat_map(|account| ROOMS.map(|room| (account, room))) {
-            let place = room(account, name);
-            let session = place.own_session(&tenant());
-            if let Some(client) = self.clients.iter().position(|client| client.key.session == session) {
-                self.write(client, account, &place, 500);
-            }
+        for room in 0..self.platform.rooms.len() {
+            self.write_in(room, 500);
         }
     }
 
-    /// Schedules a message of a room.
-    fn write(&mut self, client: usize, account: usize, place: &ConversationRef, at: u64) {
+    /// Schedules a message in a room.
+    pub(crate) fn write_in(&mut self, room: usize, at: u64) {
+        let Room { account, client, place } = &self.platform.rooms[room];
+        let (account, client, place) = (*account, *client, place.clone());
         // Numbers that are divisible by 4 are those of messages with earlier messages.
         let n = FIRST_NUMBER + self.platform.messages.len() as u64 * 4 / 3;
         let n = if n.is_multiple_of(4) || self.platform.messages.contains_key(&n) { n + 1 } else { n };
@@ -222,7 +276,8 @@ impl World {
         let run_id = RunId::derive(key, &user, &place.inbox_message_id(&fixtures::message_id(n)));
         let strategy = Strategy::Enqueue;
         self.sayings.insert(n, PlannedMessage { client, run_id, manner, strategy, replaces: None, agent_id: None });
-        self.platform.messages.insert(n, RoomMessage { account, place: place.clone(), run_id: None });
+        let message = RoomMessage { room, account, place, brought_at: None, accepted: None };
+        self.platform.messages.insert(n, message);
         self.later(at, at, ScheduledEvent::Platform(Box::new(Step::Bring { n })));
     }
 
@@ -244,6 +299,9 @@ impl World {
             Step::Post { adapter, line, message } => self.post(adapter, line, &message),
             Step::Report { adapter, line, delivered } => self.report_part(adapter, line, delivered),
             Step::Written { line, weight } => self.give_to(line.0, Input::Written { link: line.1, weight }),
+            Step::BringEvent { n } => self.bring_event(n),
+            Step::OpenOffice { n } => self.open_office(n),
+            Step::Operate => self.operate(),
         }
     }
 
@@ -285,35 +343,63 @@ impl World {
 
     /// Brings a message on any connection of its account. It is brought again until it was accepted, and sometimes after.
     fn bring(&mut self, n: u64) {
-        let Some(RoomMessage { account, place, run_id }) = self.platform.messages.get(&n) else { return };
+        let Some(message) = self.platform.messages.get_mut(&n) else { return };
+        if message.brought_at.is_none() {
+            message.brought_at = Some(self.now);
+            message.place = self.platform.rooms[message.room].place.clone();
+        }
         // A store that loses writes may need the message again at any time.
-        let is_over = run_id.is_some() && !self.rewinds;
-        if is_over && !self.rng.chance(20) {
+        let is_repeat = message.accepted.is_some();
+        let account = message.account;
+        let conversation = message.place.clone();
+        if is_repeat && !self.rewinds && !self.rng.chance(20) {
             return;
         }
-        let conversation = place.clone();
-        let lines: Vec<LineId> = self
-            .platform
-            .adapters
-            .iter()
-            .filter(|adapter| adapter.account == *account)
-            .filter_map(|adapter| adapter.line)
-            .collect();
         self.later(3000, 6000, ScheduledEvent::Platform(Box::new(Step::Bring { n })));
-        if lines.is_empty() {
-            return;
-        }
-        let line = lines[self.rng.below(lines.len() as u64) as usize];
+        let Some(line) = self.line_of_account(account) else { return };
+        let time = self.request_time(line);
+        self.platform.brought.entry((line.0, n)).or_insert(time);
+        let event = InboundEvent::Message(fixtures::say(n, false).content);
+        self.give_inbound(line, Brought::Message { n, is_repeat }, fixtures::message_id(n), conversation, event);
+    }
+
+    /// Brings an event of a room on any connection of its account, until it was accepted.
+    fn bring_event(&mut self, n: usize) {
+        let RoomEvent { account, place, event, is_accepted: false } = &self.platform.events[n] else { return };
+        let account = *account;
+        let conversation = place.clone();
+        let event = event.clone();
+        self.later(2000, 6000, ScheduledEvent::Platform(Box::new(Step::BringEvent { n })));
+        let Some(line) = self.line_of_account(account) else { return };
+        let message_id = MessageId::parse(&format!("e{n}")).expect("a name");
+        self.give_inbound(line, Brought::Event(n), message_id, conversation, event);
+    }
+
+    /// Returns a connection of an adapter of the account.
+    fn line_of_account(&mut self, account: usize) -> Option<LineId> {
+        let adapters = self.platform.adapters.iter().filter(|adapter| adapter.account == account);
+        let lines: Vec<LineId> = adapters.filter_map(|adapter| adapter.line).collect();
+        (!lines.is_empty()).then(|| lines[self.rng.below(lines.len() as u64) as usize])
+    }
+
+    fn give_inbound(
+        &mut self,
+        line: LineId,
+        brought: Brought,
+        message_id: MessageId,
+        conversation: ConversationRef,
+        event: InboundEvent,
+    ) {
         self.requests += 1;
         let request_id = fixtures::request(self.requests);
-        self.platform.asked.insert(request_id.clone(), n);
+        self.platform.asked.insert(request_id.clone(), brought);
         let inbound = InboundCommand {
             request_id: Some(request_id),
             conversation,
             sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
-            message_id: fixtures::message_id(n),
+            message_id,
             platform_time: None,
-            event: InboundEvent::Message(fixtures::say(n, false).content),
+            event,
         };
         let command = LinkCommand::Inbound(Box::new(inbound));
         self.give_to(line.0, Input::Command { link: line.1, command });
@@ -330,14 +416,36 @@ impl World {
         } else if let Notification::GoAway { .. } = note {
             self.later(100, 6000, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
         } else if let Notification::Reply(CommandReply::InboundAccepted(receipt)) = note {
-            let n = receipt.request_id.as_ref().and_then(|id| self.platform.asked.remove(id));
-            let Some(message) = n.and_then(|n| self.platform.messages.get_mut(&n)) else { return true };
-            assert_eq!(receipt.disposition, InboundDisposition::Run, "a message of an open session runs: {receipt:?}");
-            let known = message.run_id.replace(receipt.run_id.clone().expect("a turn"));
-            let is_same = known.is_none() || known == message.run_id;
-            assert!(is_same || self.rewinds, "G2: a message that is brought again is the same turn: {receipt:?}");
+            self.was_brought(receipt);
         }
         true
+    }
+
+    /// Handles the receipt of what an adapter has brought.
+    fn was_brought(&mut self, receipt: &InboundReceipt) {
+        match receipt.request_id.as_ref().and_then(|id| self.platform.asked.remove(id)) {
+            Some(Brought::Message { n, is_repeat }) => {
+                assert_eq!(
+                    receipt.disposition,
+                    InboundDisposition::Run,
+                    "a message of an open session runs: {receipt:?}"
+                );
+                let run_id = receipt.run_id.clone().expect("a turn");
+                let Some(message) = self.platform.messages.get(&n) else { return };
+                let is_new = message.accepted.as_ref().is_none_or(|(known, _)| *known != run_id);
+                if let Some((known, at)) = message.accepted.as_ref().filter(|_| is_new && is_repeat && !self.rewinds) {
+                    self.check_repeat(message, (known, *at), receipt);
+                }
+                if is_new && let Some(message) = self.platform.messages.get_mut(&n) {
+                    message.accepted = Some((run_id, message.brought_at.unwrap_or_default()));
+                }
+            }
+            Some(Brought::Event(n)) => {
+                assert_ne!(receipt.disposition, InboundDisposition::Run, "an event is no message: {receipt:?}");
+                self.platform.events[n].is_accepted = true;
+            }
+            None => {}
+        }
     }
 
     /// Chooses what becomes of a part.

@@ -84,6 +84,7 @@ impl World {
             accepted.offer_receivers = self.ring(node_id, &op, accepted);
         }
         self.ledger.check_reply(node_id, &op, &reply, &self.model, ghost);
+        self.check_rows(node_id, &op, &reply);
         self.dated(&op, &reply);
         if !ghost {
             let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
@@ -145,5 +146,6 @@ impl World {
         // A failover takes more than a millisecond, and epochs are distinguished by the clock.
         self.ahead_ms += 10;
         self.ledger.rewound(&self.model);
+        self.platform.bindings.rewound(self.now, &self.model);
     }
 }

@@ -103,7 +103,7 @@ pub fn cores() -> usize {
 /// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), a third rooms of a platform with adapters
 /// (`SIM_CHANNELS=1`), and a third separate indexes (`SIM_INDEXED=1`). In some worlds the store loses acknowledged writes, as after a failover to a lagging replica;
 /// `SIM_FORGETFUL=1` makes it all of them.
-fn mix(seed: u64) -> Faults {
+pub fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
     let lasting = (seed / 10).is_multiple_of(2) || env("SIM_LASTING", 0) > 0;
     let faults = if lasting { faults.with_resumable_agent() } else { faults };

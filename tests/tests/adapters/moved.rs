@@ -77,3 +77,20 @@ async fn session_of_a_conversation_follows_it_to_another_id() {
     assert_ne!(other, session);
     assert_eq!(adapter.bring_move("attic", "attic").await, "ignored", "it is its own id");
 }
+
+/// A closed session takes no binding, so the event must not come again for ever.
+///
+/// Covers: BR-35.
+#[tokio::test]
+async fn conversation_moves_without_its_closed_session() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let session = adapter.talk("lobby", "m1").await;
+    let close = json!({"type": "session_close", "session_id": session});
+    let closed = adapter.client.ask("c", close).await.expect("an answer");
+    assert_eq!(closed["type"], "session_closed", "{closed}");
+    assert_eq!(adapter.bring_move("lobby", "hall").await, "ignored");
+    assert_ne!(adapter.talk("hall", "m2").await, session, "the new id has a session of its own");
+    assert_eq!(adapter.talk("lobby", "m3").await, session, "the old id still has its session");
+}

@@ -7,6 +7,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use turnway_core::id::{ConversationId, LinkId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
 use turnway_core::limits;
+use turnway_core::mutant::{self, Mutant};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::binding::{Binding, EndedBinding, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::ConversationRef;
@@ -152,7 +153,10 @@ impl PlaceBindings {
     /// Returns what a lookup has found; nothing for other replies.
     pub(in crate::switchboard) fn of_reply(reply: BindingReply) -> Self {
         let is_refused = matches!(reply, BindingReply::NotApplied { .. });
-        let BindingReply::Resolved(found) = reply else { return Self { is_refused, ..Self::default() } };
+        let BindingReply::Resolved(mut found) = reply else { return Self { is_refused, ..Self::default() } };
+        if mutant::planted(Mutant::BindingIgnored) {
+            found.binding = None;
+        }
         // The last candidate is the conversation by its present id.
         let last_ended = found.candidates.and_then(|mut rows| rows.pop()?.last_ended);
         Self { is_refused, active: found.binding.map(Box::new), last_ended: last_ended.map(Box::new) }
@@ -192,7 +196,7 @@ impl PendingInbound {
             (InboundEvent::Message(content), _) => {
                 let content = content.clone();
                 let own = self.inbound.conversation.own_session(&account.tenant);
-                let is_searched = !planted(Planted::InboundRunsTwice);
+                let is_searched = !planted(Planted::InboundRunsTwice) && !mutant::planted(Mutant::RepeatUnsearched);
                 let earlier = if is_searched { bindings.earlier_sessions(now, own) } else { Vec::new() };
                 let message = SearchedMessage { pending: self, content, binding: bindings.active, earlier };
                 message.search_or_submit(now, account)
@@ -245,9 +249,10 @@ impl PendingInbound {
 
     /// Decides what follows if the request about the binding was refused.
     pub(super) fn handle_refusal(self, refusal: Refusal) -> InboundResult {
-        // Nothing was said at the old id, so there is no session to keep.
-        let has_no_past = self.stage == InboundStage::Adoption && refusal.code == Code::NotFound;
-        if has_no_past {
+        // Nothing was said at the old id, or what was said there is over: there is no session to keep. A closed session
+        // takes no binding, however often the event comes.
+        let is_over = matches!(refusal.code, Code::NotFound | Code::SessionClosed);
+        if self.stage == InboundStage::Adoption && is_over {
             InboundResult::Done(self.receipt(InboundDisposition::Ignored))
         } else {
             InboundResult::Refused(self, refusal)

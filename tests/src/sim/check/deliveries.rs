@@ -1,14 +1,17 @@
 //! Checks G7 for places, and what is promised of deliveries: each answer is requested once, its parts are sent in order
 //! to the place of its question and nowhere else, at most once where nobody recognises a repeated part, and each ends.
-use crate::sim::platform::{ACCOUNTS, Post};
+use crate::sim::fixtures;
+use crate::sim::platform::{ACCOUNTS, Post, RoomMessage};
 use crate::sim::world::World;
 use std::collections::BTreeMap;
-use turnway_core::id::{DeliveryId, RunId, Seq, SessionKey};
+use turnway_core::id::{DeliveryId, NodeId, RunId, Seq, SessionKey, TenantId};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryRequested};
 use turnway_core::protocol::entry::{DeliveryFact, Entry, Fact, InputFact};
 use turnway_core::session::DeliveryPhase;
-use turnway_wire::channel::adapter::DeliverMessage;
+use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply};
+use turnway_core::time::Mono;
+use turnway_wire::channel::adapter::{DeliverMessage, InboundReceipt};
 
 /// The deliveries of one session, as its log has them.
 #[derive(Debug, Default)]
@@ -72,7 +75,11 @@ impl DeliveryHistory {
             }
             DeliveryFact::Failed(failed) => {
                 let record = self.known(&failed.delivery_id);
-                record.expect_open(fact);
+                // A late receipt may tell where a held part stands.
+                let is_found = failed.reason == DeliveryFailure::Misplaced && record.end == Some(DeliveryEnd::Held);
+                if !is_found {
+                    record.expect_open(fact);
+                }
                 record.end = Some(DeliveryEnd::Failed(failed.reason));
             }
             DeliveryFact::Refused(refused) => panic!("no agent of this world gives tasks: {refused:?}"),
@@ -120,16 +127,62 @@ impl World {
 
     /// Returns the reason why messages of rooms and their answers have not settled.
     pub(crate) fn undelivered_reason(&self) -> Option<String> {
-        if let Some((n, _)) = self.platform.messages.iter().find(|(_, message)| message.run_id.is_none()) {
+        if let Some((n, _)) = self.platform.messages.iter().find(|(_, message)| message.accepted.is_none()) {
             return Some(format!("G9: what somebody wrote is accepted: m{n}"));
         }
-        let mut states =
-            self.ledger.chronicles.iter().map(|(key, chronicle)| (key, chronicle.state(Seq(u64::MAX)).deliveries));
+        if let Some(event) = self.platform.events.iter().find(|event| !event.is_accepted) {
+            return Some(format!("G9: an event of a room is accepted: {event:?}"));
+        }
+        if let Some(why) = self.platform.bindings.unsettled_reason(self.store_clock()) {
+            return Some(why);
+        }
+        let is_there = |key: &SessionKey| self.model.session(key).is_none_or(|slot| !slot.deleted);
+        let there = self.ledger.chronicles.iter().filter(|(key, _)| is_there(key));
+        let mut states = there.map(|(key, chronicle)| (key, chronicle.state(Seq(u64::MAX)).deliveries));
         states.find_map(|(key, deliveries)| {
             let is_pending = deliveries.open.values().any(|delivery| delivery.phase == DeliveryPhase::Pending);
             let is_owed = is_pending || !deliveries.origins.is_empty();
             is_owed.then(|| format!("G9: an answer is sent, held or has failed: {key} {deliveries:?}"))
         })
+    }
+
+    /// Checks the op of a node on the bindings of rooms, and that a message of a room goes to the session of its binding.
+    pub(crate) fn check_rows(&mut self, node_id: NodeId, op: &Op, reply: &Reply) {
+        let now = self.store_now();
+        match (op, reply) {
+            (
+                Op::Conversation { op: ConversationOp::Change { key, action }, .. },
+                Reply::Conversation(ConversationReply::Row { outcome, row }),
+            ) => self.platform.bindings.learn(now, (key, action), *outcome, row.as_deref()),
+            (
+                Op::Conversation { op: ConversationOp::List { session, .. }, .. },
+                Reply::Conversation(ConversationReply::Bindings(bindings)),
+            ) => self.platform.bindings.check_list(session, bindings),
+            (Op::Accept { key, input, .. }, Reply::Accepted(accepted)) if !self.rewinds && !accepted.duplicate => {
+                let Some(origin) = &input.origin else { return };
+                let n = fixtures::number(&input.message);
+                let message = self.platform.messages.get(&n).expect("somebody wrote it");
+                assert!(message.place == origin.conversation, "G7: a message has its place: {n} {origin:?}");
+                let brought = self.platform.brought.get(&(node_id, n)).expect("somebody brought it");
+                let own = message.place.own_session(&key.tenant);
+                let place = message.place.key(&key.tenant);
+                let at = self.lenient(*brought);
+                let leads = self.platform.bindings.leads_to(&place, (&own, &key.session), at);
+                assert!(leads, "G7: a message goes to the session of its room's binding: m{n} of {place} to {key}");
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks a message that was brought again after its receipt, and has led to another turn.
+    pub(crate) fn check_repeat(&self, message: &RoomMessage, (known, at): (&RunId, Mono), receipt: &InboundReceipt) {
+        let session = SessionKey { tenant: TenantId::default_tenant(), session: known.session() };
+        let is_deleted = self.model.session(&session).is_some_and(|slot| slot.deleted);
+        // Only the room's own session and the session of the binding that ended last are asked.
+        let is_own = known.session() == message.place.own_session(&session.tenant);
+        let place = message.place.key(&session.tenant);
+        let is_older = !is_own && self.platform.bindings.ends_since(&place, at) > 1;
+        assert!(is_deleted || is_older, "G2: a message that is brought again is the same turn: {known} {receipt:?}");
     }
 
     /// Checks what stands in the rooms against the logs.

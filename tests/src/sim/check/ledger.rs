@@ -1,5 +1,6 @@
 //! Checks G1, G2 and G3: records what the store accepted, apart from the store, and checks every write.
 use super::actions::ActionHistory;
+use super::bindings::BindingHistory;
 use super::handovers::HandoverHistory;
 use super::members::MemberHistory;
 use super::turn::TurnRecord;
@@ -29,6 +30,7 @@ pub(crate) struct SessionRecord {
     pub(super) company: MemberHistory,
     pub(super) handed: HandoverHistory,
     pub(super) acted: ActionHistory,
+    pub(super) bound: BindingHistory,
     /// Steering messages that agents have accepted.
     pub(super) steered: super::steering::Taken,
     /// True if the store may lose writes, so that owners may know more than the store for a moment.

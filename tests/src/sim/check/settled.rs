@@ -97,7 +97,8 @@ impl World {
         if let Some(why) = self.unsettled_reason() {
             panic!("{why}");
         }
-        for (key, slot) in self.model.sessions() {
+        // Of a deleted session nothing is left to compare.
+        for (key, slot) in self.model.sessions().filter(|(_, slot)| !slot.deleted) {
             self.check_log(key, slot);
         }
         for (id, client) in self.clients.iter().enumerate().filter(|(_, c)| !self.rewinds && !c.leaves()) {
@@ -106,6 +107,7 @@ impl World {
         if !self.rewinds {
             self.check_actions();
             self.check_rooms();
+            self.platform.bindings.check_settled(&self.ledger, &self.model);
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
         assert!(left.is_none(), "G8: no request to an agent outlives its turn: {left:?}");

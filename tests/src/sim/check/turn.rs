@@ -150,6 +150,7 @@ impl SessionRecord {
         self.company.take(entry, speaks.as_ref());
         self.handed.take(entry, self.rewinds);
         self.acted.take(entry);
+        self.bound.take(&entry.fact, self.rewinds);
         match &entry.fact {
             Fact::Session(SessionFact::Opened { user, .. }) => {
                 self.closing = false;
