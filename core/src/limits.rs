@@ -496,6 +496,8 @@ pub const DELIVERY_ORDER_REPEAT: Duration = Duration::from_secs(3);
 pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Maximum accounts whose adapter's node is remembered; the next order to another account reads the store.
 pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
+/// Longest debounce of a channel: a larger value is taken for a typing error, because a person waits for an answer.
+pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
 /// Maximum bytes of an answer that are sent to a conversation: two dozen messages of Discord. All parts are in one fact,
 /// which has room for [`FACT_DATA_BYTES_MAX`]; JSON may write a byte as two.
 pub const DELIVERY_TEXT_BYTES_MAX: usize = 24 * 1024;

@@ -4,6 +4,7 @@ pub mod action;
 pub mod agent;
 pub mod annotation;
 pub mod binding;
+pub mod channels;
 pub mod chunk;
 pub mod codec;
 pub mod conversation;

@@ -120,7 +120,7 @@ impl Agents {
         let connectors = Connectors::new(is_https, clock.clone(), Arc::clone(&metrics))?;
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
-            AgentDirectory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
+            AgentDirectory { default: specs.first().map(|spec| spec.id.clone()), ..AgentDirectory::default() };
         let mut agents = BTreeMap::new();
         let mut pools = BTreeMap::new();
         let profiles = specs.iter().map(AgentSpec::profile).collect();

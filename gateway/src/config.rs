@@ -1,10 +1,11 @@
-//! The configuration of a node: file < environment < flags. [`raw`] and `file` find the settings, [`key`] and [`agent`]
-//! name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them as a file
+//! The configuration of a node: file < environment < flags. [`raw`] and `file` find the settings, [`key`], [`agent`] and
+//! [`channel`] name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them as a file
 //! and as a page. Called by `cli::plan`.
 pub mod agent;
 pub mod allowed_clients;
 pub mod amount;
 pub mod auth;
+pub mod channel;
 pub mod document;
 mod file;
 pub mod key;
@@ -33,6 +34,7 @@ pub use share::UsageLimits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use turnway_core::protocol::channels::ChannelDirectory;
 
 /// A node's configuration, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     pub auth: AuthConfig,
     pub rates: RateSettings,
+    /// The settings of channels, by name.
+    pub channels: ChannelDirectory,
     /// The identities that may run tools for every tenant.
     pub tools_served_by: ServedBy,
     /// The resources that users may hold of this node at a time.

@@ -4,6 +4,7 @@ use crate::id::{AgentEventId, AgentId, Epoch, MessageId, RunId, SessionKey, Tena
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::action::{ActionRequest, ActionsContext, FactDelivery};
+use crate::protocol::channels::ChannelDirectory;
 use crate::protocol::delivery::InputOrigin;
 use crate::protocol::entry::Scope;
 use crate::protocol::handover::{HandoverContext, HandoverRequest};
@@ -83,12 +84,13 @@ impl Default for AgentPolicy {
     }
 }
 
-/// The agents that a node knows; the same on every node of a fleet.
+/// The agents that a node knows, and the settings of channels; the same on every node of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentDirectory {
     pub agents: BTreeMap<AgentId, AgentPolicy>,
     /// The agent that answers inputs which address no agent, in a new session.
     pub default: Option<AgentId>,
+    pub channels: ChannelDirectory,
 }
 
 impl AgentDirectory {
@@ -363,7 +365,7 @@ mod tests {
         let joins = |joins| AgentPolicy { auto_joins: joins, ..AgentPolicy::default() };
         let agents = [("a", false), ("echo", true), ("counter", true)];
         let agents = agents.map(|(name, does)| (agent(name), joins(does))).into();
-        let directory = AgentDirectory { agents, default: Some(agent("echo")) };
+        let directory = AgentDirectory { agents, default: Some(agent("echo")), ..AgentDirectory::default() };
         assert_eq!(directory.default_members(None), ["echo", "counter"].map(agent));
         assert_eq!(directory.default_members(Some(&agent("counter"))), ["counter", "echo"].map(agent));
         assert_eq!(directory.default_members(Some(&agent("a"))), ["a", "counter", "echo"].map(agent));

@@ -77,7 +77,7 @@ impl Script {
         // `w` subscribes to some facts.
         let events = ["user.message", "run.*", "tool.>"].map(|text| Pattern::parse(text).expect("a pattern"));
         agents.insert(agent("w"), AgentPolicy { events: events.into(), ..policy });
-        let directory = Arc::new(AgentDirectory { agents, default: Some(agent("a")) });
+        let directory = Arc::new(AgentDirectory { agents, default: Some(agent("a")), ..AgentDirectory::default() });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
         let runtime = owner(&directory, 1, State::default());
         let inbox = BTreeMap::new();

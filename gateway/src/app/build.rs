@@ -48,6 +48,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
 use turnway_core::id::NodeId;
 use turnway_core::limits;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_node::switchboard::{self, Switchboard};
 
 /// Maximum queued reports of agents; while the queue is full, agents are not read.
@@ -288,7 +289,7 @@ impl NodeParts {
     ) -> Result<Driver, BuildError> {
         let switchboard = Switchboard::new(switchboard::Config {
             node: self.node,
-            directory: Arc::new(agents.directory()),
+            directory: Arc::new(AgentDirectory { channels: plan.config.channels.clone(), ..agents.directory() }),
             seed: random_bytes()?,
             single_node: is_exclusive(&plan.config.store),
             keep_facts: plan.config.keep_facts,

@@ -1,6 +1,7 @@
 //! Renders the tables of settings as a complete configuration file and as the Markdown page
 //! docs/configuration.md.
 use super::agent::AGENT_SETTINGS;
+use super::channel::CHANNEL_SETTINGS;
 use super::key::{DefaultValue, SETTINGS, Setting, ValueKind};
 use std::fmt::Write;
 
@@ -35,6 +36,7 @@ pub fn default_file() -> String {
         }
     }
     push_agents(&mut text);
+    push_channels(&mut text);
     text
 }
 
@@ -45,6 +47,22 @@ fn push_agents(text: &mut String) {
     push_comment(text, "A wait is 250ms, 15s, 2m or 1h; at most 24h.");
     push_fmt(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
     for setting in &AGENT_SETTINGS {
+        push_fmt(text, format_args!("#\n"));
+        push_comment(text, &setting.doc.replace('`', ""));
+        let literal = match setting.form {
+            "BOOL" => setting.default.to_owned(),
+            _ => format!("{:?}", setting.default),
+        };
+        push_fmt(text, format_args!("# {} = {literal}\n", setting.name));
+    }
+}
+
+/// Appends the keys of a channel, all commented out.
+fn push_channels(text: &mut String) {
+    push_fmt(text, format_args!("\n\n"));
+    push_comment(text, "Channels that adapters connect, a table each, by the channel's name.");
+    push_fmt(text, format_args!("# [channels.rooms]\n"));
+    for setting in &CHANNEL_SETTINGS {
         push_fmt(text, format_args!("#\n"));
         push_comment(text, &setting.doc.replace('`', ""));
         let literal = match setting.form {
@@ -90,6 +108,13 @@ pub fn markdown_page() -> String {
         let default = code_cell(setting.default);
         push_fmt(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", escape_cell(setting.doc)));
     }
+    text.push_str(CHANNELS);
+    for setting in &CHANNEL_SETTINGS {
+        let name = code_cell(setting.name);
+        let form = code_cell(setting.form);
+        let default = code_cell(setting.default);
+        push_fmt(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", escape_cell(setting.doc)));
+    }
     text.push_str(MISTAKES);
     text
 }
@@ -112,6 +137,17 @@ const AGENTS: &str = "
 Each agent is a table `[agents.ID]` with a `url` (`http://…`, `https://…`, `builtin:echo`, `builtin:counter`, or
 `dial-in:` for one that opens the connection itself), or one `--agent ID=URL[,key=value…]`, or one `TURNWAY_AGENTS_<ID>=URL[,key=value…]`. Where
 two sources name the same id, all of the stronger one counts and nothing of the weaker.
+
+| key | value | default | |
+|---|---|---|---|
+";
+
+const CHANNELS: &str = "
+## Channels
+
+Each channel that adapters connect (docs/protocol.md, Adapters) may have a table `[channels.NAME]` in the file, by the
+name in their `hello`, such as `[channels.rooms]`. The settings hold for every tenant and account, and are the same on
+every node of a fleet.
 
 | key | value | default | |
 |---|---|---|---|
@@ -216,15 +252,16 @@ mod tests {
             let from = on.find(&format!("[{section}]")).unwrap_or_default();
             assert!(on[from..].contains(&format!("\n{name} = ")), "{}", setting.name);
         }
-        for setting in &AGENT_SETTINGS {
-            assert!(on.contains(&format!("\n{} = ", setting.name)), "{}", setting.name);
+        let names = AGENT_SETTINGS.iter().map(|setting| setting.name);
+        for name in names.chain(CHANNEL_SETTINGS.iter().map(|setting| setting.name)) {
+            assert!(on.contains(&format!("\n{name} = ")), "{name}");
         }
     }
 
     fn is_setting(line: &str) -> bool {
         let name = line.split(" = ").next().unwrap_or_default();
         let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        line == "[agents.helper]" || (is_name && line.contains(" = "))
+        ["[agents.helper]", "[channels.rooms]"].contains(&line) || (is_name && line.contains(" = "))
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Parses a configuration file: TOML, with every setting and every mistake located by line and column.
 use super::agent::agent_keys;
+use super::channel::ChannelText;
 use super::key::{SETTINGS, SettingKey, ValueKind};
 use super::mistake::{ConfigMistake, SettingLocation};
 use super::nearest::{did_you_mean, nearest};
@@ -11,6 +12,8 @@ use toml::de::{DeTable, DeValue};
 
 /// Section of the agents, with a table for each.
 const AGENTS: &str = "agents";
+/// Section of the channels, with a table for each.
+const CHANNELS: &str = "channels";
 
 /// Parses a whole file into `raw`, whatever mistakes it has.
 pub(super) fn read(path: &Path, text: &str, raw: &mut RawConfig) {
@@ -37,12 +40,13 @@ impl ConfigFileParser<'_> {
             let name = name.get_ref().as_ref();
             match value.get_ref().as_table() {
                 Some(agents) if name == AGENTS => self.parse_agents(agents),
+                Some(channels) if name == CHANNELS => self.parse_channels(channels),
                 Some(section) if sections().any(|known| known == name) => self.parse_section(name, section),
-                None if name == AGENTS || sections().any(|known| known == name) => {
+                None if [AGENTS, CHANNELS].contains(&name) || sections().any(|known| known == name) => {
                     self.push_mistake(Some(name), value.span(), &format!("expected a section: [{name}]"));
                 }
                 Some(_) if SettingKey::from_name(name).is_none() => {
-                    let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS])));
+                    let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS, CHANNELS])));
                     self.push_mistake(Some(name), at, &what);
                 }
                 Some(_) | None => self.parse_setting(name, at, value),
@@ -85,28 +89,50 @@ impl ConfigFileParser<'_> {
 
     fn parse_agents(&mut self, agents: &DeTable<'_>) {
         for (id, value) in agents {
-            let at = id.span();
+            let location = self.place(id.span());
             let id = id.get_ref().to_string();
-            let Some(table) = value.get_ref().as_table() else {
-                let what = format!("expected a table [agents.{id}] with a url, not {}", type_name(value.get_ref()));
-                self.push_mistake(Some(&format!("agents.{id}")), value.span(), &what);
-                continue;
-            };
-            let mut pairs = Vec::new();
-            for (name, value) in table {
-                let name = name.get_ref().to_string();
-                match flag_text(value.get_ref()) {
-                    Some(word) => pairs.push((name, word, self.place(value.span()))),
-                    None => {
-                        let what =
-                            format!("expected one value or a list of strings, not {}", type_name(value.get_ref()));
-                        self.push_mistake(Some(&format!("agents.{id}.{name}")), value.span(), &what);
-                    }
+            let form = format!("[agents.{id}] with a url");
+            if let Some(pairs) = self.parse_table(&format!("agents.{id}"), &form, value) {
+                self.raw.agents.push(AgentText::Table { id, location, pairs });
+            }
+        }
+    }
+
+    fn parse_channels(&mut self, channels: &DeTable<'_>) {
+        for (name, value) in channels {
+            let location = self.place(name.span());
+            let name = name.get_ref().to_string();
+            let full_name = format!("channels.{name}");
+            if let Some(pairs) = self.parse_table(&full_name, &format!("[{full_name}]"), value) {
+                self.raw.channels.push(ChannelText { name, location, pairs });
+            }
+        }
+    }
+
+    /// Returns the keys and values of a table, each with its place; `None` if the value is no table.
+    fn parse_table(
+        &mut self,
+        full_name: &str,
+        form: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<Vec<(String, String, SettingLocation)>> {
+        let Some(table) = value.get_ref().as_table() else {
+            let what = format!("expected a table {form}, not {}", type_name(value.get_ref()));
+            self.push_mistake(Some(full_name), value.span(), &what);
+            return None;
+        };
+        let mut pairs = Vec::new();
+        for (name, value) in table {
+            let name = name.get_ref().to_string();
+            match flag_text(value.get_ref()) {
+                Some(word) => pairs.push((name, word, self.place(value.span()))),
+                None => {
+                    let what = format!("expected one value or a list of strings, not {}", type_name(value.get_ref()));
+                    self.push_mistake(Some(&format!("{full_name}.{name}")), value.span(), &what);
                 }
             }
-            let location = self.place(at);
-            self.raw.agents.push(AgentText::Table { id, location, pairs });
         }
+        Some(pairs)
     }
 
     fn push_mistake(&mut self, key: Option<&str>, at: Range<usize>, what: &str) {

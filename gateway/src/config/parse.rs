@@ -2,6 +2,7 @@
 use super::allowed_clients::{AllowedHosts, Origin};
 use super::amount::{format_size, parse_size, parse_wait};
 use super::auth::{AuthConfig, AuthMode, IssuerConfig, JwksSource, SignatureAlgorithm};
+use super::channel::parse_channels;
 use super::key::SettingKey;
 use super::mistake::{ConfigMistake, SettingLocation};
 use super::network::Networks;
@@ -87,6 +88,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
     let tls = draft.build_tls(&mut raw.mistakes);
     draft.check_listeners(&mut raw.mistakes);
     let auth = draft.build_auth(&mut raw.mistakes);
+    let channels = parse_channels(&raw.channels, &mut raw.mistakes);
     Config {
         http: draft.http.0,
         quic: draft.quic.0,
@@ -102,6 +104,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
         tls,
         auth,
         rates: draft.rates.or_defaults(RateSettings::default_for(draft.auth.0)),
+        channels,
         tools_served_by: draft.tools_served_by,
         holding: draft.holding.for_auth_mode(draft.auth.0),
         store,

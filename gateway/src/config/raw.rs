@@ -1,4 +1,5 @@
 //! Collects the settings of all sources as text, each with its key and its place.
+use super::channel::ChannelText;
 use super::file;
 use super::key::{DefaultValue, SETTINGS, Setting, SettingKey};
 use super::mistake::{ConfigMistake, SettingLocation};
@@ -49,6 +50,7 @@ pub enum AgentText {
 pub(super) struct RawConfig {
     pub(super) settings: Vec<(SettingKey, String, SettingLocation)>,
     pub(super) agents: Vec<AgentText>,
+    pub(super) channels: Vec<ChannelText>,
     pub(super) mistakes: Vec<ConfigMistake>,
     /// Remarks that do not stop a node.
     pub(super) warnings: Vec<ConfigMistake>,

@@ -35,7 +35,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(way: fn(Mono, &mut Rng) -> Duration) -> Self {
-        let directory = Arc::new(AgentDirectory { agents: BTreeMap::new(), default: None });
+        let directory = Arc::new(AgentDirectory::default());
         let config = Config {
             node: NodeId(1),
             directory,

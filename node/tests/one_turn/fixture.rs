@@ -85,7 +85,7 @@ impl Fixture {
 
     /// Creates a node without agents.
     pub(crate) fn without_agents() -> Self {
-        let nobody = AgentDirectory { agents: BTreeMap::new(), default: None };
+        let nobody = AgentDirectory::default();
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let mut bench = Self::knowing(nobody, 7, ModelStore::new(false), now);
         bench.run(Duration::from_millis(1));
@@ -96,14 +96,15 @@ impl Fixture {
     pub(crate) fn with(node: u128, model: ModelStore, now: Now) -> Self {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        Self::knowing(AgentDirectory { agents, default: Some(echo) }, node, model, now)
+        Self::knowing(AgentDirectory { agents, default: Some(echo), ..AgentDirectory::default() }, node, model, now)
     }
 
     /// Creates a node that keeps few facts of each session.
     pub(crate) fn trimming(node: u128, model: ModelStore, now: Now) -> Self {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        Self::keeping(Some(4), AgentDirectory { agents, default: Some(echo) }, node, model, now)
+        let directory = AgentDirectory { agents, default: Some(echo), ..AgentDirectory::default() };
+        Self::keeping(Some(4), directory, node, model, now)
     }
 
     fn knowing(directory: AgentDirectory, node: u128, model: ModelStore, now: Now) -> Self {

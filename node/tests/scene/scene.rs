@@ -43,7 +43,7 @@ pub(crate) fn accept(key: &SessionKey, input: &Arc<Said>) -> Op {
 pub(crate) fn board(node: NodeId, seed: u8, policy: AgentPolicy) -> Switchboard {
     let echo = AgentId::parse("echo").expect("a name");
     let agents = BTreeMap::from([(echo.clone(), policy)]);
-    let directory = Arc::new(AgentDirectory { agents, default: Some(echo) });
+    let directory = Arc::new(AgentDirectory { agents, default: Some(echo), ..AgentDirectory::default() });
     Switchboard::new(Config {
         node,
         directory,

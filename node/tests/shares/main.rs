@@ -40,7 +40,7 @@ impl Fixture {
         let agents = BTreeMap::from([(agent("slow"), AgentPolicy::default()), (agent("echo"), local)]);
         let board = Switchboard::new(Config {
             node: NodeId(7),
-            directory: Arc::new(AgentDirectory { agents, default: Some(agent("slow")) }),
+            directory: Arc::new(AgentDirectory { agents, default: Some(agent("slow")), ..AgentDirectory::default() }),
             seed: [3; 32],
             single_node: true,
             keep_facts: None,

@@ -39,7 +39,7 @@ pub(crate) fn directory() -> Arc<AgentDirectory> {
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();
     agents.insert(agent(STRANGER), policy(OnOwnerLoss::Retry));
-    Arc::new(AgentDirectory { agents, default: Some(agent("again")) })
+    Arc::new(AgentDirectory { agents, default: Some(agent("again")), ..AgentDirectory::default() })
 }
 
 /// Returns the fact types that an agent of this kind subscribes to: all, some, or only its own.

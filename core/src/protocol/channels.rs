@@ -1,0 +1,24 @@
+//! The settings of channels: how messages of a platform are treated. An operator gives them by the channel's name; the
+//! machines of nodes and sessions read them. They are the same on every node of a fleet.
+use crate::id::ChannelName;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The settings of one channel; the default holds for a channel that is not configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelSettings {
+    /// The time without a further message of the same person after which gathered messages become one turn; `None`: each
+    /// message is a turn of its own, at once.
+    pub debounce: Option<Duration>,
+}
+
+/// The channels that an operator has configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChannelDirectory(pub BTreeMap<ChannelName, ChannelSettings>);
+
+impl ChannelDirectory {
+    /// Returns the settings of a channel.
+    pub fn settings(&self, channel: &ChannelName) -> ChannelSettings {
+        self.0.get(channel).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,118 @@
+//! The settings that a channel may have: their table, and the parser of their values. Called by `parse` and `document`.
+use super::amount::parse_wait;
+use super::mistake::{ConfigMistake, SettingLocation};
+use super::nearest::did_you_mean;
+use std::time::Duration;
+use turnway_core::id::ChannelName;
+use turnway_core::limits;
+use turnway_core::protocol::channels::{ChannelDirectory, ChannelSettings};
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelSetting {
+    /// Name in `[channels.NAME]`.
+    pub name: &'static str,
+    /// Placeholder for the value.
+    pub form: &'static str,
+    /// Value if the setting is absent.
+    pub default: &'static str,
+    pub doc: &'static str,
+}
+
+/// The table of channel settings.
+pub const CHANNEL_SETTINGS: [ChannelSetting; 1] = [ChannelSetting {
+    name: "debounce",
+    form: "WAIT|off",
+    default: "off",
+    doc: "Messages that one person writes in a conversation within this time of each other become one turn, with the texts \
+          in lines; the turn starts once the person has been quiet for this long, and at most 5 times this long after the \
+          first message. Commands (a comma and a letter) and messages with anything but text start at once. At most 30s.",
+}];
+
+/// The text of one table `[channels.NAME]` of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChannelText {
+    pub(super) name: String,
+    /// Place of the table's start.
+    pub(super) location: SettingLocation,
+    /// Keys and values in the file's order, each with its place.
+    pub(super) pairs: Vec<(String, String, SettingLocation)>,
+}
+
+/// Parses the tables of all channels; the mistakes in them are added to `mistakes`.
+pub(super) fn parse_channels(texts: &[ChannelText], mistakes: &mut Vec<ConfigMistake>) -> ChannelDirectory {
+    let mut channels = ChannelDirectory::default();
+    for ChannelText { name, location, pairs } in texts {
+        let Ok(channel) = ChannelName::parse(name) else {
+            let what = "invalid channel: use 1 to 64 characters of a-z 0-9 . _ -";
+            mistakes.push(ConfigMistake::for_key(format_args!("channels.{name}"), location, what));
+            continue;
+        };
+        let mut settings = ChannelSettings::default();
+        for (key, value, at) in pairs {
+            if let Err(what) = set(&mut settings, key, value) {
+                mistakes.push(ConfigMistake::for_key(format_args!("channels.{name}.{key}"), at, what));
+            }
+        }
+        channels.0.insert(channel, settings);
+    }
+    channels
+}
+
+/// Sets one of [`CHANNEL_SETTINGS`].
+fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "debounce" => settings.debounce = parse_period(value, limits::DEBOUNCE_MAX, "250ms, 1s or 30s at most")?,
+        _ => {
+            let known = || CHANNEL_SETTINGS.iter().map(|setting| setting.name);
+            let names = known().collect::<Vec<_>>().join(", ");
+            return Err(format!("unknown key{}; valid keys are {names}", did_you_mean(key, known())));
+        }
+    }
+    Ok(())
+}
+
+/// Parses a period; `off` and 0 are none.
+fn parse_period(value: &str, most: Duration, examples: &str) -> Result<Option<Duration>, String> {
+    let period = if value == "off" { Some(Duration::ZERO) } else { parse_wait(value) };
+    let period = period.filter(|period| *period <= most);
+    let period = period.ok_or_else(|| format!("expected off, or a wait such as {examples}"))?;
+    Ok(Some(period).filter(|period| !period.is_zero()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ConfigSources, LoadedConfig, load};
+    use super::*;
+
+    fn read(file: &str) -> LoadedConfig {
+        load(&ConfigSources { file: Some(("t.toml".into(), file.to_owned())), ..ConfigSources::default() })
+    }
+
+    /// Covers: BD-M8.
+    #[test]
+    fn channels_are_read_from_the_file() {
+        let loaded = read("[channels.rooms]\ndebounce = \"1s\"\n[channels.\"a.b\"]\ndebounce = \"0s\"\n");
+        assert_eq!(loaded.mistakes, []);
+        let of = |name: &str| loaded.config.channels.settings(&ChannelName::parse(name).expect("a name")).debounce;
+        assert_eq!([of("rooms"), of("a.b"), of("other")], [Some(Duration::from_secs(1)), None, None]);
+    }
+
+    #[test]
+    fn mistakes_in_channels_are_told_with_their_places() {
+        let file = "[channels]\nx = 1\n[channels.Rooms]\n[channels.rooms]\ndebounce = \"31s\"\ndebounced = \"1s\"\n";
+        let mut mistakes = read(file).mistakes;
+        mistakes.sort();
+        let mistakes: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        let starts = [
+            "t.toml:2:5: channels.x: expected a table [channels.x], not a number",
+            "t.toml:3:11: channels.Rooms: invalid channel",
+            "t.toml:5:12: channels.rooms.debounce: expected off, or a wait such as",
+            "t.toml:6:13: channels.rooms.debounced: unknown key; did you mean \"debounce\"?; valid keys are debounce",
+        ];
+        assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
+        for (mistake, start) in mistakes.iter().zip(starts) {
+            assert!(mistake.starts_with(start), "{mistake}\n{start}");
+        }
+    }
+}
