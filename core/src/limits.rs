@@ -498,6 +498,10 @@ pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
 /// Longest debounce of a channel: a larger value is taken for a typing error, because a person waits for an answer.
 pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
+/// Debounces after which a turn starts although its person writes on: the first message waits no longer.
+pub const DEBOUNCE_WINDOWS_MAX: u32 = 5;
+/// Maximum bytes of inputs that one turn gathers: the prompt is no longer than one message may be.
+pub const GATHERED_BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// Maximum bytes of an answer that are sent to a conversation: two dozen messages of Discord. All parts are in one fact,
 /// which has room for [`FACT_DATA_BYTES_MAX`]; JSON may write a byte as two.
 pub const DELIVERY_TEXT_BYTES_MAX: usize = 24 * 1024;

@@ -18,7 +18,7 @@ pub use io::{Input, Output};
 pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
 pub use stats::{CounterArray, DeliveryChange, SubscriptionStart, SwitchboardStats, TurnResult};
 
-use adapters::{AdapterContext, Adapters, DELIVERY_FACT, is_lease};
+use adapters::{AdapterContext, Adapters, is_lease};
 use bindings::{BINDING_FACT, Bindings, is_report};
 use delivery::Delivery;
 use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
@@ -113,7 +113,7 @@ impl Switchboard {
         Self {
             me,
             bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT)),
-            adapters: Adapters::new(me, router.is_known_to_all(DELIVERY_FACT)),
+            adapters: Adapters::new(me, Arc::clone(&config.directory), |fact| router.is_known_to_all(fact)),
             router,
             delivery: Delivery::new(me),
             ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
@@ -593,7 +593,7 @@ impl Machine for Switchboard {
             Input::FactLevel(level) => {
                 self.router.set_fact_level(level);
                 self.bindings.set_may_report(self.router.is_known_to_all(BINDING_FACT));
-                self.adapters.set_may_publish(self.router.is_known_to_all(DELIVERY_FACT));
+                self.adapters.use_known_facts(|fact| self.router.is_known_to_all(fact));
             }
         }
         self.finish_input(now);

@@ -31,6 +31,10 @@ pub struct InputOrigin {
     pub platform_time: Option<Millis>,
     /// The length of one message that the adapter can send there.
     pub text_limit: TextLimit,
+    /// The time for which the message waits for further ones of its sender, in milliseconds: the channel's setting when
+    /// the message was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounce_ms: Option<u64>,
 }
 
 /// The person or program that wrote a message on a platform. It names somebody and grants nothing.

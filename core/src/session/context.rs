@@ -32,12 +32,25 @@ pub(super) struct OpenInput {
     pub(super) taken_at: Mono,
     /// True once a part of the answer was shown: for metrics.
     pub(super) is_shown: bool,
+    pub(super) gather_role: GatherRole,
+}
+
+/// The part of an input in a turn that gathers messages; decided while its content is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GatherRole {
+    /// The input is a turn of its own: its channel has no debounce, or it is a command.
+    Apart,
+    /// The input waits for further ones, and joins those before it.
+    Joins,
+    /// The input joins those before it, and waits for no other: it has content other than text.
+    Last,
 }
 
 impl OpenInput {
     pub(super) fn new(now: Now, position: InboxPosition, input: Arc<Input>) -> Self {
         let bytes = input.weight() as u64;
-        Self { position, input, bytes, has_content: true, taken_at: now.mono, is_shown: false }
+        let gather_role = GatherRole::of(&input);
+        Self { position, input, bytes, has_content: true, taken_at: now.mono, is_shown: false, gather_role }
     }
 
     /// Drops the content from memory.
@@ -59,6 +72,22 @@ impl OpenInput {
             traceparent: input.traceparent.clone(),
         };
         (self.input, self.has_content) = (Arc::new(named), false);
+    }
+}
+
+impl GatherRole {
+    fn of(input: &Input) -> Self {
+        if input.origin.as_deref().is_none_or(|origin| origin.debounce_ms.is_none()) {
+            return Self::Apart;
+        }
+        let content = &input.message.content;
+        if content.has_other_than_text() {
+            return Self::Last;
+        }
+        // A command: a comma and a letter at the very start (docs/plugins.md).
+        let text = content.plain_text();
+        let rest = text.strip_prefix(',').unwrap_or_default();
+        if rest.starts_with(|first: char| first.is_ascii_alphabetic()) { Self::Apart } else { Self::Joins }
     }
 }
 

@@ -7,13 +7,15 @@ use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
 use crate::shrink::Shrink;
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session's deliveries, as recorded in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deliveries {
     /// Turns that came from a conversation, until their delivery is requested.
     pub origins: BTreeMap<RunId, Box<OpenOrigin>>,
+    /// Turns among them that are part of an earlier one.
+    pub gathered: BTreeSet<RunId>,
     /// Deliveries that were requested and not sent. The failed ones among them are the latest
     /// [`limits::DELIVERIES_FAILED_KEPT_MAX`].
     pub open: BTreeMap<DeliveryId, Box<OpenDelivery>>,
@@ -71,7 +73,7 @@ pub enum DeliveryPhase {
 impl Deliveries {
     /// Returns whether nothing came from a conversation and nothing is to be sent to one.
     pub fn is_empty(&self) -> bool {
-        self.origins.is_empty() && self.open.is_empty()
+        self.origins.is_empty() && self.gathered.is_empty() && self.open.is_empty()
     }
 
     /// Returns whether an owner has to send something, or to request a delivery.
@@ -102,6 +104,15 @@ impl Deliveries {
         self.origins.insert(run_id.clone(), Box::new(open));
     }
 
+    /// Makes a turn part of another, which from now on answers the message of the first.
+    pub(super) fn gather(&mut self, run_id: &RunId, host: &RunId) {
+        let origin = self.origins.get(run_id).map(|open| open.origin.clone());
+        if let (Some(origin), Some(open)) = (origin, self.origins.get_mut(host)) {
+            open.origin = origin;
+        }
+        self.gathered.insert(run_id.clone());
+    }
+
     /// Starts the answer of a turn from the beginning.
     pub(super) fn start_answer(&mut self, run_id: &RunId) {
         if let Some(open) = self.origins.get_mut(run_id) {
@@ -118,6 +129,7 @@ impl Deliveries {
 
     /// Records the end of a turn; `None`: it leads to no delivery.
     pub(super) fn end_origin(&mut self, run_id: &RunId, end: Option<OriginEnd>) {
+        self.gathered.remove(run_id);
         // An agent that says nothing is told to nobody.
         let is_silent = self.origins.get(run_id).is_some_and(|open| open.answer.reveal().trim().is_empty());
         match end.filter(|end| *end != OriginEnd::Answered || !is_silent) {

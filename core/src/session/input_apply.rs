@@ -23,6 +23,7 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Inp
                 run.agent = Some(agent_id.clone());
             }
         }
+        InputFact::Gathered { host_run_id } => state.gather(run_id, host_run_id),
         InputFact::SteerAcked { outcome, .. } => {
             if let Some(steered) = state.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
                 steered.outcome = Some(*outcome);

@@ -17,7 +17,7 @@ use turnway_core::session::{DeliveryPhase, Input, State};
 
 const ANSWERED: &str = "run.started INVOKE(a,1) agent.invoke.started 0'hi' stretch(0+2) agent.invoke.done done(2)";
 
-fn place(id: &str) -> ConversationRef {
+pub(crate) fn place(id: &str) -> ConversationRef {
     ConversationRef::without_parent("rooms", "main", id).expect("a reference")
 }
 
@@ -48,6 +48,7 @@ impl Script {
             sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
             platform_time: None,
             text_limit: TextLimit { max: 64, unit: TextUnit::Utf16 },
+            debounce_ms: None,
         };
         self.submit(Request {
             run_id: RunId::derive(&key(), &user(), &message_id),

@@ -3,6 +3,7 @@ mod acting;
 mod bounds;
 mod delivery;
 mod events;
+mod gather;
 mod handover;
 mod kinds;
 mod members;
@@ -436,6 +437,7 @@ const LEVELS: &[(u32, &str)] = &[
     ),
     (2, "binding.bound binding.ended session.labelled"),
     (3, "delivery.attempted delivery.failed delivery.held delivery.redriven delivery.requested delivery.sent"),
+    (4, "turn.gathered"),
 ];
 
 #[test]

@@ -46,6 +46,8 @@ pub(crate) struct Script {
     /// Orders to send parts of deliveries, the last one last.
     pub(super) sending: Vec<Arc<DeliveryOrder>>,
     pub(crate) record: Vec<String>,
+    /// The prompts that agents were sent, each with the platform message that it answers.
+    pub(super) prompts: Vec<(Content, Option<MessageId>)>,
 }
 
 pub(crate) fn key() -> SessionKey {
@@ -100,6 +102,7 @@ impl Script {
             kept_member: None,
             sending: Vec::new(),
             record,
+            prompts: Vec::new(),
         }
     }
 
@@ -142,6 +145,8 @@ impl Script {
             }
             Output::Order(Order::Invoke(invoke)) => {
                 self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
+                let answered = invoke.origin.map(|origin| origin.message_id);
+                self.prompts.push((invoke.message.content, answered));
                 let after = invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
                 match invoke.resume {
                     Some(resume) => {
@@ -391,6 +396,7 @@ impl Script {
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
             ["hears" | "delivery" | "operator", ..] => self.deliver(&words),
+            ["writes" | "shows", ..] => self.write(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -34,6 +35,9 @@ use turnway_wire::peer::remote::ALL_NODES;
 /// The fact that every node must know before a conversation's message is accepted.
 pub(super) const DELIVERY_FACT: &str = "delivery.requested";
 
+/// The fact that every node must know before a message waits for further ones.
+const GATHER_FACT: &str = "turn.gathered";
+
 /// The time within which the part looks at its deadlines after a message.
 const WAKE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -46,6 +50,9 @@ pub(super) struct Adapters {
     inbound: InboundEvents,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
+    /// Every live node knows the fact of a gathered message.
+    may_gather: bool,
+    directory: Arc<AgentDirectory>,
     /// The latest time of the store's clock that this part has seen: the clock may go back.
     latest: Millis,
 }
@@ -75,15 +82,26 @@ impl AdapterContext {
 }
 
 impl Adapters {
-    pub(super) fn new(me: NodeId, may_publish: bool) -> Self {
-        let orders = OutgoingOrders::default();
-        let inbound = InboundEvents::default();
-        Self { me, accounts: BTreeMap::new(), orders, inbound, may_publish, latest: Millis(0) }
+    /// Creates the part; `is_known` returns whether every live node knows a fact.
+    pub(super) fn new(me: NodeId, directory: Arc<AgentDirectory>, is_known: impl Fn(&str) -> bool) -> Self {
+        let mut adapters = Self {
+            me,
+            accounts: BTreeMap::new(),
+            orders: OutgoingOrders::default(),
+            inbound: InboundEvents::default(),
+            may_publish: false,
+            may_gather: false,
+            directory,
+            latest: Millis(0),
+        };
+        adapters.use_known_facts(is_known);
+        adapters
     }
 
-    /// Sets whether every live node knows the messages between nodes about deliveries.
-    pub(super) fn set_may_publish(&mut self, may_publish: bool) {
-        self.may_publish = may_publish;
+    /// Sets what every live node knows: the messages between nodes about deliveries, and facts.
+    pub(super) fn use_known_facts(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.may_publish = is_known(DELIVERY_FACT);
+        self.may_gather = is_known(GATHER_FACT);
     }
 
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
@@ -181,7 +199,10 @@ impl Adapters {
         let conversation = ConversationRef { parent_conversation_id: None, ..inbound.conversation.clone() };
         let command = BindingCommand::Resolve { conversation, explain: true };
         let request_id = inbound.request_id.clone();
-        let number = self.inbound.add(PendingInbound { link, inbound, text_limit, stage: InboundStage::Lookup });
+        let settings = self.directory.channels.settings(&account.channel);
+        let debounce = settings.debounce.filter(|_| self.may_gather);
+        let pending = PendingInbound { link, inbound, text_limit, debounce, stage: InboundStage::Lookup };
+        let number = self.inbound.add(pending);
         sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
     }
 

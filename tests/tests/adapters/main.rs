@@ -4,6 +4,7 @@ mod agents;
 mod chaos;
 mod closed;
 mod fleet;
+mod gather;
 mod moved;
 mod outcomes;
 mod rebound;

@@ -4,6 +4,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 use turnway_core::id::{ConversationId, LinkId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -36,6 +37,8 @@ pub(super) struct PendingInbound {
     pub(super) link: LinkId,
     pub(super) inbound: InboundCommand,
     pub(super) text_limit: TextLimit,
+    /// The time for which the channel's messages wait for further ones.
+    pub(super) debounce: Option<Duration>,
     pub(super) stage: InboundStage,
 }
 
@@ -287,7 +290,8 @@ impl SearchedMessage {
     }
 
     fn turn(self, account: &AccountKey) -> InboundTurn {
-        let Self { pending: PendingInbound { link, inbound, text_limit, stage: _ }, content, binding, .. } = self;
+        let Self { pending, content, binding, .. } = self;
+        let PendingInbound { link, inbound, text_limit, debounce, stage: _ } = pending;
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let (kind, session) = match &binding {
             Some(binding) => (InboundSession::Bound, binding.session.clone()),
@@ -300,7 +304,8 @@ impl SearchedMessage {
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
         let metadata = json!({"conversation": conversation, "message_id": message_id, "sender": sender});
-        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit };
+        let debounce_ms = debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
+        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit, debounce_ms };
         let input = Arc::new(Input {
             run_id: RunId::derive(&session, &user, &inbox_id),
             message_id: inbox_id,
