@@ -498,6 +498,9 @@ pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
 /// Longest debounce of a channel: a larger value is taken for a typing error, because a person waits for an answer.
 pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
+/// Longest time after which a channel's messages are stale: the time for which their ids are kept, since an older one may
+/// be a repetition that nobody recognises.
+pub const STALE_AFTER_MAX: Duration = Duration::from_millis(MESSAGE_ID_KEPT_MS);
 /// Debounces after which a turn starts although its person writes on: the first message waits no longer.
 pub const DEBOUNCE_WINDOWS_MAX: u32 = 5;
 /// Maximum bytes of inputs that one turn gathers: the prompt is no longer than one message may be.

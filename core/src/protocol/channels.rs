@@ -10,6 +10,10 @@ pub struct ChannelSettings {
     /// The time without a further message of the same person after which gathered messages become one turn; `None`: each
     /// message is a turn of its own, at once.
     pub debounce: Option<Duration>,
+    /// The age from which a message of a conversation that nobody has bound starts no turn; `None`: any age does.
+    pub stale_after: Option<Duration>,
+    /// The same for a conversation that is bound to a session.
+    pub stale_after_bound: Option<Duration>,
 }
 
 /// The channels that an operator has configured.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use turnway_core::id::{LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -34,7 +35,6 @@ use turnway_wire::peer::remote::ALL_NODES;
 
 /// The fact that every node must know before a conversation's message is accepted.
 pub(super) const DELIVERY_FACT: &str = "delivery.requested";
-
 /// The fact that every node must know before a message waits for further ones.
 const GATHER_FACT: &str = "turn.gathered";
 
@@ -172,7 +172,7 @@ impl Adapters {
     /// Handles an effect of another part.
     pub(super) fn handle_effect(&mut self, context: AdapterContext, command: AdaptersCommand, sink: &mut EffectSink) {
         match command {
-            AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(link, *inbound, sink),
+            AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(context.now, link, *inbound, sink),
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::Send(order) => {
@@ -185,7 +185,7 @@ impl Adapters {
         }
     }
 
-    fn handle_inbound(&mut self, link: LinkId, inbound: InboundCommand, sink: &mut EffectSink) {
+    fn handle_inbound(&mut self, now: Now, link: LinkId, inbound: InboundCommand, sink: &mut EffectSink) {
         let Some(account) = account_of(link, sink) else {
             return refuse_stranger(link, inbound.request_id, sink);
         };
@@ -200,8 +200,9 @@ impl Adapters {
         let command = BindingCommand::Resolve { conversation, explain: true };
         let request_id = inbound.request_id.clone();
         let settings = self.directory.channels.settings(&account.channel);
-        let debounce = settings.debounce.filter(|_| self.may_gather);
-        let pending = PendingInbound { link, inbound, text_limit, debounce, stage: InboundStage::Lookup };
+        let settings = ChannelSettings { debounce: settings.debounce.filter(|_| self.may_gather), ..settings };
+        let stage = InboundStage::Lookup;
+        let pending = PendingInbound { link, inbound, text_limit, settings, arrived_at: now.store, stage };
         let number = self.inbound.add(pending);
         sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
     }
@@ -264,6 +265,10 @@ impl Adapters {
                 let request_id = pending.inbound.request_id.clone();
                 let number = Some(self.inbound.add(pending));
                 sink.push(BindingsCommand::Perform { link, request_id, command, inbound: number });
+            }
+            InboundResult::Stale(receipt) => {
+                sink.stats.stale_messages += 1;
+                sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
             }
             InboundResult::Done(receipt) => {
                 sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));

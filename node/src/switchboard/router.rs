@@ -598,6 +598,7 @@ fn notify_input_accepted(
         let receipt = InboundReceipt {
             request_id,
             disposition: InboundDisposition::Run,
+            reason: None,
             session: Some(session),
             run_id: Some(run_id),
             duplicate,

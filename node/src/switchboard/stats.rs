@@ -92,6 +92,8 @@ pub struct SwitchboardStats {
     pub deliveries_open: u64,
     /// Connections of adapters.
     pub adapters: u64,
+    /// Messages of conversations that started no turn because they were too old.
+    pub stale_messages: u64,
     /// Parts that were given to adapters.
     pub parts_sent: u64,
     pub leases_lost: u64,

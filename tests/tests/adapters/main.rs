@@ -9,6 +9,7 @@ mod moved;
 mod outcomes;
 mod rebound;
 mod rooms;
+mod stale;
 mod surplus;
 mod undelivered;
 
