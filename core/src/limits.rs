@@ -517,6 +517,9 @@ pub const DELIVERIES_OPEN_BYTES_MAX: usize = 256 * 1024;
 pub const MESSAGE_OPENS_MAX: u32 = 3;
 /// Failed deliveries of a session that are kept for an operator; an older one is only in the log.
 pub const DELIVERIES_FAILED_KEPT_MAX: usize = 8;
+/// Places of a session that refused the gateway, to which nothing is sent; the oldest is forgotten. A session writes to few
+/// places, and a forgotten one costs one more attempt.
+pub const SUPPRESSED_PLACES_MAX: usize = 16;
 /// Time after which a delivery is not tried any more: an answer of yesterday confuses more than it helps.
 pub const DELIVERY_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum attempts at one part: with waits up to [`DELIVERY_RETRY_MAX`] they take about as long as the maximum age.

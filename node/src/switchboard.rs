@@ -103,6 +103,8 @@ impl Switchboard {
         let bindings_seed = Rng::from_seed(config.seed.map(|byte| byte ^ 0xB1)).next_u64();
         let membership = Membership::new(me, config.single_node, config.max_age, &mut rng);
         let router = RequestRouter::new(me, Arc::clone(&config.directory), config.single_node);
+        let mut ownership = Ownership::new(me, config.keep_facts, config.capacity, Arc::clone(&config.directory));
+        ownership.set_fact_level(router.fact_level());
         let mut sink = EffectSink::new(me, LinkTable::new(config.capacity), rng);
         sink.timers.set(Timer::Renew, Mono::default());
         sink.timers.set(Timer::Sweep, Mono::default());
@@ -116,7 +118,7 @@ impl Switchboard {
             adapters: Adapters::new(me, Arc::clone(&config.directory), |fact| router.is_known_to_all(fact)),
             router,
             delivery: Delivery::new(me),
-            ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
+            ownership,
             membership,
             sink,
             pending: Vec::new(),
@@ -594,6 +596,7 @@ impl Machine for Switchboard {
                 self.router.set_fact_level(level);
                 self.bindings.set_may_report(self.router.is_known_to_all(BINDING_FACT));
                 self.adapters.use_known_facts(|fact| self.router.is_known_to_all(fact));
+                self.ownership.set_fact_level(level);
             }
         }
         self.finish_input(now);

@@ -154,11 +154,13 @@ pub enum DeliveryFailure {
     Misplaced,
     /// An operator has dropped it.
     Dropped,
+    /// An earlier delivery to the place failed with `permission` or `gone`, and nobody has written there since.
+    Suppressed,
 }
 
 impl DeliveryFailure {
     /// All reasons, for metrics and the schema.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Permission,
         Self::Gone,
         Self::Invalid,
@@ -168,6 +170,7 @@ impl DeliveryFailure {
         Self::TooMany,
         Self::Misplaced,
         Self::Dropped,
+        Self::Suppressed,
     ];
 
     /// Returns the name on the wire.
@@ -182,6 +185,22 @@ impl DeliveryFailure {
             Self::TooMany => "too_many",
             Self::Misplaced => "misplaced",
             Self::Dropped => "dropped",
+            Self::Suppressed => "suppressed",
+        }
+    }
+
+    /// Returns whether later deliveries to the same place would fail as well.
+    pub fn concerns_place(self) -> bool {
+        match self {
+            Self::Permission | Self::Gone => true,
+            Self::Invalid
+            | Self::Conflict
+            | Self::TooManyAttempts
+            | Self::TooOld
+            | Self::TooMany
+            | Self::Misplaced
+            | Self::Dropped
+            | Self::Suppressed => false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The context of a decision: the state, the open inputs and the ownership. Decisions read it; only the runtime writes.
 use crate::id::{AgentId, Epoch, FenceToken, InboxPosition, RunId, SessionKey};
 use crate::protocol::agent::{AgentDirectory, AgentPolicy};
+use crate::protocol::entry::FACT_LEVEL;
 use crate::protocol::input::{Content, Input, Message};
 use crate::session::state::{Run, RunPhase, SessionPhase, State};
 use crate::time::{Mono, Now};
@@ -103,14 +104,25 @@ pub(super) struct SessionContext {
     /// Inputs that have not ended, by the turn that they open.
     pub(super) inputs: BTreeMap<RunId, OpenInput>,
     pub(super) is_draining: bool,
+    /// The level of facts that every live node knows.
+    pub(super) fact_level: u32,
     /// An attempt that was ordered under an earlier ownership of this same owner.
     pub(super) earlier_order: Option<(RunId, u32, Epoch)>,
 }
 
 impl SessionContext {
     pub(super) fn new(key: SessionKey, token: FenceToken, directory: Arc<AgentDirectory>, state: State) -> Self {
-        let now = Now::default();
-        Self { now, key, token, directory, state, inputs: BTreeMap::new(), is_draining: false, earlier_order: None }
+        Self {
+            now: Now::default(),
+            key,
+            token,
+            directory,
+            state,
+            inputs: BTreeMap::new(),
+            is_draining: false,
+            fact_level: FACT_LEVEL,
+            earlier_order: None,
+        }
     }
 
     /// Returns whether the session accepts inputs.

@@ -23,6 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The level of facts since which `delivery.failed` has the reason `suppressed`.
+const SUPPRESSION_LEVEL: u32 = 4;
+
 /// This owner's part of the deliveries, which is not in the log.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryProgress {
@@ -124,7 +127,8 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, end: &
     }
 }
 
-/// Requests the delivery of an ended turn. If too many are open, the request fails at once, and is kept for an operator.
+/// Requests the delivery of an ended turn. If too many are open, or nothing is sent to the place, the request fails at
+/// once, and is kept for an operator.
 fn request(context: &SessionContext, progress: &mut DeliveryProgress, run_id: &RunId, plan: &mut Plan) {
     let deliveries = &context.state.deliveries;
     let Some((open, end)) = deliveries.origins.get(run_id).and_then(|open| Some((open, open.end.as_ref()?))) else {
@@ -133,14 +137,24 @@ fn request(context: &SessionContext, progress: &mut DeliveryProgress, run_id: &R
     let requested = requested(context, run_id, open, end);
     let id = requested.delivery_id.clone();
     plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
-    if deliveries.is_full() {
-        let reason = DeliveryFailure::TooMany;
+    let failure = if deliveries.is_full() {
+        Some(DeliveryFailure::TooMany)
+    } else {
+        is_suppressed(context, &open.origin.conversation).then_some(DeliveryFailure::Suppressed)
+    };
+    if let Some(reason) = failure {
         let undelivered = deliveries.undelivered_after(&id, Some(DeliveryPhase::Failed(reason)));
         let failed = DeliveryFailed { delivery_id: id, part: 1, reason, undelivered };
         plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
     } else {
         progress.steps.insert(id, DeliveryStep::Untried);
     }
+}
+
+/// Returns whether a delivery to a place fails without an attempt. A node that does not know the reason could not read the
+/// fact of the failure.
+fn is_suppressed(context: &SessionContext, place: &ConversationRef) -> bool {
+    context.fact_level >= SUPPRESSION_LEVEL && context.state.deliveries.is_suppressed(place)
 }
 
 /// Returns the deliveries whose next part is due.
@@ -181,6 +195,9 @@ fn send_next_part(context: &SessionContext, progress: &mut DeliveryProgress, id:
         // Its order has no answer at its deadline: the delivery is too old.
         Some(DeliveryStep::InFlight { .. }) => return fail(context, id, DeliveryFailure::TooOld, plan),
     };
+    if is_suppressed(context, &delivery.conversation) {
+        return fail(context, id, DeliveryFailure::Suppressed, plan);
+    }
     if attempt > limits::DELIVERY_ATTEMPTS_MAX {
         return fail(context, id, DeliveryFailure::TooManyAttempts, plan);
     }

@@ -9,6 +9,7 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Inp
         InputFact::UserMessage { message_id, request_id, user, origin, .. } => {
             if let Some(origin) = origin {
                 state.deliveries.add_origin(run_id, origin);
+                state.deliveries.lift_suppression(&origin.conversation);
             }
             let origin = (user.clone(), message_id.clone(), request_id.clone());
             let run = Run::new_waiting(state.tail.seq, entry.id, origin);

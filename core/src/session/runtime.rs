@@ -133,6 +133,11 @@ impl SessionRuntime {
         self.permits.permit = AttemptPermit::None;
     }
 
+    /// Sets the level of facts that every live node knows; without it all know those of this release.
+    pub fn set_fact_level(&mut self, level: u32) {
+        self.context.fact_level = level;
+    }
+
     /// Returns the state of the session's permit.
     pub fn permit(&self) -> AttemptPermit {
         self.permits.permit

@@ -49,7 +49,7 @@ impl State {
         if self.deliveries.is_empty() {
             return codec::encode(BlobKind::Snapshot, &stored);
         }
-        if self.deliveries.gathered.is_empty() {
+        if self.deliveries.gathered.is_empty() && self.deliveries.suppressed.is_empty() {
             return codec::encode_newer(BlobKind::Snapshot, version_9::VERSION, &StateVersion9::borrow(self));
         }
         codec::encode_newer(BlobKind::Snapshot, version_10::VERSION, &StateVersion10::borrow(self))

@@ -48,13 +48,21 @@ const WITH_DELIVERIES: [Example; 4] = [
     },
 ];
 
-/// A state in which every field that version 10 has added has content.
-const WITH_GATHERED: [Example; 1] = [Example {
-    name: "gathered",
-    policy: OnOwnerLoss::Retry,
-    script: "writes m1; writes m2; writes m3; wait 1000; ack",
-    left_out: 0,
-}];
+/// States in which every field that version 10 has added has content.
+const WITH_GATHERED: [Example; 2] = [
+    Example {
+        name: "gathered",
+        policy: OnOwnerLoss::Retry,
+        script: "writes m1; writes m2; writes m3; wait 1000; ack",
+        left_out: 0,
+    },
+    Example {
+        name: "suppressed",
+        policy: OnOwnerLoss::Retry,
+        script: "hears m1; ack; text hi; done; delivery gone; hears m2 attic; ack; text ho; done; delivery permission",
+        left_out: 0,
+    },
+];
 
 /// States in which every field of a snapshot has content, and every variant occurs.
 const EXAMPLES: [Example; 15] = [
@@ -252,6 +260,7 @@ fn golden_snapshots_have_every_field_and_variant() {
         "with: None",
         "cut_bytes: 7",
         "gathered: {RunId",
+        "suppressed: [ConversationRef",
         "end: Some",
         "reply_to: Some",
         "sent: 1",

@@ -80,6 +80,11 @@ impl RequestRouter {
         self.fact_level = level;
     }
 
+    /// Returns the level of facts that every live node knows.
+    pub(super) fn fact_level(&self) -> u32 {
+        self.fact_level
+    }
+
     /// Returns whether every live node knows this type of fact.
     pub(super) fn is_known_to_all(&self, fact: &str) -> bool {
         Fact::level_of(fact) <= self.fact_level

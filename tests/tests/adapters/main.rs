@@ -10,6 +10,7 @@ mod outcomes;
 mod rebound;
 mod rooms;
 mod stale;
+mod suppressed;
 mod surplus;
 mod undelivered;
 
