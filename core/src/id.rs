@@ -423,6 +423,11 @@ impl EventId {
         Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
     }
 
+    /// Returns the time that the id was created with: the first 48 bits, in milliseconds.
+    pub fn time(&self) -> crate::time::Millis {
+        crate::time::Millis(u64::try_from(self.0.as_u128() >> 80).unwrap_or_default())
+    }
+
     /// Parses an id as printed; only the form is checked, no part is interpreted.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         uuid::Uuid::parse_str(text).map(Self).map_err(|_| BadName { kind: "event id" })

@@ -514,6 +514,13 @@ pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
 /// Longest debounce of a channel: a larger value is taken for a typing error, because a person waits for an answer.
 pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
+/// Longest time after which a channel's messages are stale: the time for which their ids are kept, since an older one may
+/// be a repetition that nobody recognises.
+pub const STALE_AFTER_MAX: Duration = Duration::from_millis(MESSAGE_ID_KEPT_MS);
+/// Debounces after which a turn starts although its person writes on: the first message waits no longer.
+pub const DEBOUNCE_WINDOWS_MAX: u32 = 5;
+/// Maximum bytes of inputs that one turn gathers: the prompt is no longer than one message may be.
+pub const GATHERED_BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// Maximum bytes of an answer that are sent to a conversation: two dozen messages of Discord. All parts are in one fact,
 /// which has room for [`FACT_DATA_BYTES_MAX`]; JSON may write a byte as two.
 pub const DELIVERY_TEXT_BYTES_MAX: usize = 24 * 1024;
@@ -538,6 +545,9 @@ pub const DELIVERIES_OPEN_BYTES_MAX: usize = 256 * 1024;
 pub const MESSAGE_OPENS_MAX: u32 = 3;
 /// Failed deliveries of a session that are kept for an operator; an older one is only in the log.
 pub const DELIVERIES_FAILED_KEPT_MAX: usize = 8;
+/// Places of a session that refused the gateway, to which nothing is sent; the oldest is forgotten. A session writes to few
+/// places, and a forgotten one costs one more attempt.
+pub const SUPPRESSED_PLACES_MAX: usize = 16;
 /// Time after which a delivery is not tried any more: an answer of yesterday confuses more than it helps.
 pub const DELIVERY_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum attempts at one part: with waits up to [`DELIVERY_RETRY_MAX`] they take about as long as the maximum age.

@@ -22,6 +22,14 @@ define_planted! {
     // --- deliveries to conversations ---
     /// Two deliveries to one place may be on their way at a time: an answer overtakes the one before it.
     DeliveryLanesCross,
+    /// A delivery to a place that has refused earlier ones for good is tried.
+    SuppressedPlacesTried,
+    /// A session remembers every place that has refused a delivery.
+    SuppressedPlacesUnbounded,
+    /// A message that is older than its channel allows starts a turn.
+    StaleMessagesRun,
+    /// The turn of a person who writes on and on in a channel with a debounce never starts.
+    DebounceUncapped,
     /// A message that is brought again after the binding of its conversation has changed runs once more.
     InboundRunsTwice,
     /// The place that an adapter reports is not compared with the place of the delivery.

@@ -29,6 +29,7 @@ mod plan;
 mod run_apply;
 mod run_decide;
 mod run_end;
+mod run_gather;
 mod run_permit;
 mod run_report;
 mod run_start;

@@ -1,6 +1,6 @@
 //! The configuration of a node: file < environment < flags. [`raw`] and `file` find the settings, [`key`], [`agent`] and
-//! [`channel`] name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them as a file
-//! and as a page. Called by `cli::plan`.
+//! [`channel`] name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them
+//! as a file and as a page. Called by `cli::plan`.
 pub mod agent;
 pub mod allowed_clients;
 pub mod amount;

@@ -19,7 +19,7 @@ pub use io::{Input, Output};
 pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
 pub use stats::{CounterArray, DeliveryChange, SubscriptionStart, SwitchboardStats, TurnResult};
 
-use adapters::{AdapterContext, Adapters, DELIVERY_FACT, is_lease};
+use adapters::{AdapterContext, Adapters, is_lease};
 use bindings::{BINDING_FACT, Bindings, is_report};
 use delivery::Delivery;
 use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
@@ -108,6 +108,8 @@ impl Switchboard {
         let bindings_seed = Rng::from_seed(config.seed.map(|byte| byte ^ 0xB1)).next_u64();
         let membership = Membership::new(me, config.single_node, config.max_age, &mut rng);
         let router = RequestRouter::new(me, Arc::clone(&config.directory), config.single_node);
+        let mut ownership = Ownership::new(me, config.keep_facts, config.capacity, Arc::clone(&config.directory));
+        ownership.set_fact_level(router.fact_level());
         let mut sink = EffectSink::new(me, LinkTable::new(config.capacity), rng);
         sink.timers.set(Timer::Renew, Mono::default());
         sink.timers.set(Timer::Sweep, Mono::default());
@@ -118,11 +120,11 @@ impl Switchboard {
         Self {
             me,
             bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT)),
-            adapters: Adapters::new(me, router.is_known_to_all(DELIVERY_FACT)),
             tasks: Tasks::default(),
+            adapters: Adapters::new(me, Arc::clone(&config.directory), |fact| router.is_known_to_all(fact)),
             router,
             delivery: Delivery::new(me),
-            ownership: Ownership::new(me, config.keep_facts, config.capacity, config.directory),
+            ownership,
             membership,
             sink,
             pending: Vec::new(),
@@ -621,7 +623,8 @@ impl Machine for Switchboard {
             Input::FactLevel(level) => {
                 self.router.set_fact_level(level);
                 self.bindings.set_may_report(self.router.is_known_to_all(BINDING_FACT));
-                self.adapters.set_may_publish(self.router.is_known_to_all(DELIVERY_FACT));
+                self.adapters.use_known_facts(|fact| self.router.is_known_to_all(fact));
+                self.ownership.set_fact_level(level);
             }
         }
         self.finish_input(now);

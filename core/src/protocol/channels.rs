@@ -14,6 +14,10 @@ pub struct ChannelSettings {
     pub spawn_subagent_sessions: bool,
     /// The completion of a task goes to the conversation of its requester if no binding applies, instead of nowhere.
     pub falls_back: bool,
+    /// The age from which a message of a conversation that nobody has bound starts no turn; `None`: any age does.
+    pub stale_after: Option<Duration>,
+    /// The same for a conversation that is bound to a session.
+    pub stale_after_bound: Option<Duration>,
 }
 
 /// The channels that an operator has configured.

@@ -43,7 +43,8 @@ impl BlobKind {
         match self {
             // 2: data for attempts that outlive their owner. 3: records of members. 4: inputs steered into a run. 5:
             // handovers. 6: actions. 7: the answer's end in a turn that is handed over. 8: the time of the last fact. Snapshots with
-            // deliveries have version 9.
+            // deliveries have version 9, those with gathered inputs or suppressed
+            // places version 10.
             Self::Snapshot => 8,
             Self::Frame | Self::Heartbeat => 1,
         }

@@ -39,6 +39,10 @@ pub struct InputOrigin {
     /// task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskOrigin>,
+    /// The time for which the message waits for further ones of its sender, in milliseconds: the channel's setting when
+    /// the message was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounce_ms: Option<u64>,
 }
 
 /// The person or program that wrote a message on a platform. It names somebody and grants nothing.
@@ -165,11 +169,13 @@ pub enum DeliveryFailure {
     Rebound,
     /// An operator has dropped it.
     Dropped,
+    /// An earlier delivery to the place failed with `permission` or `gone`, and nobody has written there since.
+    Suppressed,
 }
 
 impl DeliveryFailure {
     /// All reasons, for metrics and the schema.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Permission,
         Self::Gone,
         Self::Invalid,
@@ -180,6 +186,7 @@ impl DeliveryFailure {
         Self::Misplaced,
         Self::Rebound,
         Self::Dropped,
+        Self::Suppressed,
     ];
 
     /// Returns the name on the wire.
@@ -195,6 +202,23 @@ impl DeliveryFailure {
             Self::Misplaced => "misplaced",
             Self::Rebound => "rebound",
             Self::Dropped => "dropped",
+            Self::Suppressed => "suppressed",
+        }
+    }
+
+    /// Returns whether later deliveries to the same place would fail as well.
+    pub fn concerns_place(self) -> bool {
+        match self {
+            Self::Permission | Self::Gone => true,
+            Self::Invalid
+            | Self::Conflict
+            | Self::TooManyAttempts
+            | Self::TooOld
+            | Self::TooMany
+            | Self::Misplaced
+            | Self::Rebound
+            | Self::Dropped
+            | Self::Suppressed => false,
         }
     }
 

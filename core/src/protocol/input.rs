@@ -64,9 +64,59 @@ impl Content {
     pub fn plain_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
-            Self::Parts(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+            Self::Parts(parts) => parts.iter().filter_map(text_of).collect(),
         }
     }
+
+    /// Returns whether the content has a part that is no text, such as a picture.
+    pub fn has_other_than_text(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Parts(parts) => parts.iter().any(|part| text_of(part).is_none()),
+        }
+    }
+
+    /// Joins the contents of several messages: their texts in lines, and after those the parts from the first on that is no
+    /// text.
+    pub fn joined<'a>(contents: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut lines: Vec<String> = Vec::new();
+        let mut joined: Vec<Value> = Vec::new();
+        for content in contents {
+            let parts = match content {
+                Self::Text(text) => {
+                    lines.push(text.clone());
+                    continue;
+                }
+                Self::Parts(parts) => parts,
+            };
+            let texts = parts.iter().map_while(text_of);
+            let text_count = texts.clone().count();
+            if text_count > 0 {
+                lines.push(texts.collect());
+            }
+            let rest = &parts[text_count..];
+            if !rest.is_empty() {
+                joined.extend(text_part(&mut lines));
+                joined.extend_from_slice(rest);
+            }
+        }
+        if joined.is_empty() {
+            return Self::Text(lines.join("\n"));
+        }
+        joined.extend(text_part(&mut lines));
+        Self::Parts(joined)
+    }
+}
+
+/// Returns the text of a content part; `None` for a part that is no text.
+fn text_of(part: &Value) -> Option<&str> {
+    part.get("text")?.as_str()
+}
+
+/// Returns a content part with these lines, and empties them; `None` without a line.
+fn text_part(lines: &mut Vec<String>) -> Option<Value> {
+    let lines = std::mem::take(lines);
+    (!lines.is_empty()).then(|| json!({"type": "text", "text": lines.join("\n")}))
 }
 
 /// One message of a conversation.

@@ -1,6 +1,7 @@
 //! The context of a decision: the state, the open inputs and the ownership. Decisions read it; only the runtime writes.
 use crate::id::{AgentId, Epoch, FenceToken, InboxPosition, RunId, SessionKey, UserId};
 use crate::protocol::agent::{AgentDirectory, AgentPolicy};
+use crate::protocol::entry::FACT_LEVEL;
 use crate::protocol::input::{Content, Input, Message};
 use crate::session::state::{Run, RunPhase, SessionPhase, State};
 use crate::time::{Mono, Now};
@@ -32,12 +33,25 @@ pub(super) struct OpenInput {
     pub(super) taken_at: Mono,
     /// True once a part of the answer was shown: for metrics.
     pub(super) is_shown: bool,
+    pub(super) gather_role: GatherRole,
+}
+
+/// The part of an input in a turn that gathers messages; decided while its content is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GatherRole {
+    /// The input is a turn of its own: its channel has no debounce, or it is a command.
+    Apart,
+    /// The input waits for further ones, and joins those before it.
+    Joins,
+    /// The input joins those before it, and waits for no other: it has content other than text.
+    Last,
 }
 
 impl OpenInput {
     pub(super) fn new(now: Now, position: InboxPosition, input: Arc<Input>) -> Self {
         let bytes = input.weight() as u64;
-        Self { position, input, bytes, has_content: true, taken_at: now.mono, is_shown: false }
+        let gather_role = GatherRole::of(&input);
+        Self { position, input, bytes, has_content: true, taken_at: now.mono, is_shown: false, gather_role }
     }
 
     /// Drops the content from memory.
@@ -62,6 +76,22 @@ impl OpenInput {
     }
 }
 
+impl GatherRole {
+    fn of(input: &Input) -> Self {
+        if input.origin.as_deref().is_none_or(|origin| origin.debounce_ms.is_none()) {
+            return Self::Apart;
+        }
+        let content = &input.message.content;
+        if content.has_other_than_text() {
+            return Self::Last;
+        }
+        // A command: a comma and a letter at the very start (docs/plugins.md).
+        let text = content.plain_text();
+        let rest = text.strip_prefix(',').unwrap_or_default();
+        if rest.starts_with(|first: char| first.is_ascii_alphabetic()) { Self::Apart } else { Self::Joins }
+    }
+}
+
 /// Everything that any decision may read.
 #[derive(Debug)]
 pub(super) struct SessionContext {
@@ -76,6 +106,8 @@ pub(super) struct SessionContext {
     /// Inputs that have not ended, by the turn that they open.
     pub(super) inputs: BTreeMap<RunId, OpenInput>,
     pub(super) is_draining: bool,
+    /// The level of facts that every live node knows.
+    pub(super) fact_level: u32,
     /// An attempt that was ordered under an earlier ownership of this same owner.
     pub(super) earlier_order: Option<(RunId, u32, Epoch)>,
 }
@@ -91,6 +123,7 @@ impl SessionContext {
             state,
             inputs: BTreeMap::new(),
             is_draining: false,
+            fact_level: FACT_LEVEL,
             earlier_order: None,
         }
     }

@@ -12,15 +12,24 @@ pub(super) fn apply(state: &mut State, time: Millis, fact: &DeliveryFact) {
     match fact {
         DeliveryFact::Requested(requested) => deliveries.add(seq, time, requested),
         DeliveryFact::Attempted(attempted) => deliveries.count_attempt(&attempted.delivery_id, attempted.attempt),
-        DeliveryFact::Sent(sent) => deliveries.mark_sent(&sent.delivery_id, sent.part),
+        DeliveryFact::Sent(sent) => {
+            deliveries.lift_suppression_of(&sent.delivery_id);
+            deliveries.mark_sent(&sent.delivery_id, sent.part);
+        }
         DeliveryFact::Held(held) => deliveries.set_phase(&held.delivery_id, DeliveryPhase::Held),
         DeliveryFact::Failed(failed) if failed.reason == DeliveryFailure::Dropped => {
             deliveries.remove(&failed.delivery_id);
         }
         DeliveryFact::Failed(failed) => {
+            if failed.reason.concerns_place() {
+                deliveries.suppress_place_of(&failed.delivery_id);
+            }
             deliveries.set_phase(&failed.delivery_id, DeliveryPhase::Failed(failed.reason));
         }
         DeliveryFact::Refused(refused) => deliveries.forget_origin(&refused.about_run),
-        DeliveryFact::Redriven(redriven) => deliveries.restart(&redriven.delivery_id, time),
+        DeliveryFact::Redriven(redriven) => {
+            deliveries.lift_suppression_of(&redriven.delivery_id);
+            deliveries.restart(&redriven.delivery_id, time);
+        }
     }
 }

@@ -26,6 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The level of facts since which `delivery.failed` has the reason `suppressed`.
+const SUPPRESSION_LEVEL: u32 = 4;
+
 /// This owner's part of the deliveries, which is not in the log.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryProgress {
@@ -88,8 +91,8 @@ pub(super) fn decide(
         }
         DeliveryFactCommand::Request(run_id) => request(context, progress, &run_id, plan),
         DeliveryFactCommand::RequestConversation(action_id) => {
-            if let Some(id) = task_decide::request_conversation(context, action_id, plan) {
-                start_or_fail(context, progress, id, plan);
+            if let Some((id, parent)) = task_decide::request_conversation(context, action_id, plan) {
+                start_or_fail(context, progress, (id, &parent), plan);
             }
         }
         DeliveryFactCommand::Send(id) => send_next_part(context, progress, &id, plan),
@@ -183,25 +186,42 @@ pub(super) fn request_at(
         let is_bound = place.route.is_some_and(|route| route.generation.is_some());
         let requested = requested(context, run_id, open, place);
         let id = requested.delivery_id.clone();
+        let place = requested.conversation.clone();
         plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
         if is_bound {
             progress.routes.confirm(id.clone());
         }
-        start_or_fail(context, progress, id, plan);
+        start_or_fail(context, progress, (id, &place), plan);
     }
 }
 
-/// Has a requested delivery sent. If too many are open, it fails at once, and is kept for an operator.
-fn start_or_fail(context: &SessionContext, progress: &mut DeliveryProgress, id: DeliveryId, plan: &mut Plan) {
+/// Has a requested delivery sent. If too many are open, or nothing is sent to the place, it fails at once, and is kept for
+/// an operator.
+fn start_or_fail(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    (id, place): (DeliveryId, &ConversationRef),
+    plan: &mut Plan,
+) {
     let deliveries = &context.state.deliveries;
-    if deliveries.is_full() {
-        let reason = DeliveryFailure::TooMany;
+    let failure = if deliveries.is_full() {
+        Some(DeliveryFailure::TooMany)
+    } else {
+        is_suppressed(context, place).then_some(DeliveryFailure::Suppressed)
+    };
+    if let Some(reason) = failure {
         let undelivered = deliveries.undelivered_after(&id, Some(DeliveryPhase::Failed(reason)));
         let failed = DeliveryFailed { delivery_id: id, part: 1, reason, undelivered };
         plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
     } else {
         progress.steps.insert(id, DeliveryStep::Untried);
     }
+}
+
+/// Returns whether a delivery to a place fails without an attempt. A node that does not know the reason could not read the
+/// fact of the failure.
+fn is_suppressed(context: &SessionContext, place: &ConversationRef) -> bool {
+    context.fact_level >= SUPPRESSION_LEVEL && context.state.deliveries.is_suppressed(place)
 }
 
 /// Returns the deliveries whose next part is due.
@@ -243,6 +263,9 @@ fn send_next_part(context: &SessionContext, progress: &mut DeliveryProgress, id:
         // Its order has no answer at its deadline: the delivery is too old.
         Some(DeliveryStep::InFlight { .. }) => return fail(context, id, DeliveryFailure::TooOld, plan),
     };
+    if is_suppressed(context, &delivery.conversation) {
+        return fail(context, id, DeliveryFailure::Suppressed, plan);
+    }
     if attempt > limits::DELIVERY_ATTEMPTS_MAX && !planted(Planted::DeliveryAttemptsUnbounded) {
         return fail(context, id, DeliveryFailure::TooManyAttempts, plan);
     }

@@ -9,16 +9,21 @@ use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
 use crate::shrink::Shrink;
 use crate::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session's deliveries, as recorded in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deliveries {
     /// Turns that came from a conversation, until their delivery is requested.
     pub origins: BTreeMap<RunId, Box<OpenOrigin>>,
+    /// Turns among them that are part of an earlier one.
+    pub gathered: BTreeSet<RunId>,
     /// Deliveries that were requested and not sent. The failed ones among them are the latest
     /// [`limits::DELIVERIES_FAILED_KEPT_MAX`].
     pub open: BTreeMap<DeliveryId, Box<OpenDelivery>>,
+    /// Places to which nothing is sent, because an earlier delivery failed there for good, until somebody writes there or
+    /// an operator has a delivery sent there again. The oldest first, at most [`limits::SUPPRESSED_PLACES_MAX`].
+    pub suppressed: Vec<ConversationRef>,
 }
 
 /// A turn that came from a conversation.
@@ -75,7 +80,8 @@ pub enum DeliveryPhase {
 impl Deliveries {
     /// Returns whether nothing came from a conversation and nothing is to be sent to one.
     pub fn is_empty(&self) -> bool {
-        self.origins.is_empty() && self.open.is_empty()
+        let Self { origins, gathered, open, suppressed } = self;
+        origins.is_empty() && gathered.is_empty() && open.is_empty() && suppressed.is_empty()
     }
 
     /// Returns whether an owner has to send something, or to request a delivery.
@@ -106,6 +112,15 @@ impl Deliveries {
         self.origins.insert(run_id.clone(), Box::new(open));
     }
 
+    /// Makes a turn part of another, which from now on answers the message of the first.
+    pub(super) fn gather(&mut self, run_id: &RunId, host: &RunId) {
+        let origin = self.origins.get(run_id).map(|open| open.origin.clone());
+        if let (Some(origin), Some(open)) = (origin, self.origins.get_mut(host)) {
+            open.origin = origin;
+        }
+        self.gathered.insert(run_id.clone());
+    }
+
     /// Starts the answer of a turn from the beginning.
     pub(super) fn start_answer(&mut self, run_id: &RunId) {
         if let Some(open) = self.origins.get_mut(run_id) {
@@ -122,6 +137,8 @@ impl Deliveries {
 
     /// Records the end of a turn; `None`: it leads to no delivery.
     pub(super) fn end_origin(&mut self, run_id: &RunId, end: Option<OriginEnd>) {
+        self.gathered.remove(run_id);
+        self.gathered.shrink_if_empty();
         // An agent that says nothing is told to nobody.
         let is_silent = self.origins.get(run_id).is_some_and(|open| open.answer.reveal().trim().is_empty());
         let is_hidden =
@@ -183,6 +200,33 @@ impl Deliveries {
         if failed.count() > limits::DELIVERIES_FAILED_KEPT_MAX {
             oldest.iter().for_each(|oldest| drop(self.open.remove(oldest)));
         }
+    }
+
+    /// Sends nothing more to the place of a delivery.
+    pub(super) fn suppress_place_of(&mut self, id: &DeliveryId) {
+        let Some(place) = self.open.get(id).map(|delivery| delivery.conversation.clone()) else { return };
+        self.lift_suppression(&place);
+        self.suppressed.push(place);
+        if self.suppressed.len() > limits::SUPPRESSED_PLACES_MAX && !planted(Planted::SuppressedPlacesUnbounded) {
+            self.suppressed.remove(0);
+        }
+    }
+
+    /// Sends to the place of a delivery again.
+    pub(super) fn lift_suppression_of(&mut self, id: &DeliveryId) {
+        if let Some(place) = self.open.get(id).map(|delivery| delivery.conversation.clone()) {
+            self.lift_suppression(&place);
+        }
+    }
+
+    /// Sends to a place again.
+    pub(super) fn lift_suppression(&mut self, place: &ConversationRef) {
+        self.suppressed.retain(|other| !other.is_same_place(place));
+    }
+
+    /// Returns whether nothing is sent to a place.
+    pub(super) fn is_suppressed(&self, place: &ConversationRef) -> bool {
+        self.suppressed.iter().any(|other| other.is_same_place(place)) && !planted(Planted::SuppressedPlacesTried)
     }
 
     /// Removes a delivery that an operator has dropped.

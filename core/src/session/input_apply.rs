@@ -9,6 +9,9 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Inp
         InputFact::UserMessage { message_id, request_id, user, origin, .. } => {
             if let Some(origin) = origin {
                 state.deliveries.add_origin(run_id, origin);
+                if origin.task.is_none() {
+                    state.deliveries.lift_suppression(&origin.conversation);
+                }
             }
             let origin = (user.clone(), message_id.clone(), request_id.clone());
             let run = Run::new_waiting(state.tail.seq, entry.id, origin);
@@ -23,6 +26,7 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Inp
                 run.agent = Some(agent_id.clone());
             }
         }
+        InputFact::Gathered { host_run_id } => state.gather(run_id, host_run_id),
         InputFact::SteerAcked { outcome, .. } => {
             if let Some(steered) = state.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
                 steered.outcome = Some(*outcome);

@@ -71,12 +71,23 @@ impl State {
         self.waiting.iter().position(after).unwrap_or(self.waiting.len())
     }
 
-    /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one.
+    /// Makes a waiting input part of an earlier one's turn, whose answer then goes to the later message.
+    pub(super) fn gather(&mut self, run_id: &RunId, host: &RunId) {
+        let Some(run) = self.runs.get_mut(run_id) else { return };
+        run.steered = Some(SteeredInput { host: host.clone(), outcome: Some(SteerOutcome::Accepted) });
+        self.waiting.retain(|waiting| waiting != run_id);
+        self.deliveries.gather(run_id, host);
+    }
+
+    /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one. Gathered
+    /// inputs are part of the prompt of every attempt.
     pub(super) fn reset_steers(&mut self, host: &RunId) {
         if planted(Mutant::SteerStaysTaken) {
             return;
         }
-        let steered = self.runs.values_mut().filter_map(|run| run.steered.as_mut());
+        let gathered = &self.deliveries.gathered;
+        let runs = self.runs.iter_mut().filter(|(run_id, _)| !gathered.contains(*run_id));
+        let steered = runs.filter_map(|(_, run)| run.steered.as_mut());
         for steered in steered.filter(|steered| steered.host == *host) {
             steered.outcome = None;
         }

@@ -6,6 +6,7 @@ use crate::session::attempt::Attempt;
 use crate::session::context::SessionContext;
 use crate::session::outbox::Output;
 use crate::session::plan::Plan;
+use crate::session::run_gather;
 
 /// The state of a session's permit for its next attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +54,10 @@ impl Permits {
     pub(super) fn request(&self, context: &SessionContext, attempt: &Attempt) -> Option<PermitRequest> {
         let run_id = next_turn(context, attempt).filter(|_| self.permit == AttemptPermit::Wanted)?;
         let open_input = context.inputs.get(&run_id)?;
-        Some(PermitRequest { user: open_input.input.user.clone(), bytes: open_input.bytes })
+        let gathered = run_gather::gathered_inputs(context, &run_id);
+        let gathered = gathered.iter().filter_map(|run_id| context.inputs.get(run_id)).map(|input| input.bytes);
+        let bytes = open_input.bytes + gathered.sum::<u64>();
+        Some(PermitRequest { user: open_input.input.user.clone(), bytes })
     }
 
     /// Returns whether a turn may start; if the turn needs a permit and has none, a permit is requested.
@@ -100,8 +104,10 @@ impl Permits {
         }
         let next = next_turn(context, attempt);
         let is_read = |position: InboxPosition| {
-            let open_input = next.as_ref().and_then(|run_id| context.inputs.get(run_id));
-            open_input.is_some_and(|open_input| open_input.position == position)
+            let Some(run_id) = &next else { return false };
+            let gathered = run_gather::gathered_inputs(context, run_id);
+            let inputs = gathered.iter().chain([run_id]).filter_map(|run_id| context.inputs.get(run_id));
+            inputs.into_iter().any(|open_input| open_input.position == position)
         };
         self.reading_content = self.reading_content.filter(|position| is_read(*position));
         let is_idle = matches!(attempt, Attempt::None) && self.reading_content.is_none();

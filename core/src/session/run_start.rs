@@ -13,6 +13,7 @@ use crate::session::ending::Ending;
 use crate::session::outbox::Output;
 use crate::session::plan::{Plan, RecordContext};
 use crate::session::run_end::cancel_orphan;
+use crate::session::run_gather;
 use crate::session::run_permit::{Permits, next_turn};
 use crate::session::state::RunPhase;
 use crate::session::text::AttemptText;
@@ -28,13 +29,19 @@ pub(super) fn begin_next_turn(context: &SessionContext, attempt: &mut Attempt, p
     if is_begun && context.is_cancelling(&run_id) {
         return cancel_orphan(context, &run_id, plan);
     }
-    let is_held_up = !is_begun && is_agent_leaving(context, &run_id);
+    let is_early = || run_gather::starts_at(context, &run_id).is_some();
+    let is_held_up = !is_begun && (is_agent_leaving(context, &run_id) || is_early());
     if is_held_up || !permits.check_permit(context, &run_id) || !permits.check_content(context, &run_id, plan) {
+        return;
+    }
+    let gathered = run_gather::gathered_inputs(context, &run_id);
+    if !gathered.iter().all(|run_id| permits.check_content(context, run_id, plan)) {
         return;
     }
     if is_begun {
         take_over(context, attempt, &run_id, LossCause::Owner, plan);
     } else {
+        run_gather::record_gathered(context, &run_id, plan);
         start_attempt(context, &run_id, LossCause::Owner, plan);
     }
 }
@@ -157,15 +164,16 @@ pub(super) fn order_attempt(
         live.states = known.states;
         live.repeat_bytes = Some(run.saved.saturating_sub(from.text_offset()));
     }
+    let (message, origin) = run_gather::prompt(context, &run_id, input);
     let invoke = Invoke {
         key: context.key.clone(),
         attempt: run.attempt,
         epoch: context.token.epoch,
         agent_id,
         user: input.user.clone(),
-        message: input.message.clone(),
+        message,
         history: input.history.clone(),
-        origin: input.origin.clone(),
+        origin,
         traceparent: input.traceparent.clone(),
         handover: context.state.handovers.context_for(&run_id),
         actions: context.state.actions.context_for(&run_id),

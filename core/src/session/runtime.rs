@@ -24,7 +24,9 @@ use crate::session::outbox::{FactRecord, Outbox, Output};
 use crate::session::plan::{FactSource, Plan, RecordContext, Step};
 use crate::session::run_permit::{AttemptPermit, PermitRequest, Permits, is_content_over_limit, next_turn};
 use crate::session::state::State;
-use crate::session::{input_decide, input_steer, run_decide, run_end, run_report, run_start, session_decide};
+use crate::session::{
+    input_decide, input_steer, run_decide, run_end, run_gather, run_report, run_start, session_decide,
+};
 use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;
 
@@ -138,6 +140,11 @@ impl SessionRuntime {
     /// Requires a permit for every attempt at an agent outside this process.
     pub fn require_permits(&mut self) {
         self.permits.permit = AttemptPermit::None;
+    }
+
+    /// Sets the level of facts that every live node knows; without it all know those of this release.
+    pub fn set_fact_level(&mut self, level: u32) {
+        self.context.fact_level = level;
     }
 
     /// Returns the state of the session's permit.
@@ -317,6 +324,7 @@ impl Machine for SessionRuntime {
             self.handover.poll_timeout(open),
             actions,
             self.deliveries.poll_timeout(&self.context.state.deliveries),
+            run_gather::poll_timeout(&self.context, &self.attempt),
         ];
         rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
     }

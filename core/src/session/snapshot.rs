@@ -18,7 +18,7 @@ use version_9::StateVersion9;
 use version_10::StateVersion10;
 
 impl State {
-    /// Decodes a snapshot of the versions 8 to 10, or of the two versions before.
+    /// Decodes a snapshot of one of the versions 8 to 10, or of the two versions before.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
         let stored = match codec::decode::<StateVersion8<'_>>(BlobKind::Snapshot, blob) {
             Err(CodecError::Version(version_7::VERSION)) => {

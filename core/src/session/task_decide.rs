@@ -56,7 +56,7 @@ pub(super) fn request_conversation(
     context: &SessionContext,
     action_id: EventId,
     plan: &mut Plan,
-) -> Option<DeliveryId> {
+) -> Option<(DeliveryId, ConversationRef)> {
     let action = context.state.actions.open.get(&action_id)?;
     let args = parse_args(action)?;
     let requester = args.requester.as_deref()?;
@@ -72,7 +72,7 @@ pub(super) fn request_conversation(
     };
     let about = RecordContext { tx: Some(action_id), ..RecordContext::run(&action.run_id) };
     plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), about);
-    Some(delivery_id)
+    Some((delivery_id, requester.conversation.clone()))
 }
 
 /// Begins the task whose conversation the platform has made.

@@ -73,6 +73,7 @@ pub(crate) fn heard(message: &str, room: &str, task: Option<TaskOrigin>) -> Requ
         sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
         platform_time: None,
         text_limit: TextLimit { max: 64, unit: TextUnit::Utf16 },
+        debounce_ms: None,
         task,
     };
     Request {
@@ -329,4 +330,85 @@ fn oldest_failed_deliveries_are_forgotten() {
             begun.replace("undelivered(1,gone) ", ""),
         ),
     );
+}
+
+/// Nothing is sent to a place that has refused a delivery for good, until somebody writes there.
+///
+/// Covers: BR-18.
+#[test]
+fn place_that_refuses_for_good_gets_no_further_delivery() {
+    for class in ["gone", "permission"] {
+        let mut world = Script::new(OnOwnerLoss::Retry);
+        "hears m1; hears m2; hears m3; ack; text one; done; ack; text two; done"
+            .split("; ")
+            .for_each(|step| world.step(step));
+        world.record.clear();
+        world.step(&format!("delivery {class}"));
+        // The second delivery waited for the first; the third is requested later.
+        assert_eq!(world.record, [&format!("undelivered(1,{class})"), "undelivered(1,suppressed)"]);
+        world.record.clear();
+        "crash; ack; text three; done; hears m4; ack; text four; done".split("; ").for_each(|step| world.step(step));
+        let deliveries = world.record.iter().filter(|word| word.contains("deliver") || word.contains("DELIVER"));
+        assert_eq!(deliveries.collect::<Vec<_>>(), ["undelivered(1,suppressed)", "DELIVER(1/1,1 four)"]);
+        let rebuilt = State::from_facts(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
+        assert_eq!(rebuilt, *world.runtime.state());
+        assert_counted(&world.log);
+    }
+}
+
+/// Covers: BR-18.
+#[test]
+fn operator_and_late_receipt_lift_the_suppression() {
+    let refused = "hears m1; hears m2; ack; text one; done; delivery gone; ack; text two; done";
+    let after = |steps: &str| {
+        let mut world = Script::new(OnOwnerLoss::Retry);
+        refused.split("; ").for_each(|step| world.step(step));
+        assert_eq!(world.runtime.state().deliveries.suppressed.len(), 1);
+        world.record.clear();
+        steps.split("; ").for_each(|step| world.step(step));
+        assert!(world.runtime.state().deliveries.suppressed.is_empty(), "{steps}");
+        world.record
+    };
+    assert_eq!(after("operator retry"), ["redriven", "answered", "DELIVER(1/1,1 two)"]);
+    assert_eq!(after("delivery sent"), ["sent(1/1)"], "the platform had the first one after all");
+}
+
+/// Other classes of errors, and other places, suppress nothing.
+///
+/// Covers: BR-18.
+#[test]
+fn only_a_refused_place_is_suppressed() {
+    for class in ["invalid", "conflict", "elsewhere"] {
+        let mut world = Script::new(OnOwnerLoss::Retry);
+        let steps = format!("hears m1; hears m2; ack; text one; done; delivery {class}; ack; text two; done");
+        steps.split("; ").for_each(|step| world.step(step));
+        assert_eq!(world.record.last().map(String::as_str), Some("DELIVER(1/1,1 two)"), "{class}");
+    }
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    let steps = "hears m1; hears m2 attic; ack; text one; done; delivery gone; ack; text two; done";
+    steps.split("; ").for_each(|step| world.step(step));
+    assert_eq!(world.record.last().map(String::as_str), Some("DELIVER(1/1,1 two)"));
+}
+
+/// A node of an earlier release could not read the reason.
+#[test]
+fn nothing_is_suppressed_while_a_node_does_not_know_the_reason() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    world.runtime.set_fact_level(3);
+    let steps = "hears m1; hears m2; ack; text one; done; delivery gone; ack; text two; done";
+    steps.split("; ").for_each(|step| world.step(step));
+    assert_eq!(world.record.last().map(String::as_str), Some("DELIVER(1/1,1 two)"));
+}
+
+/// Covers: BR-18.
+#[test]
+fn oldest_suppressed_place_is_forgotten() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for number in 0..=limits::SUPPRESSED_PLACES_MAX {
+        let steps = format!("hears m{number} place{number}; ack; text hi; done; delivery gone");
+        steps.split("; ").for_each(|step| world.step(step));
+    }
+    let places = &world.runtime.state().deliveries.suppressed;
+    assert_eq!(places.len(), limits::SUPPRESSED_PLACES_MAX);
+    assert_eq!(places.first(), Some(&place("place1")));
 }

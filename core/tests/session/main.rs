@@ -3,6 +3,7 @@ mod acting;
 mod bounds;
 mod delivery;
 mod events;
+mod gather;
 mod handover;
 mod kinds;
 mod members;
@@ -440,6 +441,7 @@ const LEVELS: &[(u32, &str)] = &[
         3,
         "delivery.attempted delivery.failed delivery.held delivery.redriven delivery.refused delivery.requested delivery.sent",
     ),
+    (4, "turn.gathered"),
 ];
 
 #[test]

@@ -51,6 +51,8 @@ pub(crate) struct Script {
     /// The last question about bindings.
     pub(super) question: Option<RouteQuestion>,
     pub(crate) record: Vec<String>,
+    /// The prompts that agents were sent, each with the platform message that it answers.
+    pub(super) prompts: Vec<(Content, Option<MessageId>)>,
 }
 
 pub(crate) fn key() -> SessionKey {
@@ -106,6 +108,7 @@ impl Script {
             sending: Vec::new(),
             question: None,
             record,
+            prompts: Vec::new(),
         }
     }
 
@@ -151,6 +154,8 @@ impl Script {
             }
             Output::Order(Order::Invoke(invoke)) => {
                 self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
+                let answered = invoke.origin.map(|origin| origin.message_id);
+                self.prompts.push((invoke.message.content, answered));
                 let after = invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
                 match invoke.resume {
                     Some(resume) => {
@@ -401,6 +406,7 @@ impl Script {
             ["act" | "tool", ..] => self.act(&words),
             ["task" | "given" | "route" | "stands", ..] => self.task(&words),
             ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
+            ["writes" | "shows", ..] => self.write(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),

@@ -11,6 +11,9 @@ const VERSION_8: &str = include_str!("../snapshots/version_8.txt");
 /// The bytes of version 9, which a session with deliveries has.
 const VERSION_9: &str = include_str!("../snapshots/version_9.txt");
 
+/// The bytes of version 10, which a session with gathered inputs has.
+const VERSION_10: &str = include_str!("../snapshots/version_10.txt");
+
 /// A state of a session, described by the facts that lead to it.
 struct Example {
     name: &'static str,
@@ -41,6 +44,28 @@ const WITH_DELIVERIES: [Example; 4] = [
         script: "hears m1; ack; text hi; done; delivery transient; wait 1000; hears m2 attic; ack; text wörds; done; \
                  delivery lost; hears m3 porch; ack; text ha; done; delivery invalid; hears m4 hall; ack; flood 150; done; \
                  delivery sent; hears m5 cellar; gone",
+        left_out: 0,
+    },
+];
+
+/// States in which every field that version 10 has added has content.
+const WITH_GATHERED: [Example; 3] = [
+    Example {
+        name: "gathered",
+        policy: OnOwnerLoss::Retry,
+        script: "writes m1; writes m2; writes m3; wait 1000; ack",
+        left_out: 0,
+    },
+    Example {
+        name: "routed",
+        policy: OnOwnerLoss::Retry,
+        script: "given m1; ack; text hi; done; route bound only_binding_on_account t1; given m2 both; ack; text ho",
+        left_out: 0,
+    },
+    Example {
+        name: "suppressed",
+        policy: OnOwnerLoss::Retry,
+        script: "hears m1; ack; text hi; done; delivery gone; hears m2 attic; ack; text ho; done; delivery permission",
         left_out: 0,
     },
 ];
@@ -180,7 +205,9 @@ fn kept(file: &'static str, name: &str) -> Vec<u8> {
 fn snapshot_bytes_match_the_golden_values() {
     let mut changed = Vec::new();
     let with_deliveries = WITH_DELIVERIES.iter().map(|example| (example, VERSION_9));
-    for (example, file) in EXAMPLES.iter().map(|example| (example, VERSION_8)).chain(with_deliveries) {
+    let with_gathered = WITH_GATHERED.iter().map(|example| (example, VERSION_10));
+    let later = with_deliveries.chain(with_gathered);
+    for (example, file) in EXAMPLES.iter().map(|example| (example, VERSION_8)).chain(later) {
         let state = example.state();
         let blob = state.to_snapshot().expect("a snapshot");
         if blob != kept(file, example.name) {
@@ -195,7 +222,8 @@ fn snapshot_bytes_match_the_golden_values() {
 /// Shows that the golden bytes have content in every field, by the words that the states print.
 #[test]
 fn golden_snapshots_have_every_field_and_variant() {
-    let states: Vec<State> = EXAMPLES.iter().chain(&WITH_DELIVERIES).map(Example::state).collect();
+    let examples = EXAMPLES.iter().chain(&WITH_DELIVERIES).chain(&WITH_GATHERED);
+    let states: Vec<State> = examples.map(Example::state).collect();
     let shown = format!("{states:?}");
     let words: BTreeSet<&str> = shown.split(|letter: char| !letter.is_alphanumeric()).collect();
     let variants = "New Open Closing Closed Waiting Routing Running Cancelling Interrupts Returned Queued Accepted Pending \
@@ -237,6 +265,8 @@ fn golden_snapshots_have_every_field_and_variant() {
         "with: Some",
         "with: None",
         "cut_bytes: 7",
+        "gathered: {RunId",
+        "suppressed: [ConversationRef",
         "end: Some",
         "reply_to: Some",
         "sent: 1",

@@ -2,6 +2,7 @@
 use super::amount::parse_wait;
 use super::mistake::{ConfigMistake, SettingLocation};
 use super::nearest::did_you_mean;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use turnway_core::id::ChannelName;
 use turnway_core::limits;
@@ -20,7 +21,7 @@ pub struct ChannelSetting {
 }
 
 /// The table of channel settings.
-pub const CHANNEL_SETTINGS: [ChannelSetting; 3] = [
+pub const CHANNEL_SETTINGS: [ChannelSetting; 5] = [
     ChannelSetting {
         name: "debounce",
         form: "WAIT|off",
@@ -43,6 +44,20 @@ pub const CHANNEL_SETTINGS: [ChannelSetting; 3] = [
         default: "false",
         doc: "Agents may give tasks to other agents (`agent.spawn`) in turns that came from this channel. Each task has a \
               session and a new conversation of its own.",
+    },
+    ChannelSetting {
+        name: "stale_after",
+        form: "WAIT|off",
+        default: "off",
+        doc: "A message that is older than this when its adapter brings it, by its `platform_time` and the store's clock, is \
+              not run in a conversation that nobody has bound: it is answered with `ignored` and the reason `stale`, and \
+              counted. From 1s to 72h.",
+    },
+    ChannelSetting {
+        name: "stale_after_bound",
+        form: "WAIT|off",
+        default: "off",
+        doc: "The same in a conversation that is bound to a session.",
     },
 ];
 
@@ -79,9 +94,14 @@ pub(super) fn parse_channels(texts: &[ChannelText], mistakes: &mut Vec<ConfigMis
 /// Sets one of [`CHANNEL_SETTINGS`].
 fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), String> {
     match key {
-        "debounce" => settings.debounce = parse_period(value, limits::DEBOUNCE_MAX, "250ms, 1s or 30s at most")?,
         "fail_closed" => settings.falls_back = !parse_switch(value)?,
         "spawn_subagent_sessions" => settings.spawn_subagent_sessions = parse_switch(value)?,
+        "debounce" => {
+            let range = Duration::ZERO..=limits::DEBOUNCE_MAX;
+            settings.debounce = parse_period(value, range, "250ms, 1s or 30s at most")?;
+        }
+        "stale_after" => settings.stale_after = parse_stale_after(value)?,
+        "stale_after_bound" => settings.stale_after_bound = parse_stale_after(value)?,
         _ => {
             let known = || CHANNEL_SETTINGS.iter().map(|setting| setting.name);
             let names = known().collect::<Vec<_>>().join(", ");
@@ -95,10 +115,14 @@ fn parse_switch(value: &str) -> Result<bool, String> {
     value.parse().map_err(|_| "expected true or false".to_owned())
 }
 
+fn parse_stale_after(value: &str) -> Result<Option<Duration>, String> {
+    parse_period(value, Duration::from_secs(1)..=limits::STALE_AFTER_MAX, "30s, 10m or 2h, from 1s to 72h")
+}
+
 /// Parses a period; `off` and 0 are none.
-fn parse_period(value: &str, most: Duration, examples: &str) -> Result<Option<Duration>, String> {
+fn parse_period(value: &str, range: RangeInclusive<Duration>, examples: &str) -> Result<Option<Duration>, String> {
     let period = if value == "off" { Some(Duration::ZERO) } else { parse_wait(value) };
-    let period = period.filter(|period| *period <= most);
+    let period = period.filter(|period| period.is_zero() || range.contains(period));
     let period = period.ok_or_else(|| format!("expected off, or a wait such as {examples}"))?;
     Ok(Some(period).filter(|period| !period.is_zero()))
 }
@@ -121,6 +145,19 @@ mod tests {
         assert_eq!([of("rooms"), of("a.b"), of("other")], [Some(Duration::from_secs(1)), None, None]);
     }
 
+    /// Covers: BR-25.
+    #[test]
+    fn stale_messages_are_ignored_by_configuration_only() {
+        let loaded = read("[channels.rooms]\nstale_after = \"10m\"\n[channels.other]\nstale_after_bound = \"72h\"\n");
+        assert_eq!(loaded.mistakes, []);
+        let of = |name: &str| loaded.config.channels.settings(&ChannelName::parse(name).expect("a name"));
+        assert_eq!((of("rooms").stale_after, of("rooms").stale_after_bound), (Some(Duration::from_secs(600)), None));
+        assert_eq!((of("other").stale_after, of("other").stale_after_bound), (None, Some(limits::STALE_AFTER_MAX)));
+        for wrong in ["999ms", "73h", "3d", "-1s", ""] {
+            assert_eq!(read(&format!("[channels.rooms]\nstale_after = \"{wrong}\"\n")).mistakes.len(), 1, "{wrong}");
+        }
+    }
+
     #[test]
     fn mistakes_in_channels_are_told_with_their_places() {
         let file = "[channels]\nx = 1\n[channels.Rooms]\n[channels.rooms]\ndebounce = \"31s\"\ndebounced = \"1s\"\n";
@@ -131,7 +168,7 @@ mod tests {
             "t.toml:2:5: channels.x: expected a table [channels.x], not a number",
             "t.toml:3:11: channels.Rooms: invalid channel",
             "t.toml:5:12: channels.rooms.debounce: expected off, or a wait such as",
-            "t.toml:6:13: channels.rooms.debounced: unknown key; did you mean \"debounce\"?; valid keys are debounce",
+            "t.toml:6:13: channels.rooms.debounced: unknown key; did you mean \"debounce\"?; valid keys are debounce, fail",
         ];
         assert_eq!(mistakes.len(), starts.len(), "{mistakes:#?}");
         for (mistake, start) in mistakes.iter().zip(starts) {

@@ -78,8 +78,13 @@ const GAUGES: [(&str, &str, StatSource); 14] = [
     ("turnway_inbox_deepest_turns", "The most such turns that one session has.", Number(|s| s.waiting_turns_max)),
 ];
 
-const COUNTERS: [(&str, &str, StatSource); 24] = [
+const COUNTERS: [(&str, &str, StatSource); 25] = [
     ("turnway_adapter_parts_total", "Parts of deliveries that were given to adapters.", Number(|s| s.parts_sent)),
+    (
+        "turnway_adapter_stale_messages_total",
+        "Messages of conversations that started no turn because they were older than `stale_after` of their channel.",
+        Number(|s| s.stale_messages),
+    ),
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),

@@ -27,11 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{DeliveryId, LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
+use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::session::Input as RuntimeInput;
 use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
+use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
@@ -42,6 +44,8 @@ use turnway_wire::peer::remote::ALL_NODES;
 
 /// The fact that every node must know before a conversation's message is accepted.
 pub(super) const DELIVERY_FACT: &str = "delivery.requested";
+/// The fact that every node must know before a message waits for further ones.
+const GATHER_FACT: &str = "turn.gathered";
 
 /// The time within which the part looks at its deadlines after a message.
 const WAKE_WITHIN: Duration = Duration::from_millis(500);
@@ -57,6 +61,9 @@ pub(super) struct Adapters {
     changes: MessageChanges,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
+    /// Every live node knows the fact of a gathered message.
+    may_gather: bool,
+    directory: Arc<AgentDirectory>,
     /// The latest time of the store's clock that this part has seen: the clock may go back.
     latest: Millis,
 }
@@ -87,17 +94,28 @@ impl AdapterContext {
 }
 
 impl Adapters {
-    pub(super) fn new(me: NodeId, may_publish: bool) -> Self {
-        let orders = OutgoingOrders::default();
-        let inbound = InboundEvents::default();
-        let signals = TurnSignals::default();
-        let changes = MessageChanges::default();
-        Self { me, accounts: BTreeMap::new(), orders, signals, inbound, changes, may_publish, latest: Millis(0) }
+    /// Creates the part; `is_known` returns whether every live node knows a fact.
+    pub(super) fn new(me: NodeId, directory: Arc<AgentDirectory>, is_known: impl Fn(&str) -> bool) -> Self {
+        let mut adapters = Self {
+            me,
+            accounts: BTreeMap::new(),
+            orders: OutgoingOrders::default(),
+            signals: TurnSignals::default(),
+            inbound: InboundEvents::default(),
+            changes: MessageChanges::default(),
+            may_publish: false,
+            may_gather: false,
+            directory,
+            latest: Millis(0),
+        };
+        adapters.use_known_facts(is_known);
+        adapters
     }
 
-    /// Sets whether every live node knows the messages between nodes about deliveries.
-    pub(super) fn set_may_publish(&mut self, may_publish: bool) {
-        self.may_publish = may_publish;
+    /// Sets what every live node knows: the messages between nodes about deliveries, and facts.
+    pub(super) fn use_known_facts(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.may_publish = is_known(DELIVERY_FACT);
+        self.may_gather = is_known(GATHER_FACT);
     }
 
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
@@ -168,7 +186,7 @@ impl Adapters {
     /// Handles an effect of another part.
     pub(super) fn handle_effect(&mut self, context: AdapterContext, command: AdaptersCommand, sink: &mut EffectSink) {
         match command {
-            AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(link, *inbound, sink),
+            AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(context.now, link, *inbound, sink),
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
             AdaptersCommand::SetCapabilities { link, change } => self.set_capabilities(link, *change, sink),
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
@@ -186,7 +204,7 @@ impl Adapters {
         }
     }
 
-    fn handle_inbound(&mut self, link: LinkId, inbound: InboundCommand, sink: &mut EffectSink) {
+    fn handle_inbound(&mut self, now: Now, link: LinkId, inbound: InboundCommand, sink: &mut EffectSink) {
         let Some(account) = account_of(link, sink) else {
             return refuse_stranger(link, inbound.request_id, sink);
         };
@@ -201,7 +219,11 @@ impl Adapters {
         let conversation = ConversationRef { parent_conversation_id: None, ..inbound.conversation.clone() };
         let command = BindingCommand::Resolve { conversation, explain: true };
         let request_id = inbound.request_id.clone();
-        let number = self.inbound.add(PendingInbound { link, inbound, text_limit, stage: InboundStage::Lookup });
+        let settings = self.directory.channels.settings(&account.channel);
+        let settings = ChannelSettings { debounce: settings.debounce.filter(|_| self.may_gather), ..settings };
+        let stage = InboundStage::Lookup;
+        let pending = PendingInbound { link, inbound, text_limit, settings, arrived_at: now.store, stage };
+        let number = self.inbound.add(pending);
         sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
     }
 
@@ -285,6 +307,10 @@ impl Adapters {
                 let request_id = pending.inbound.request_id.clone();
                 let number = Some(self.inbound.add(pending));
                 sink.push(BindingsCommand::Perform { link, request_id, command, inbound: number });
+            }
+            InboundResult::Stale(receipt) => {
+                sink.stats.stale_messages += 1;
+                sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
             }
             InboundResult::Done(receipt) => {
                 sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));

@@ -34,6 +34,7 @@ use turnway_core::id::{
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::binding::UnbindReason;
+use turnway_core::protocol::entry::LOWEST_FACT_LEVEL;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as RuntimeInput, Output as RuntimeOutput, SessionPhase, SessionRuntime, State};
@@ -47,6 +48,8 @@ pub(super) struct Ownership {
     me: NodeId,
     /// Minimum number of facts kept for each session; `None`: all.
     keep_facts: Option<u64>,
+    /// The level of facts that every live node knows.
+    fact_level: u32,
     sessions: OwnedSessions,
     /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
     /// lapsed.
@@ -68,10 +71,19 @@ impl Ownership {
         Self {
             me,
             keep_facts,
+            fact_level: LOWEST_FACT_LEVEL,
             sessions: OwnedSessions::default(),
             unclaimed: BTreeMap::new(),
             holdings: ResourceLedgers::new(capacity),
             tasks: SessionTasks::new(directory),
+        }
+    }
+
+    /// Sets the level of facts that every live node knows.
+    pub(super) fn set_fact_level(&mut self, level: u32) {
+        self.fact_level = level;
+        for key in self.sessions.keys() {
+            self.sessions.owned_mut(&key).into_iter().for_each(|owned| owned.runtime.set_fact_level(level));
         }
     }
 
@@ -342,6 +354,7 @@ impl Ownership {
         let mut runtime = SessionRuntime::new(key.clone(), claimed.token, directory, rng, state.clone());
         runtime.require_permits();
         runtime.set_user(claimed.view.user.clone());
+        runtime.set_fact_level(self.fact_level);
         let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         let mut owned = OwnedSession::new(claimed, runtime, state, kept);
         owned.account = self.holdings.count_session(key, claimed.view.user.as_ref());

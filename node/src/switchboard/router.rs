@@ -80,6 +80,11 @@ impl RequestRouter {
         self.fact_level = level;
     }
 
+    /// Returns the level of facts that every live node knows.
+    pub(super) fn fact_level(&self) -> u32 {
+        self.fact_level
+    }
+
     /// Returns whether every live node knows this type of fact.
     pub(super) fn is_known_to_all(&self, fact: &str) -> bool {
         Fact::level_of(fact) <= self.fact_level
@@ -609,6 +614,7 @@ fn notify_input_accepted(
         let receipt = InboundReceipt {
             request_id,
             disposition: if input.is_edit() { InboundDisposition::Recorded } else { InboundDisposition::Run },
+            reason: None,
             session: Some(session),
             run_id: Some(run_id),
             duplicate,

@@ -91,8 +91,9 @@ impl<'a> InputContext<'a> {
 
 impl<'a> OriginContext<'a> {
     fn of(origin: &'a InputOrigin) -> Self {
-        // The limit of a message there is of no use to an agent: the gateway splits its answer.
-        let InputOrigin { conversation, message_id, sender, platform_time, text_limit: _, task: _ } = origin;
+        // The limit of a message there and the debounce are of no use to an agent: the gateway observes them.
+        let InputOrigin { conversation, message_id, sender, platform_time, text_limit: _, debounce_ms: _, task: _ } =
+            origin;
         Self { conversation, message_id, sender, platform_time: *platform_time }
     }
 }

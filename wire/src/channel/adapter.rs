@@ -134,6 +134,8 @@ pub struct DeliverMessage {
 pub struct InboundReceipt {
     pub request_id: Option<RequestId>,
     pub disposition: InboundDisposition,
+    /// The reason why an event that usually has an effect is ignored.
+    pub reason: Option<IgnoreReason>,
     pub session: Option<SessionId>,
     pub run_id: Option<RunId>,
     /// The message had been accepted before.
@@ -149,6 +151,13 @@ pub enum InboundDisposition {
     Recorded,
     /// Nothing follows from the event.
     Ignored,
+}
+
+/// The reason why a message was ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IgnoreReason {
+    /// The message is older than the channel's `stale_after`.
+    Stale,
 }
 
 /// The state of an adapter's connection: one connection of an account sends, the others stand by.
@@ -209,6 +218,20 @@ impl AdapterOutcome {
 impl InboundEvent {
     /// The names of the events on the wire.
     pub const NAMES: [&str; 6] = ["message", "edit", "delete", "reaction", "conversation_closed", "moved"];
+}
+
+// === impl IgnoreReason ===
+
+impl IgnoreReason {
+    /// All reasons, for the schema.
+    pub const ALL: [Self; 1] = [Self::Stale];
+
+    /// Returns the name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+        }
+    }
 }
 
 // === impl InboundDisposition ===

@@ -132,6 +132,7 @@ impl RunView {
             Fact::Input(InputFact::Admitted { agent_id, host_run_id, .. }) => {
                 (self.agent_id, self.host_run_id) = (Some(agent_id.clone()), host_run_id.clone());
             }
+            Fact::Input(InputFact::Gathered { host_run_id }) => self.host_run_id = Some(host_run_id.clone()),
             Fact::Run(RunFact::Started { agent_id, attempt, .. }) => {
                 self.begin(agent_id, *attempt);
                 self.started_ts = Some(entry.time);

@@ -140,7 +140,7 @@ impl Transcript {
             | Fact::Action(_)
             | Fact::Binding(_)
             | Fact::Delivery(_)
-            | Fact::Input(InputFact::SteerAcked { .. })
+            | Fact::Input(InputFact::Gathered { .. } | InputFact::SteerAcked { .. })
             | Fact::Unknown(_) => {}
         }
     }

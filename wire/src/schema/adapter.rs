@@ -5,7 +5,7 @@ use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
     words,
 };
-use crate::channel::adapter::{AdapterOutcome, InboundDisposition, InboundEvent, PREVIEW_KIND};
+use crate::channel::adapter::{AdapterOutcome, IgnoreReason, InboundDisposition, InboundEvent, PREVIEW_KIND};
 use JsonShape::Defined;
 use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, TextUnit};
 
@@ -118,6 +118,7 @@ fn deliver_kinds() -> Vec<&'static str> {
 fn answers() -> Vec<MessageSpec> {
     let accepted = vec![
         required("disposition", words(&InboundDisposition::ALL.map(InboundDisposition::as_str)), ""),
+        optional("reason", words(&IgnoreReason::ALL.map(IgnoreReason::as_str)), "`ignored`: the message is too old."),
         optional("session_id", Defined("session_id"), ""),
         optional("run_id", Defined("run_id"), ""),
         required("duplicate", JsonShape::Flag, "The message had been accepted before."),

@@ -339,7 +339,12 @@ fn origin() -> Vec<FieldSpec> {
         vec![required("max", small_integer(), ""), required("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "")];
     let limit =
         vec![required("text_limit", JsonShape::Object(limit), "The longest message that the adapter can send there.")];
-    [platform_message(), limit].concat()
+    let debounce = vec![optional(
+        "debounce_ms",
+        integer(),
+        "The time for which the message waited for further ones of its sender.",
+    )];
+    [platform_message(), limit, debounce].concat()
 }
 
 fn input_facts() -> Vec<FactRow> {
@@ -363,6 +368,11 @@ fn input_facts() -> Vec<FactRow> {
         optional("host_run_id", Defined("qualified_run_id"), "The run that the input is handed to."),
         optional("replaces", Defined("qualified_run_id"), "The run whose place the input takes."),
     ];
+    let gathered = vec![required(
+        "host_run_id",
+        Defined("qualified_run_id"),
+        "The turn that the input is part of, and ends with.",
+    )];
     let acked = vec![
         agent_id(),
         required("host_run_id", Defined("qualified_run_id"), ""),
@@ -372,6 +382,7 @@ fn input_facts() -> Vec<FactRow> {
     vec![
         fact!("user.message", "A user's message.", message),
         fact!("turn.admitted", "The owner's decision on the input.", admitted),
+        fact!("turn.gathered", "The input becomes part of an earlier one's turn, which starts now.", gathered),
         fact!("agent.steer.acked", "The running agent's outcome for an input.", acked),
     ]
 }

@@ -49,6 +49,11 @@ fact_family! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             replaces: Option<RunId>,
         },
+        /// The input becomes part of an earlier one's turn, which starts now, and ends with that turn.
+        "turn.gathered" -> "" [since(4)] => Gathered {
+            /// The turn that takes the input along.
+            host_run_id: RunId,
+        },
         /// The answer of the running agent to an input that it was handed (ST-8).
         "agent.steer.acked" -> "event STEER_ACK" => SteerAcked {
             agent_id: AgentId,
@@ -68,7 +73,7 @@ impl InputFact {
                 Content::Text(text) => text.len(),
                 Content::Parts(parts) => parts.len() * 512,
             },
-            Self::Admitted { .. } | Self::SteerAcked { .. } => 0,
+            Self::Admitted { .. } | Self::Gathered { .. } | Self::SteerAcked { .. } => 0,
         }
     }
 }

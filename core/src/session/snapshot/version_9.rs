@@ -11,6 +11,7 @@ use crate::session::state::State;
 use crate::time::Millis;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeSet;
 
 /// The version in the header of these snapshots.
 pub(super) const VERSION: u8 = 9;
@@ -68,7 +69,7 @@ enum DeliveryPhaseVersion9 {
 }
 
 /// A value as JSON text, in the form in which facts have it: the log keeps that form across releases.
-struct JsonText<T>(T);
+pub(super) struct JsonText<T>(pub(super) T);
 
 impl<T: Serialize> Serialize for JsonText<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -100,7 +101,7 @@ impl VersionedForm<'_> for DeliveriesVersion9 {
     type Domain = Deliveries;
 
     fn borrow(deliveries: &Deliveries) -> Self {
-        let Deliveries { origins, open } = deliveries;
+        let Deliveries { origins, gathered: _, open, suppressed: _ } = deliveries;
         Self {
             origins: origins.iter().map(|(id, origin)| (id.clone(), OpenOriginVersion9::borrow(origin))).collect(),
             open: open.iter().map(|(id, delivery)| (id.clone(), OpenDeliveryVersion9::borrow(delivery))).collect(),
@@ -111,7 +112,9 @@ impl VersionedForm<'_> for DeliveriesVersion9 {
         let Self { origins, open } = self;
         Deliveries {
             origins: origins.into_iter().map(|(id, origin)| (id, Box::new(origin.into_domain()))).collect(),
+            gathered: BTreeSet::new(),
             open: open.into_iter().map(|(id, delivery)| (id, Box::new(delivery.into_domain()))).collect(),
+            suppressed: Vec::new(),
         }
     }
 }

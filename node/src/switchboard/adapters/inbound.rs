@@ -10,6 +10,7 @@ use turnway_core::limits;
 use turnway_core::mutant::{self, Mutant};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::binding::{Binding, EndedBinding, TargetKind, UnbindReason};
+use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, InputOrigin, TextLimit};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
@@ -18,7 +19,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::ConversationOp;
 use turnway_core::store::binding::BindingAction;
 use turnway_core::time::{Millis, Now};
-use turnway_wire::channel::adapter::{InboundCommand, InboundDisposition, InboundEvent, InboundReceipt};
+use turnway_wire::channel::adapter::{IgnoreReason, InboundCommand, InboundDisposition, InboundEvent, InboundReceipt};
 use turnway_wire::channel::binding::{
     BindCommand, BindingCommand, BindingReply, BindingScope, BindingTarget, ExpiryChange,
 };
@@ -38,6 +39,10 @@ pub(super) struct PendingInbound {
     pub(super) link: LinkId,
     pub(super) inbound: InboundCommand,
     pub(super) text_limit: TextLimit,
+    /// The channel's settings, as far as every live node can follow them.
+    pub(super) settings: ChannelSettings,
+    /// The time by the store's clock at which the adapter brought the event.
+    pub(super) arrived_at: Millis,
     pub(super) stage: InboundStage,
 }
 
@@ -59,8 +64,10 @@ pub(super) struct SearchedMessage {
     content: Content,
     /// The present binding of the conversation.
     binding: Option<Box<Binding>>,
-    /// The earlier sessions that were not asked yet, the next one last.
+    /// The sessions to be asked that were not asked yet, the next one last.
     earlier: Vec<SessionId>,
+    /// The message starts no turn, unless a session has accepted it before.
+    is_stale: bool,
 }
 
 /// The binding of a place, and the one that ended there last.
@@ -115,6 +122,8 @@ pub(super) enum InboundResult {
     /// The event is to be brought again.
     Refused(PendingInbound, Refusal),
     Done(InboundReceipt),
+    /// The message is too old.
+    Stale(InboundReceipt),
 }
 
 impl InboundEvents {
@@ -197,8 +206,13 @@ impl PendingInbound {
                 let content = content.clone();
                 let own = self.inbound.conversation.own_session(&account.tenant);
                 let is_searched = !planted(Planted::InboundRunsTwice) && !mutant::planted(Mutant::RepeatUnsearched);
-                let earlier = if is_searched { bindings.earlier_sessions(now, own) } else { Vec::new() };
-                let message = SearchedMessage { pending: self, content, binding: bindings.active, earlier };
+                let mut earlier = if is_searched { bindings.earlier_sessions(now, own.clone()) } else { Vec::new() };
+                let is_stale = self.is_stale(bindings.active.is_some());
+                if is_stale {
+                    // A message that was accepted in time, and whose answer was lost, is a repetition.
+                    earlier.insert(0, bindings.active.as_ref().map_or(own, |binding| binding.session.clone()));
+                }
+                let message = SearchedMessage { pending: self, content, binding: bindings.active, earlier, is_stale };
                 message.search_or_submit(now, account)
             }
             (InboundEvent::Closed, Some(binding)) => {
@@ -233,6 +247,15 @@ impl PendingInbound {
         }
     }
 
+    /// Returns whether the message was too old when it arrived. A time that this node or the store takes is none of its
+    /// age.
+    fn is_stale(&self, is_bound: bool) -> bool {
+        let ChannelSettings { stale_after, stale_after_bound, .. } = self.settings;
+        let stale_after = if is_bound { stale_after_bound } else { stale_after };
+        let written_at = self.inbound.platform_time.filter(|_| !planted(Planted::StaleMessagesRun));
+        stale_after.zip(written_at).is_some_and(|(age, written_at)| written_at.after(age) < self.arrived_at)
+    }
+
     /// Returns the request that binds the new id of a conversation that nobody has bound to the session that it has had:
     /// a name that changes ends no talk, so the binding does not expire.
     fn adoption(&self, account: &AccountKey, to: &ConversationId) -> BindingCommand {
@@ -261,7 +284,7 @@ impl PendingInbound {
 
     pub(super) fn receipt(&self, disposition: InboundDisposition) -> InboundReceipt {
         let request_id = self.inbound.request_id.clone();
-        InboundReceipt { request_id, disposition, session: None, run_id: None, duplicate: false }
+        InboundReceipt { request_id, disposition, reason: None, session: None, run_id: None, duplicate: false }
     }
 }
 
@@ -271,6 +294,10 @@ impl SearchedMessage {
         if let Some(session) = self.earlier.pop() {
             let search = self.earlier_turn(account, session);
             return InboundResult::Search(self, search);
+        }
+        if self.is_stale {
+            let receipt = self.pending.receipt(InboundDisposition::Ignored);
+            return InboundResult::Stale(InboundReceipt { reason: Some(IgnoreReason::Stale), ..receipt });
         }
         let touched = self.binding.as_ref().map(|binding| {
             let key = binding.conversation.key(&account.tenant);
@@ -299,7 +326,8 @@ impl SearchedMessage {
     }
 
     fn turn(self, account: &AccountKey) -> InboundTurn {
-        let Self { pending: PendingInbound { link, inbound, text_limit, stage: _ }, content, binding, .. } = self;
+        let Self { pending, content, binding, .. } = self;
+        let PendingInbound { link, inbound, text_limit, settings, arrived_at: _, stage: _ } = pending;
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let (kind, session) = match &binding {
             Some(binding) => (InboundSession::Bound, binding.session.clone()),
@@ -312,7 +340,9 @@ impl SearchedMessage {
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
         let metadata = json!({"conversation": conversation, "message_id": message_id, "sender": sender});
-        let origin = InputOrigin { conversation, message_id, sender, platform_time, text_limit, task: None };
+        let debounce_ms = settings.debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
+        let origin =
+            InputOrigin { conversation, message_id, sender, platform_time, text_limit, debounce_ms, task: None };
         let input = Arc::new(Input {
             run_id: RunId::derive(&session, &user, &inbox_id),
             message_id: inbox_id,

@@ -140,6 +140,12 @@ pub(super) struct StreamDeltaPayload<'a> {
     pub(super) text: &'a str,
 }
 
+/// The data of a `turn.gathered`.
+#[derive(Serialize)]
+pub(super) struct GatheredPayload<'a> {
+    pub(super) host_run_id: &'a RunId,
+}
+
 /// The data of an `agent.invoke.done`; also the body of `run_started`.
 #[derive(Serialize)]
 pub(super) struct AttemptPayload<'a> {

@@ -12,9 +12,9 @@ mod signal;
 use crate::channel::PROTOCOL;
 use crate::channel::json::frame::{
     self, AttemptPayload, DeltaPayload, DonePayload, EmptyPayload, ErrorDetailPayload, ErrorPayload, EventPayload,
-    GoAwayPayload, MessageFrame, PlainFactPayload, RawFactPayload, RefreshedPayload, SessionOpenedPayload,
-    SnapshotPayload, StatePayload, StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload, UserMessagePayload,
-    WelcomeLimits, WelcomePayload,
+    GatheredPayload, GoAwayPayload, MessageFrame, PlainFactPayload, RawFactPayload, RefreshedPayload,
+    SessionOpenedPayload, SnapshotPayload, StatePayload, StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload,
+    UserMessagePayload, WelcomeLimits, WelcomePayload,
 };
 use crate::channel::notification::{AcceptedTurn, CommandReply, Notification, SessionStateSnapshot};
 use serde::Serialize;
@@ -370,6 +370,7 @@ fn write_input_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, fact: &
                 ..EventPayload::default()
             });
         }
+        InputFact::Gathered { host_run_id } => write_raw_fact(tell, entry, GatheredPayload { host_run_id }),
         InputFact::SteerAcked { agent_id, host_run_id, attempt, outcome } => {
             tell.write_event(EventPayload {
                 name: "STEER_ACK",

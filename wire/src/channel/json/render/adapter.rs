@@ -1,6 +1,6 @@
 //! Rendering of messages to adapters.
 use super::reply_frame;
-use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt};
+use crate::channel::adapter::{AdapterState, DeliverMessage, IgnoreReason, InboundReceipt};
 use crate::channel::json::frame::MessageFrame;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
@@ -39,6 +39,8 @@ struct CreateConversationPayload<'a> {
 #[derive(Serialize)]
 struct InboundAcceptedPayload {
     disposition: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     duplicate: bool,
 }
 
@@ -89,8 +91,9 @@ fn render_create_conversation(ts: Millis, message: &DeliverMessage) -> String {
 
 /// Renders the answer to an inbound event.
 pub(super) fn render_inbound_accepted(ts: Millis, receipt: &InboundReceipt) -> String {
-    let InboundReceipt { request_id, disposition, session, run_id, duplicate } = receipt;
-    let body = InboundAcceptedPayload { disposition: disposition.as_str(), duplicate: *duplicate };
+    let InboundReceipt { request_id, disposition, reason, session, run_id, duplicate } = receipt;
+    let reason = reason.map(IgnoreReason::as_str);
+    let body = InboundAcceptedPayload { disposition: disposition.as_str(), reason, duplicate: *duplicate };
     let frame = reply_frame(ts, "inbound_accepted", request_id, body);
     MessageFrame { session_id: session.as_ref(), run_id: run_id.as_ref(), ..frame }.text(320)
 }

@@ -290,6 +290,11 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
             vec![placed("event", admitted)],
         ),
         (
+            // Shown on request only.
+            Fact::Input(InputFact::Gathered { host_run_id: host.clone() }),
+            vec![],
+        ),
+        (
             Fact::Input(InputFact::SteerAcked {
                 agent_id,
                 host_run_id: host.clone(),

@@ -1,0 +1,90 @@
+//! Messages that one person writes in quick succession, in a channel with a debounce.
+use super::{TestAdapter, await_recorded};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+use tempfile::tempdir;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::web::Web;
+
+/// Starts a node whose channel `rooms` has this debounce.
+async fn node_with_debounce(dir: &Path, debounce: &str) -> Node {
+    let file = dir.join("turnway.toml");
+    std::fs::write(&file, format!("[channels.rooms]\ndebounce = \"{debounce}\"\n")).expect("a file");
+    Node::start(dir, &["--demo", "--config", file.to_str().expect("a path")]).await
+}
+
+/// Returns the authors of a session's messages, and their run ids.
+async fn transcript(node: &Node, session: &Value) -> Vec<(Value, Value)> {
+    let path = format!("/v1/sessions/{}/messages", session.as_str().expect("a session"));
+    let page = Web::new(node.http, None).json(&path).await;
+    let messages = page["messages"].as_array().expect("messages").iter();
+    messages.map(|message| (message["role"].clone(), message["run_id"].clone())).collect()
+}
+
+/// Covers: LN-TP9, LN-TP10, BD-M8.
+#[tokio::test]
+async fn messages_in_quick_succession_have_one_answer() {
+    let dir = tempdir().expect("a directory");
+    let node = node_with_debounce(dir.path(), "2s").await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let first = adapter.bring_message("lobby", "m1", "first line").await;
+    let mut run_ids = vec![first["run_id"].clone()];
+    for (id, text) in [("m2", "second line"), ("m3", "third line")] {
+        let accepted = adapter.bring_message("lobby", id, text).await;
+        assert_eq!((&accepted["disposition"], &accepted["session_id"]), (&json!("run"), &first["session_id"]));
+        run_ids.push(accepted["run_id"].clone());
+    }
+    let part = adapter.next_part().await;
+    assert_eq!(part["reply_to"], "m3", "{part}");
+    assert!(part["text"].as_str().expect("a text").contains("first line\nsecond line\nthird line"), "{part}");
+    adapter.confirm(&part, "x1").await;
+    let session = first["session_id"].as_str().expect("a session");
+    await_recorded(&node, session, &["delivery.requested null", "delivery.sent 1"]).await;
+    let again = adapter.bring_message("lobby", "m2", "second line").await;
+    assert_eq!((&again["duplicate"], &again["run_id"]), (&json!(true), &run_ids[1]), "{again}");
+    let user = |run_id: &Value| (json!("user"), run_id.clone());
+    let expected: Vec<_> = run_ids.iter().map(user).chain([(json!("assistant"), run_ids[0].clone())]).collect();
+    assert_eq!(transcript(&node, &first["session_id"]).await, expected);
+}
+
+/// A restart forgets no message that waits, and a command ends the wait.
+///
+/// Covers: BD-M8.
+#[tokio::test]
+async fn command_ends_the_wait_also_after_a_restart() {
+    let dir = tempdir().expect("a directory");
+    let mut node = node_with_debounce(dir.path(), "30s").await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    adapter.bring_message("lobby", "m1", "first line").await;
+    adapter.bring_message("lobby", "m2", "second line").await;
+    node.kill_and_restart().await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    adapter.bring_message("lobby", "m3", ",help me").await;
+    let part = adapter.next_part().await;
+    assert_eq!(part["reply_to"], "m2", "{part}");
+    assert!(part["text"].as_str().expect("a text").contains("first line\nsecond line"), "{part}");
+    adapter.confirm(&part, "x1").await;
+    let part = adapter.next_part().await;
+    assert_eq!(part["reply_to"], "m3", "{part}");
+    assert!(part["text"].as_str().expect("a text").starts_with(",help: list"), "{part}");
+}
+
+/// Covers: BD-M8.
+#[tokio::test]
+async fn turn_starts_although_its_person_writes_on() {
+    let dir = tempdir().expect("a directory");
+    let node = node_with_debounce(dir.path(), "500ms").await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let mut ticks = tokio::time::interval(Duration::from_millis(200));
+    let mut number = 0;
+    while adapter.deliveries.is_empty() {
+        number += 1;
+        // At most 20 messages of a session wait.
+        let accepted = adapter.bring_message("lobby", &format!("m{number}"), "and another thing").await;
+        assert_eq!(accepted["type"], "inbound_accepted", "message {number}: {accepted}");
+        ticks.tick().await;
+    }
+    let part = adapter.next_part().await;
+    assert_ne!(part["reply_to"], "m1", "the turn takes further messages along: {part}");
+}
