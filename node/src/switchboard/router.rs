@@ -469,6 +469,7 @@ impl RequestRouter {
                     let receipt = InboundReceipt {
                         request_id: waiter.request_id,
                         disposition: InboundDisposition::Recorded,
+                        reason: None,
                         session: Some(request.key.session.clone()),
                         run_id: control.what.cancelled_run().cloned(),
                         duplicate: false,

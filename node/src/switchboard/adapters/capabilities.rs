@@ -62,6 +62,11 @@ impl LinkCapabilities {
         own.and_then(AdapterCapabilities::shows_previews).or_else(|| self.usual.shows_previews()).unwrap_or_default()
     }
 
+    /// Returns whether the adapter makes conversations.
+    pub(super) fn creates_conversations(&self) -> bool {
+        self.usual.creates_conversations()
+    }
+
     /// Returns whether a message that is sent again with the same key appears once: a property of the whole platform.
     pub(super) fn recognises_key(&self) -> bool {
         self.usual.recognises_key()

@@ -216,6 +216,8 @@ impl ChangedMessage {
             sender: sender.clone(),
             platform_time: *platform_time,
             text_limit: *text_limit,
+            debounce_ms: None,
+            task: None,
         };
         let input = Arc::new(Input {
             run_id: RunId::derive(&target.key, &user, &inbox_id),

@@ -7,7 +7,7 @@ use crate::switchboard::sink::EffectSink;
 use turnway_core::id::{DeliveryId, RunId, SessionKey};
 use turnway_core::protocol::chunk::TextChunk;
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::InputOrigin;
+use turnway_core::protocol::delivery::{DeliveryKind, InputOrigin};
 use turnway_core::protocol::entry::DeliveryFact;
 use turnway_core::protocol::signal::preview_id;
 use turnway_core::session::{DeliveryPhase, OpenDelivery, State};
@@ -35,7 +35,8 @@ impl OwnedSession {
         for (id, conversation) in pending.filter_map(|delivery| preview_of(key, delivery)) {
             push(key, id, TurnEvent::Inherited(conversation.clone()), sink);
         }
-        let ended = self.durable.deliveries.origins.values().filter(|open| open.end.is_some());
+        let origins = self.durable.deliveries.origins.values().filter(|open| open.origin.task.is_none());
+        let ended = origins.filter(|open| open.end.is_some());
         for InputOrigin { conversation, message_id, .. } in ended.map(|open| &open.origin) {
             let id = preview_id(key, conversation, message_id);
             push(key, id, TurnEvent::Inherited(conversation.clone()), sink);
@@ -54,6 +55,10 @@ impl OwnedSession {
         }
         let Some(run_id) = state.running.as_ref().filter(|_| self.conversation_turn.is_none()) else { return };
         let Some((open, run)) = state.deliveries.origins.get(run_id).zip(state.runs.get(run_id)) else { return };
+        if open.origin.task.is_some() {
+            // The place of its end is not known before the router is asked.
+            return;
+        }
         let InputOrigin { conversation, message_id, text_limit, .. } = &open.origin;
         let begun = BegunTurn {
             conversation: conversation.clone(),
@@ -85,6 +90,7 @@ impl OwnedSession {
             DeliveryFact::Sent(_)
             | DeliveryFact::Requested(_)
             | DeliveryFact::Attempted(_)
+            | DeliveryFact::Refused(_)
             | DeliveryFact::Redriven(_) => return,
         };
         let open = self.durable.deliveries.open.get(id);
@@ -101,7 +107,9 @@ fn ending_of(state: &State, turn: &ConversationTurn) -> TurnEnding {
     }
     let InputOrigin { conversation, message_id, .. } = &turn.origin;
     let is_its = |delivery: &&OpenDelivery| {
-        delivery.reply_to.as_ref() == Some(message_id) && delivery.conversation.is_same_place(conversation)
+        delivery.kind != DeliveryKind::Conversation
+            && delivery.reply_to.as_ref() == Some(message_id)
+            && delivery.conversation.is_same_place(conversation)
     };
     match state.deliveries.open.values().map(|delivery| &**delivery).find(is_its) {
         Some(delivery) if delivery.phase == DeliveryPhase::Pending => TurnEnding::Delivering,
@@ -112,7 +120,7 @@ fn ending_of(state: &State, turn: &ConversationTurn) -> TurnEnding {
 
 /// Returns the preview of the answer that a delivery brings, with its place.
 fn preview_of<'a>(key: &SessionKey, delivery: &'a OpenDelivery) -> Option<(DeliveryId, &'a ConversationRef)> {
-    let message_id = delivery.reply_to.as_ref()?;
+    let message_id = delivery.reply_to.as_ref().filter(|_| delivery.kind != DeliveryKind::Conversation)?;
     Some((preview_id(key, &delivery.conversation, message_id), &delivery.conversation))
 }
 

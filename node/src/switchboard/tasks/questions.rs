@@ -37,6 +37,7 @@ impl PendingQuestion {
             | Notification::Chunk { .. }
             | Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::GoAway { .. } => return Err(self),

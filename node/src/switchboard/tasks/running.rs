@@ -175,6 +175,7 @@ impl RunningTask {
             }
             Notification::ProcessOutput { .. }
             | Notification::Deliver(_)
+            | Notification::Signal(_)
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::GoAway { .. } => None,
