@@ -321,7 +321,9 @@ impl Adapters {
     fn perform_change(&mut self, link: LinkId, step: ChangeStep, sink: &mut EffectSink) {
         match step {
             ChangeStep::LookUp(op) => sink.store(op),
-            ChangeStep::Result(result) => self.perform_inbound(link, result, sink),
+            // Nobody waits for the answer any more: the adapter's next connection brings the event again.
+            ChangeStep::Result(_) if account_of(link, sink).is_none() => {}
+            ChangeStep::Result(result) => self.perform_inbound(link, *result, sink),
             ChangeStep::Unavailable(request_id) => sink.refuse(link, request_id, None, None, queries::unavailable()),
         }
     }
@@ -452,7 +454,8 @@ impl Adapters {
         let is_shown = match &signal.kind {
             SignalKind::Typing { .. } => capabilities.shows_typing(&signal.conversation),
             SignalKind::Preview(preview) if !shows_previews => {
-                let (key, preview_id) = (signal.key.clone(), preview.preview_id.clone());
+                let key = signal.key.clone();
+                let preview_id = preview.preview_id.clone();
                 return sink.send_peer(from, PeerMessage::PreviewUnwanted { key, preview_id });
             }
             SignalKind::Preview(preview) => {

@@ -7,6 +7,7 @@ use turnway_core::id::{LinkId, MessageId, NodeId};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
+use turnway_core::protocol::entry::{DeliveryFact, Fact};
 use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::signal::{ConversationSignal, Preview, SignalKind, preview_id};
 use turnway_core::store::ModelStore;
@@ -54,11 +55,9 @@ fn given(bench: &mut Fixture) -> Vec<String> {
 /// Reports the outcome of the only part that is on its way.
 fn report_part(bench: &mut Fixture, outcome: AdapterOutcome) {
     let session = bench.model.session(&own_session()).expect("the session");
-    let requested = session.log.iter().rev().find_map(|(_, entry)| match &entry.fact {
-        turnway_core::protocol::entry::Fact::Delivery(turnway_core::protocol::entry::DeliveryFact::Requested(
-            requested,
-        )) => Some(requested.delivery_id.clone()),
-        _ => None,
+    let requested = session.log.iter().rev().find_map(|(_, entry)| {
+        let Fact::Delivery(DeliveryFact::Requested(requested)) = &entry.fact else { return None };
+        Some(requested.delivery_id.clone())
     });
     let delivery_id = requested.expect("a delivery");
     let delivered = Box::new(DeliveredCommand { delivery_id, part: 1, outcome });
@@ -170,8 +169,6 @@ fn undeclared_signals_are_not_sent() {
 }
 
 /// A turn of a plain client is shown to no conversation.
-///
-/// Covers: BR-28.
 #[test]
 fn turns_of_clients_send_no_signals() {
     let mut bench = Fixture::new();

@@ -335,17 +335,7 @@ impl World {
                 self.begin_at(id, snapshot);
             }
             Notification::Reply(CommandReply::Subscribed { snapshot, reset: Some(ResetReason::Regressed), .. }) => {
-                let client = &mut self.clients[id];
-                client.looked = false;
-                client.facts.clear();
-                client.texts.clear();
-                client.have = Cursor { seq: snapshot.seq, epoch: snapshot.epoch };
-                client.synced = !client.watches();
-                if client.watches() {
-                    // The client's knowledge is void: it reads everything again.
-                    client.have = Cursor::default();
-                    self.later(50, 500, ScheduledEvent::Client { client: id, act: Act::Resubscribe(1) });
-                }
+                self.start_over(id, snapshot);
             }
             Notification::Reply(CommandReply::Refused { request_id: Some(request_id), refusal, .. }) => {
                 self.was_refused(id, request_id, refusal.code)
@@ -361,6 +351,21 @@ impl World {
             | Notification::AdapterState(_)
             | Notification::LimitReached(_)
             | Notification::ProcessOutput { .. } => {}
+        }
+    }
+
+    /// Drops what a client knows, because the store has lost acknowledged writes.
+    fn start_over(&mut self, id: usize, snapshot: &SessionStateSnapshot) {
+        let client = &mut self.clients[id];
+        client.looked = false;
+        client.facts.clear();
+        client.texts.clear();
+        client.have = Cursor { seq: snapshot.seq, epoch: snapshot.epoch };
+        client.synced = !client.watches();
+        if client.watches() {
+            // The client's knowledge is void: it reads everything again.
+            client.have = Cursor::default();
+            self.later(50, 500, ScheduledEvent::Client { client: id, act: Act::Resubscribe(1) });
         }
     }
 

@@ -190,10 +190,7 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
         PeerMessage::ProcessOutput { key: k, epoch, run_id, printed } => {
             let ProcessOutput { action_id, stream, offset, data, encoding, truncated } = &**printed;
             let stream = mirror_stream(*stream);
-            let encoding = match encoding {
-                OutputEncoding::Utf8 => MirrorEncoding::Utf8,
-                OutputEncoding::Base64 => MirrorEncoding::Base64,
-            };
+            let encoding = mirror_encoding(*encoding);
             let data = data.reveal().to_string();
             let printed = (action_id.0.as_bytes().to_vec(), stream, *offset, data, encoding, *truncated);
             MirrorMessage::Printed { key: key(k), epoch: epoch.0, run_id: run_id.to_string(), printed }
@@ -214,6 +211,13 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
         PeerMessage::PreviewUnwanted { key: k, preview_id } => {
             MirrorMessage::PreviewUnwanted { key: key(k), preview_id: preview_id.to_string() }
         }
+    }
+}
+
+fn mirror_encoding(encoding: OutputEncoding) -> MirrorEncoding {
+    match encoding {
+        OutputEncoding::Utf8 => MirrorEncoding::Utf8,
+        OutputEncoding::Base64 => MirrorEncoding::Base64,
     }
 }
 

@@ -62,7 +62,7 @@ fn run_events() -> Vec<MessageSpec> {
     let canceled = vec![
         required("session_id", Defined("session_id"), ""),
         required("run_id", Defined("run_id"), ""),
-        required("reason", text(), "`user`, `interrupt`, `rollback`, `replaced` or `session_close`."),
+        required("reason", text(), "`user`, `interrupt`, `rollback`, `replaced`, `late_edit` or `session_close`."),
     ];
     vec![
         event("TURN_ADMITTED", "The owner's decision on an input.", placed_in_run(admitted)),

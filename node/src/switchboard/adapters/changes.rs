@@ -59,7 +59,7 @@ pub(in crate::switchboard) struct InboundCancel {
 #[derive(Debug)]
 pub(super) enum ChangeStep {
     LookUp(Op),
-    Result(InboundResult),
+    Result(Box<InboundResult>),
     /// The store cannot tell; the event is to be brought again.
     Unavailable(Option<RequestId>),
 }
@@ -89,9 +89,13 @@ impl MessageChanges {
     /// Asks the store for the next turn that the message may have.
     fn look_for(&mut self, changed: ChangedMessage) -> ChangeStep {
         let Some(next) = changed.candidates.last() else {
-            return ChangeStep::Result(InboundResult::Done(changed.pending.receipt(InboundDisposition::Ignored)));
+            return ChangeStep::Result(Box::new(InboundResult::Done(
+                changed.pending.receipt(InboundDisposition::Ignored),
+            )));
         };
-        let (key, run_id, link) = (next.key.clone(), next.run_id.clone(), changed.pending.link);
+        let key = next.key.clone();
+        let run_id = next.run_id.clone();
+        let link = changed.pending.link;
         let principal = changed.principal();
         self.waiting.entry((link, run_id.clone())).or_default().push(changed);
         ChangeStep::LookUp(Op::Find { key, principal, run_id, link })
@@ -113,9 +117,11 @@ impl MessageChanges {
         Some(match result {
             Ok(Reply::Found(_)) if candidate.is_repeat => {
                 let receipt = changed.recorded(&candidate, true);
-                ChangeStep::Result(InboundResult::Done(receipt))
+                ChangeStep::Result(Box::new(InboundResult::Done(receipt)))
             }
-            Ok(Reply::Found(RunLocation { ended: None, .. })) => ChangeStep::Result(self.change(changed, candidate)),
+            Ok(Reply::Found(RunLocation { ended: None, .. })) => {
+                ChangeStep::Result(Box::new(self.change(changed, candidate)))
+            }
             Ok(Reply::Found(_) | Reply::Refused(StoreRefusal::NotFound | StoreRefusal::Damaged)) => {
                 self.look_for(changed)
             }
@@ -233,7 +239,8 @@ impl ChangedMessage {
             origin: Some(Box::new(origin)),
             traceparent: None,
         });
-        let (request_id, principal) = (request_id.clone(), self.principal());
+        let request_id = request_id.clone();
+        let principal = self.principal();
         InboundTurn { link: *link, request_id, key: target.key, principal, input, session: self.session }
     }
 }

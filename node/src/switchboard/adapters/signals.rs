@@ -214,8 +214,8 @@ impl TurnSignals {
         if orders.has_order_to(key, &known.conversation) {
             return running.postpone(now);
         }
-        let (is_typing_due, is_preview_due) =
-            (running.next_typing <= now.mono, running.preview_due().is_some_and(|at| at <= now.mono));
+        let is_typing_due = running.next_typing <= now.mono;
+        let is_preview_due = running.preview_due().is_some_and(|at| at <= now.mono);
         let mut looks = Vec::new();
         let located = orders.locate(now, &known.signal(key, SignalKind::Typing { is_on: true }).account(), &mut looks);
         effects.extend(looks.into_iter().map(SignalEffect::LookUp));

@@ -91,16 +91,12 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             CommandReply::SessionList { .. } | CommandReply::RunLocation { .. } | CommandReply::Deleted { .. },
         ) => {}
         Notification::Reply(CommandReply::Refused { request_id, session, run_id, refusal }) => {
-            let session_id = session.as_ref();
-            let run_id = run_id.as_ref();
-            let frame =
-                MessageFrame { session_id, run_id, ..reply_frame(ts, "error", request_id, error_payload(refusal)) };
-            to(frame.text(256));
+            let frame = reply_frame(ts, "error", request_id, error_payload(refusal));
+            to(MessageFrame { session_id: session.as_ref(), run_id: run_id.as_ref(), ..frame }.text(256));
         }
         Notification::GoAway { reason, within, jitter } => {
-            let reconnect_within_ms = millis(*within);
-            let jitter_ms = millis(*jitter);
-            to(reply_frame(ts, "go_away", &None, GoAwayPayload { reason, reconnect_within_ms, jitter_ms }).text(128));
+            let body = GoAwayPayload { reason, reconnect_within_ms: millis(*within), jitter_ms: millis(*jitter) };
+            to(reply_frame(ts, "go_away", &None, body).text(128));
         }
     }
 }
