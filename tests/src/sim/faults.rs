@@ -50,7 +50,7 @@ pub struct Faults {
     pub handovers: bool,
     /// No fault: agents request actions of a tool runner.
     pub actions: bool,
-    /// No fault: people write in rooms of a platform with adapters.
+    /// No fault: people write in rooms of a platform with adapters, and operators bind the rooms to sessions.
     pub channels: bool,
     /// No fault: the sweep uses indexes that are written, lost and read apart from the sessions.
     pub indexed: bool,

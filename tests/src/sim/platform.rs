@@ -6,7 +6,7 @@ use super::clients::Kind;
 use super::fixtures::{self, PlannedMessage};
 use super::operators::Operators;
 use super::world::{LineId, ScheduledEvent, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{
     AccountId, ChannelName, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey, TenantId,
     UserId,
@@ -109,9 +109,10 @@ pub(crate) struct RoomMessage {
     /// The room by its id when the message was written.
     pub(crate) place: ConversationRef,
     /// The time at which the message was brought first; from then on, its id and its place stay as they are.
-    brought_at: Option<Mono>,
-    /// The turn, once the gateway has accepted the message, and the time since which it was asked to.
-    pub(crate) accepted: Option<(RunId, Mono)>,
+    pub(crate) brought_at: Option<Mono>,
+    /// The turn, once the gateway has accepted the message. Two requests that are on their way at the same time, while the
+    /// binding changes, may each find the message in no session and lead to two.
+    pub(crate) turns: BTreeSet<RunId>,
 }
 
 /// Something that happened to a room.
@@ -265,7 +266,9 @@ impl World {
     /// Schedules a message in a room.
     pub(crate) fn write_in(&mut self, room: usize, at: u64) {
         let Room { account, client, place } = &self.platform.rooms[room];
-        let (account, client, place) = (*account, *client, place.clone());
+        let account = *account;
+        let client = *client;
+        let place = place.clone();
         // Numbers that are divisible by 4 are those of messages with earlier messages.
         let n = FIRST_NUMBER + self.platform.messages.len() as u64 * 4 / 3;
         let n = if n.is_multiple_of(4) || self.platform.messages.contains_key(&n) { n + 1 } else { n };
@@ -276,7 +279,7 @@ impl World {
         let run_id = RunId::derive(key, &user, &place.inbox_message_id(&fixtures::message_id(n)));
         let strategy = Strategy::Enqueue;
         self.sayings.insert(n, PlannedMessage { client, run_id, manner, strategy, replaces: None, agent_id: None });
-        let message = RoomMessage { room, account, place, brought_at: None, accepted: None };
+        let message = RoomMessage { room, account, place, brought_at: None, turns: BTreeSet::new() };
         self.platform.messages.insert(n, message);
         self.later(at, at, ScheduledEvent::Platform(Box::new(Step::Bring { n })));
     }
@@ -349,7 +352,7 @@ impl World {
             message.place = self.platform.rooms[message.room].place.clone();
         }
         // A store that loses writes may need the message again at any time.
-        let is_repeat = message.accepted.is_some();
+        let is_repeat = !message.turns.is_empty();
         let account = message.account;
         let conversation = message.place.clone();
         if is_repeat && !self.rewinds && !self.rng.chance(20) {
@@ -432,12 +435,11 @@ impl World {
                 );
                 let run_id = receipt.run_id.clone().expect("a turn");
                 let Some(message) = self.platform.messages.get(&n) else { return };
-                let is_new = message.accepted.as_ref().is_none_or(|(known, _)| *known != run_id);
-                if let Some((known, at)) = message.accepted.as_ref().filter(|_| is_new && is_repeat && !self.rewinds) {
-                    self.check_repeat(message, (known, *at), receipt);
+                if is_repeat && !message.turns.contains(&run_id) && !self.rewinds {
+                    self.check_repeat(message, receipt);
                 }
-                if is_new && let Some(message) = self.platform.messages.get_mut(&n) {
-                    message.accepted = Some((run_id, message.brought_at.unwrap_or_default()));
+                if let Some(message) = self.platform.messages.get_mut(&n) {
+                    message.turns.insert(run_id);
                 }
             }
             Some(Brought::Event(n)) => {

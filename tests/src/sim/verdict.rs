@@ -100,9 +100,9 @@ pub fn cores() -> usize {
 
 /// Returns the faults of a seed. Independently of the fault rates, a third of the worlds have member changes
 /// (`SIM_COMPANY=1`: all), half a resumable agent (`SIM_LASTING=1`), half steering messages (`SIM_STEERING=1`), a
-/// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), a third rooms of a platform with adapters
-/// (`SIM_CHANNELS=1`), and a third separate indexes (`SIM_INDEXED=1`). In some worlds the store loses acknowledged writes, as after a failover to a lagging replica;
-/// `SIM_FORGETFUL=1` makes it all of them.
+/// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), a third rooms of a platform with adapters,
+/// which operators bind to sessions (`SIM_CHANNELS=1`), and a third separate indexes (`SIM_INDEXED=1`). In some worlds the
+/// store loses acknowledged writes, as after a failover to a lagging replica; `SIM_FORGETFUL=1` makes it all of them.
 pub fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
     let lasting = (seed / 10).is_multiple_of(2) || env("SIM_LASTING", 0) > 0;

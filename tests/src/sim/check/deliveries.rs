@@ -10,7 +10,6 @@ use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryRequested};
 use turnway_core::protocol::entry::{DeliveryFact, Entry, Fact, InputFact};
 use turnway_core::session::DeliveryPhase;
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply};
-use turnway_core::time::Mono;
 use turnway_wire::channel::adapter::{DeliverMessage, InboundReceipt};
 
 /// The deliveries of one session, as its log has them.
@@ -127,7 +126,7 @@ impl World {
 
     /// Returns the reason why messages of rooms and their answers have not settled.
     pub(crate) fn undelivered_reason(&self) -> Option<String> {
-        if let Some((n, _)) = self.platform.messages.iter().find(|(_, message)| message.accepted.is_none()) {
+        if let Some((n, _)) = self.platform.messages.iter().find(|(_, message)| message.turns.is_empty()) {
             return Some(format!("G9: what somebody wrote is accepted: m{n}"));
         }
         if let Some(event) = self.platform.events.iter().find(|event| !event.is_accepted) {
@@ -175,14 +174,18 @@ impl World {
     }
 
     /// Checks a message that was brought again after its receipt, and has led to another turn.
-    pub(crate) fn check_repeat(&self, message: &RoomMessage, (known, at): (&RunId, Mono), receipt: &InboundReceipt) {
-        let session = SessionKey { tenant: TenantId::default_tenant(), session: known.session() };
-        let is_deleted = self.model.session(&session).is_some_and(|slot| slot.deleted);
+    pub(crate) fn check_repeat(&self, message: &RoomMessage, receipt: &InboundReceipt) {
+        let tenant = TenantId::default_tenant();
+        let place = message.place.key(&tenant);
         // Only the room's own session and the session of the binding that ended last are asked.
-        let is_own = known.session() == message.place.own_session(&session.tenant);
-        let place = message.place.key(&session.tenant);
-        let is_older = !is_own && self.platform.bindings.ends_since(&place, at) > 1;
-        assert!(is_deleted || is_older, "G2: a message that is brought again is the same turn: {known} {receipt:?}");
+        let ends = self.platform.bindings.ends_since(&place, message.brought_at.unwrap_or_default());
+        let is_lost = |known: &RunId| {
+            let key = SessionKey { tenant: tenant.clone(), session: known.session() };
+            let is_deleted = self.model.session(&key).is_some_and(|slot| slot.deleted);
+            is_deleted || key.session != message.place.own_session(&tenant) && ends > 1
+        };
+        let is_known = !message.turns.iter().all(is_lost);
+        assert!(!is_known, "G2: a message that is brought again is the same turn: {message:?} {receipt:?}");
     }
 
     /// Checks what stands in the rooms against the logs.
