@@ -15,6 +15,8 @@ pub(super) struct SteeringState {
     pub(super) host: Option<RunId>,
     /// Run that has returned the input.
     pub(super) returned: Option<RunId>,
+    /// The host has the input in its prompt, and no agent is handed it.
+    pub(super) is_gathered: bool,
 }
 
 impl StoreRecord {
@@ -64,6 +66,15 @@ impl SessionRecord {
                 assert!(guest.host.is_none() && guest.returned.is_none(), "ST-9: it is handed over once: {run_id}");
                 next.host = host.cloned();
             }
+            Fact::Input(InputFact::Gathered { host_run_id }) => {
+                assert!(self.active.is_none(), "BD-M8: a turn takes messages along when it starts: {run_id}");
+                assert!(
+                    guest.host.is_none() && guest.returned.is_none(),
+                    "BD-M8: a message is gathered once: {run_id}"
+                );
+                next.host = Some(host_run_id.clone());
+                next.is_gathered = true;
+            }
             Fact::Input(InputFact::Admitted { .. }) => {
                 if let Some(host) = next.host.take() {
                     next.returned = Some(host.clone());
@@ -79,7 +90,12 @@ impl SessionRecord {
             }
             Fact::Run(RunFact::Done { host_run_id: Some(host), .. }) => {
                 assert_eq!(guest.host.as_ref(), Some(host), "ST-9: it ends with the run that has it: {run_id}");
-                let taken = self.has_taken(host, run_id, false) || self.rewinds;
+                let has_ended = self.stories.get(host).is_some_and(|turn| turn.ended.is_some());
+                assert!(
+                    has_ended || !guest.is_gathered || self.rewinds,
+                    "BD-M8: its turn has ended: {run_id} of {host}"
+                );
+                let taken = guest.is_gathered || self.has_taken(host, run_id, false) || self.rewinds;
                 assert!(taken, "ST-9: what ends with a run was taken by its last attempt: {run_id} of {host}");
             }
             _ => {}
