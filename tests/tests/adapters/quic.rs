@@ -42,5 +42,5 @@ async fn adapter_over_quic_brings_and_delivers() {
     let subscribe = json!({"type": "subscribe", "session_id": accepted["session_id"], "after_seq": 0});
     adapter.ask("s1", subscribe).await.expect("an answer");
     let sent = adapter.until(|message| message["name"] == "DELIVERY_SENT").await.expect("the node speaks");
-    assert_eq!(sent["data"]["external_id"], "x1", "{sent}");
+    assert_eq!(sent["external_id"], "x1", "{sent}");
 }
