@@ -203,7 +203,7 @@ async fn completion_without_a_binding_is_sent_nowhere() {
     boss.answer(&asked, "found").await;
     let answer = adapter.next_part().await;
     assert_eq!((&answer["conversation"], &answer["text"]), (&adapter.place("lobby"), &json!("found")), "{answer}");
-    let metrics = Web::new(node.http, None).ask("GET", "/metrics", &[], "").await.text;
+    let metrics = Web::new(node.admin, None).get("/metrics").await.text;
     let counted = metrics.lines().find(|line| {
         line.starts_with("turnway_adapter_routes_total")
             && line.contains("refused")
@@ -268,7 +268,7 @@ async fn task_is_cancelled_with_its_turn() {
     let task = worker.take_turn().await;
     let operator = WebSocketClient::open(node.http).await.expect("a connection");
     let mut operator = operator.greet_with(json!({"type": "hello"})).await.expect("an operator");
-    operator.say(json!({"type": "cancel", "run_id": accepted["run_id"]})).await.expect("it is sent");
+    operator.say(json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await.expect("it is sent");
     let is_cancel = |run: &Value| {
         let run = run.clone();
         move |message: &Value| message["type"] == "cancel" && message["run_id"] == run

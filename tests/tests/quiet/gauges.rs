@@ -33,6 +33,7 @@ const LAWS: &[(&str, IdleRule)] = &[
     ("turnway_adapter_links", Zero),
     ("turnway_adapter_open", Zero),
     ("turnway_binding_work", Zero),
+    ("turnway_task_open", Zero),
     ("turnway_auth_jwks_keys", Same),
     ("turnway_auth_keys", Same),
     ("turnway_build_info", Same),
