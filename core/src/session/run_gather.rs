@@ -82,7 +82,7 @@ pub(super) fn record_gathered(context: &SessionContext, run_id: &RunId, plan: &m
 pub(super) fn prompt(context: &SessionContext, run_id: &RunId, input: &Input) -> (Message, Option<Box<InputOrigin>>) {
     let gathered = taken_along(context, run_id);
     let inputs = gathered.iter().filter_map(|run_id| context.inputs.get(run_id)).map(|open_input| &*open_input.input);
-    let Some(last) = inputs.clone().last() else { return (input.message.clone(), input.origin.clone()) };
+    let Some(last) = inputs.clone().next_back() else { return (input.message.clone(), input.origin.clone()) };
     let contents = [input].into_iter().chain(inputs).map(|input| &input.message.content);
     (Message { content: Content::joined(contents), role: last.message.role }, last.origin.clone())
 }
