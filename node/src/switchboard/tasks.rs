@@ -6,7 +6,7 @@ mod running;
 
 use super::effect::{BindingsCommand, OwnershipCommand, PartEffect, TasksCommand};
 use super::sink::{EffectSink, Timer};
-use questions::PendingQuestion;
+use questions::{LookupReply, PendingQuestion};
 use running::{RunningTask, TaskStep};
 use std::collections::BTreeMap;
 use turnway_core::id::{EventId, LinkId, Principal, SessionKey};
@@ -101,16 +101,8 @@ impl Tasks {
 
     /// Handles a notification to one of the node's own links.
     fn handle_notice(&mut self, now: Now, link: LinkId, notification: Notification, sink: &mut EffectSink) {
-        if let Some(pending) = self.questions.remove(&link) {
-            match pending.answer(now, notification) {
-                Ok((key, answer)) => {
-                    sink.push(PartEffect::DropLink(link));
-                    sink.stats.count_route(&answer);
-                    sink.push(OwnershipCommand::Report { key, input: RuntimeInput::Route(answer) });
-                }
-                Err(pending) => drop(self.questions.insert(link, pending)),
-            }
-            return;
+        if self.questions.contains_key(&link) {
+            return self.use_lookup(now, link, notification, sink);
         }
         let Some(key) = self.by_link.get(&link).cloned() else { return };
         let Some(task) = self.tasks.get_mut(&key) else { return };
@@ -163,6 +155,15 @@ impl Tasks {
     }
 
     // === questions ===
+
+    fn use_lookup(&mut self, now: Now, link: LinkId, notification: Notification, sink: &mut EffectSink) {
+        let Some(reply) = LookupReply::of(notification) else { return };
+        let Some(pending) = self.questions.remove(&link) else { return };
+        let (key, answer) = pending.answer(now, reply);
+        sink.push(PartEffect::DropLink(link));
+        sink.stats.count_route(&answer);
+        sink.push(OwnershipCommand::Report { key, input: RuntimeInput::Route(answer) });
+    }
 
     fn ask(&mut self, key: SessionKey, question: RouteQuestion, sink: &mut EffectSink) {
         let principal = Principal { tenant: key.tenant.clone(), operator: true, writes: false, ..Principal::first() };

@@ -16,6 +16,33 @@ pub(super) struct PendingQuestion {
     pub(super) question: RouteQuestion,
 }
 
+/// The reply to the request about bindings.
+#[derive(Debug)]
+pub(super) enum LookupReply {
+    Found(BindingReply),
+    /// The store does not answer.
+    Refused,
+}
+
+impl LookupReply {
+    /// Returns the reply that a notification brings; `None` if it is no reply.
+    pub(super) fn of(notification: Notification) -> Option<Self> {
+        match notification {
+            Notification::Reply(CommandReply::Binding { reply, .. }) => Some(Self::Found(reply)),
+            Notification::Reply(CommandReply::Refused { .. }) => Some(Self::Refused),
+            Notification::Reply(_)
+            | Notification::Fact { .. }
+            | Notification::Chunk { .. }
+            | Notification::ProcessOutput { .. }
+            | Notification::Deliver(_)
+            | Notification::Signal(_)
+            | Notification::AdapterState(_)
+            | Notification::LimitReached(_)
+            | Notification::GoAway { .. } => None,
+        }
+    }
+}
+
 impl PendingQuestion {
     /// Returns the request about bindings that the answer needs.
     pub(super) fn command(&self) -> BindingCommand {
@@ -27,27 +54,14 @@ impl PendingQuestion {
         }
     }
 
-    /// Answers the question by the reply to the request; the question itself if the notification is no reply.
-    pub(super) fn answer(self, now: Now, notification: Notification) -> Result<(SessionKey, RouteAnswer), Self> {
-        let reply = match notification {
-            Notification::Reply(CommandReply::Binding { reply, .. }) => Some(reply),
-            Notification::Reply(CommandReply::Refused { .. }) => None,
-            Notification::Reply(_)
-            | Notification::Fact { .. }
-            | Notification::Chunk { .. }
-            | Notification::ProcessOutput { .. }
-            | Notification::Deliver(_)
-            | Notification::Signal(_)
-            | Notification::AdapterState(_)
-            | Notification::LimitReached(_)
-            | Notification::GoAway { .. } => return Err(self),
-        };
+    /// Answers the question by the reply to the request.
+    pub(super) fn answer(self, now: Now, reply: LookupReply) -> (SessionKey, RouteAnswer) {
         let Self { key, question } = self;
         let answer = match question {
             RouteQuestion::Completion { run_id, requester, fail_closed } => {
                 let bindings = match reply {
-                    Some(BindingReply::Listed(bindings)) => Some(bindings),
-                    Some(_) | None => None,
+                    LookupReply::Found(BindingReply::Listed(bindings)) => Some(bindings),
+                    LookupReply::Found(_) | LookupReply::Refused => None,
                 };
                 // A binding whose time is over routes nothing, although nobody has ended it yet.
                 let stands = |binding: &Binding| binding.expiry().is_none_or(|(at, _)| at > now.store);
@@ -67,14 +81,14 @@ impl PendingQuestion {
             }
             RouteQuestion::Standing { delivery_id, generation, .. } => {
                 let stands = match reply {
-                    Some(BindingReply::Resolved(found)) => {
+                    LookupReply::Found(BindingReply::Resolved(found)) => {
                         Some(found.binding.is_some_and(|it| it.generation == generation && it.session == key.session))
                     }
-                    Some(_) | None => None,
+                    LookupReply::Found(_) | LookupReply::Refused => None,
                 };
                 RouteAnswer::Standing { delivery_id, stands }
             }
         };
-        Ok((key, answer))
+        (key, answer)
     }
 }
