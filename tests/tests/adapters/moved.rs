@@ -17,9 +17,15 @@ impl TestAdapter {
         answer["disposition"].clone()
     }
 
-    /// Brings a message and delivers its answer, which goes to this conversation; returns the session.
+    /// Brings a message and delivers its answer, which goes to this conversation; returns the session. While the
+    /// conversation gets its new id, the message is refused for a moment, and brought again.
     async fn talk(&mut self, conversation: &str, id: &str) -> Value {
-        let accepted = self.bring_message(conversation, id, "hello").await;
+        let mut accepted = self.bring_message(conversation, id, "hello").await;
+        while accepted["type"] == "error" {
+            assert!(accepted["retry_after_ms"].is_u64(), "a refusal that passes: {accepted}");
+            accepted = self.bring_message(conversation, id, "hello").await;
+        }
+        assert_eq!(accepted["type"], "inbound_accepted", "{accepted}");
         let part = self.next_part().await;
         assert_eq!((&part["reply_to"], &part["conversation"]), (&json!(id), &self.place(conversation)), "{part}");
         self.confirm(&part, &format!("x-{id}")).await;
