@@ -36,6 +36,14 @@ define_planted! {
     DeliveryPlaceUnchecked,
     /// A routed delivery is sent although its binding has ended since.
     DeliveryStandingUnchecked,
+    /// The end of a task that the router gives no place is shown in the conversation of the requester.
+    TaskRefusedShown,
+    /// An agent chooses the conversation that its task is said to come from.
+    TaskRequesterForged,
+    /// Agents give tasks in tasks without an end.
+    TaskDepthUnbounded,
+    /// A task goes on although the turn that gave it was cancelled.
+    TaskOutlivesCancel,
     /// An edit of a message that its agent has is answered as a message of its own.
     LateEditAnswered,
     /// A preview that arrives after the answer is shown, and stays.

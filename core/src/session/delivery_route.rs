@@ -168,6 +168,9 @@ pub(super) fn handle_answer(
                         requester: requester.clone(),
                     };
                     plan.record(context, Fact::Delivery(DeliveryFact::Refused(refused)), RecordContext::run(&run_id));
+                    if planted(Planted::TaskRefusedShown) {
+                        places.push(RequestedPlace { conversation: requester.clone(), route: None });
+                    }
                 }
             }
             if is_shown_there {

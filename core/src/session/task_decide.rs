@@ -2,6 +2,7 @@
 //! session, and the node then opens, binds and runs the session of the task. Called by `action_decide`.
 use crate::id::{DeliveryId, EventId, RunId, RunnerId};
 use crate::limits;
+use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::action::ToolInvoked;
 use crate::protocol::conversation::ConversationRef;
@@ -39,10 +40,11 @@ pub(super) fn check_task(context: &SessionContext, run_id: &RunId, args: &Json) 
     if !context.directory.agents.contains_key(&args.agent) {
         return Err(("unknown_agent", "this gateway has no such agent"));
     }
-    if origin.task.map_or(0, |task| task.depth) >= limits::TASK_DEPTH_MAX {
+    if origin.task.map_or(0, |task| task.depth) >= limits::TASK_DEPTH_MAX && !planted(Planted::TaskDepthUnbounded) {
         return Err(("too_deep", "too many tasks were given in tasks"));
     }
-    Ok(TaskArgs { requester: Some(Box::new(origin)), conversation: None, ..args })
+    let forged = args.requester.clone().filter(|_| planted(Planted::TaskRequesterForged));
+    Ok(TaskArgs { requester: forged.or(Some(Box::new(origin))), conversation: None, ..args })
 }
 
 /// Returns the arguments of a task in the form in which facts have them.
@@ -103,7 +105,8 @@ pub(super) fn continue_order(context: &SessionContext, action_id: EventId, actio
 
 /// Returns the order that cancels a task; `None` if it has not begun.
 pub(super) fn cancel_order(context: &SessionContext, action_id: EventId, action: &Action) -> Option<Output> {
-    let args = parse_args(action).filter(|args| args.conversation.is_some())?;
+    let is_kept = planted(Planted::TaskOutlivesCancel);
+    let args = parse_args(action).filter(|args| args.conversation.is_some() && !is_kept)?;
     Some(Output::Task(TaskOrder::Cancel(start_of(context, action_id, action, args))))
 }
 

@@ -24,7 +24,8 @@ impl Script {
             ["task", agent, show @ ..] => {
                 let show = show.first().unwrap_or(&"bound");
                 // What an agent writes as the requester is replaced.
-                let args = json!({"agent": agent, "message": "find it", "show": show, "requester": null});
+                let requester = heard("m9", "elsewhere", None).origin;
+                let args = json!({"agent": agent, "message": "find it", "show": show, "requester": requester});
                 self.request_action(None, call("agent.spawn", args));
             }
             ["given", message, rest @ ..] => {
