@@ -64,7 +64,7 @@ pub enum RouteAnswer {
     },
     Standing {
         delivery_id: DeliveryId,
-        /// Whether the binding is still that of the route; `None`: the store does not answer.
+        /// The binding is still that of the route; `None`: the store does not answer.
         stands: Option<bool>,
     },
 }

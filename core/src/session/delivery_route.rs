@@ -25,7 +25,7 @@ pub(super) struct RouteProgress {
     /// Ended tasks whose place is asked for.
     completions: BTreeMap<RunId, RouteWait>,
     /// Routed deliveries whose next part may be sent, or whose binding is asked for.
-    standing: BTreeMap<DeliveryId, Standing>,
+    standing: BTreeMap<DeliveryId, BindingStanding>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ struct RouteWait {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Standing {
+enum BindingStanding {
     /// The binding stood a moment ago.
     Confirmed,
     Asked {
@@ -64,14 +64,14 @@ impl RouteProgress {
     /// Returns the time before which no part of a delivery is sent, because its binding is asked for.
     pub(super) fn asks_until(&self, id: &DeliveryId) -> Mono {
         match self.standing.get(id) {
-            Some(Standing::Asked { again_at }) => *again_at,
-            Some(Standing::Confirmed) | None => Mono::default(),
+            Some(BindingStanding::Asked { again_at }) => *again_at,
+            Some(BindingStanding::Confirmed) | None => Mono::default(),
         }
     }
 
     /// Records that the binding of a delivery stands, as the router has just found.
     pub(super) fn confirm(&mut self, id: DeliveryId) {
-        self.standing.insert(id, Standing::Confirmed);
+        self.standing.insert(id, BindingStanding::Confirmed);
     }
 }
 
@@ -110,14 +110,14 @@ pub(super) fn may_send(
     };
     let now = context.now.mono;
     match progress.routes.standing.get(id) {
-        Some(Standing::Confirmed) => {
+        Some(BindingStanding::Confirmed) => {
             progress.routes.standing.remove(id);
             return true;
         }
-        Some(Standing::Asked { again_at }) if *again_at > now => return false,
-        Some(Standing::Asked { .. }) | None => {}
+        Some(BindingStanding::Asked { again_at }) if *again_at > now => return false,
+        Some(BindingStanding::Asked { .. }) | None => {}
     }
-    progress.routes.standing.insert(id.clone(), Standing::Asked { again_at: now + ANSWER_WAIT });
+    progress.routes.standing.insert(id.clone(), BindingStanding::Asked { again_at: now + ANSWER_WAIT });
     let conversation = delivery.conversation.clone();
     let question = RouteQuestion::Standing { delivery_id: id.clone(), conversation, generation };
     plan.send_after(Output::Route(question));
@@ -134,7 +134,9 @@ pub(super) fn handle_answer(
     let now = context.now.mono;
     match answer {
         RouteAnswer::Standing { delivery_id, stands } => {
-            let Some(Standing::Asked { again_at }) = progress.routes.standing.get_mut(&delivery_id) else { return };
+            let Some(BindingStanding::Asked { again_at }) = progress.routes.standing.get_mut(&delivery_id) else {
+                return;
+            };
             match stands {
                 Some(true) => progress.routes.confirm(delivery_id),
                 Some(false) => {

@@ -11,8 +11,8 @@ use turnway_core::id::{
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order, StopReason,
-    TextKind,
+    AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, Invoke, OnOwnerLoss, Order,
+    StopReason, TextKind,
 };
 use turnway_core::protocol::channels::{ChannelDirectory, ChannelSettings};
 use turnway_core::protocol::delivery::DeliveryOrder;
@@ -152,31 +152,7 @@ impl Script {
                 self.lane.remove(&place);
                 "consume".to_owned()
             }
-            Output::Order(Order::Invoke(invoke)) => {
-                self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
-                let answered = invoke.origin.map(|origin| origin.message_id);
-                self.prompts.push((invoke.message.content, answered));
-                let after = invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
-                match invoke.resume {
-                    Some(resume) => {
-                        let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
-                        let from = resume.text_offset();
-                        let saved = resume.saved;
-                        format!("RESUME({},{} after {mark}:{from} of {saved})", invoke.agent_id, invoke.attempt)
-                    }
-                    None => {
-                        let told = invoke.handover.map(|told| match told.text.reveal() {
-                            "" => format!(",from {}", told.from),
-                            said => format!(",from {}:{said}", told.from),
-                        });
-                        let told = told.unwrap_or_default();
-                        let acts = invoke.actions.as_deref();
-                        let acts = acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
-                        let acts = acts.unwrap_or_default();
-                        format!("INVOKE({},{}{after}{told}{acts})", invoke.agent_id, invoke.attempt)
-                    }
-                }
-            }
+            Output::Order(Order::Invoke(invoke)) => self.take_invoke(invoke),
             Output::Order(Order::News(news)) => format!("NEWS({})", news.entry.fact.name()),
             Output::Tool(order) => crate::acting::order(&order),
             Output::Order(Order::Stop { attempt, .. }) => format!("STOP({attempt})"),
@@ -203,6 +179,32 @@ impl Script {
             }
         };
         self.record.push(word);
+    }
+
+    fn take_invoke(&mut self, invoke: Invoke) -> String {
+        self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
+        let answered = invoke.origin.map(|origin| origin.message_id);
+        self.prompts.push((invoke.message.content, answered));
+        let after = invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
+        match invoke.resume {
+            Some(resume) => {
+                let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
+                let from = resume.text_offset();
+                let saved = resume.saved;
+                format!("RESUME({},{} after {mark}:{from} of {saved})", invoke.agent_id, invoke.attempt)
+            }
+            None => {
+                let told = invoke.handover.map(|told| match told.text.reveal() {
+                    "" => format!(",from {}", told.from),
+                    said => format!(",from {}:{said}", told.from),
+                });
+                let told = told.unwrap_or_default();
+                let acts = invoke.actions.as_deref();
+                let acts = acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
+                let acts = acts.unwrap_or_default();
+                format!("INVOKE({},{}{after}{told}{acts})", invoke.agent_id, invoke.attempt)
+            }
+        }
     }
 
     fn take_delivery(&mut self, order: Arc<DeliveryOrder>) -> String {

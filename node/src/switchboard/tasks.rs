@@ -7,7 +7,7 @@ mod running;
 use super::effect::{BindingsCommand, OwnershipCommand, PartEffect, TasksCommand};
 use super::sink::{EffectSink, Timer};
 use questions::{LookupReply, PendingQuestion};
-use running::{RunningTask, TaskStep};
+use running::{SpawnedTask, TaskStep};
 use std::collections::BTreeMap;
 use turnway_core::id::{EventId, LinkId, Principal, SessionKey};
 use turnway_core::protocol::action::ToolReport;
@@ -24,7 +24,7 @@ type TaskKey = (SessionKey, EventId);
 /// tasks.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    tasks: BTreeMap<TaskKey, RunningTask>,
+    tasks: BTreeMap<TaskKey, SpawnedTask>,
     by_link: BTreeMap<LinkId, TaskKey>,
     questions: BTreeMap<LinkId, PendingQuestion>,
     last_link: u64,
@@ -76,7 +76,7 @@ impl Tasks {
         // The operator has allowed tasks of this channel; the session of the task belongs to the account.
         let principal = Principal { tenant: key.0.tenant.clone(), user, operator: true, writes: true };
         let link = self.connect(&principal, sink);
-        let mut task = RunningTask::new(*start, link, (principal.user, message_id));
+        let mut task = SpawnedTask::new(*start, link, (principal.user, message_id));
         match step {
             TaskStep::Cancelling => task.cancel(sink),
             TaskStep::Finding

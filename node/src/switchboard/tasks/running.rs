@@ -25,7 +25,7 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// A task of a session that this node owns.
 #[derive(Debug)]
-pub(super) struct RunningTask {
+pub(super) struct SpawnedTask {
     start: TaskStart,
     /// The node's own link, which acts as the account of the parent's conversation.
     pub(super) link: LinkId,
@@ -61,11 +61,12 @@ pub(super) enum TaskStep {
     },
 }
 
-impl RunningTask {
+impl SpawnedTask {
     pub(super) fn new(start: TaskStart, link: LinkId, (user, message_id): (UserId, MessageId)) -> Self {
         let session = start.session();
         let run_id = RunId::derive(&session, &user, &message_id);
-        let (step, answer) = (TaskStep::Finding, AnswerText::default());
+        let answer = AnswerText::default();
+        let step = TaskStep::Finding;
         Self { start, link, session, user, message_id, run_id, step, is_cancelled: false, is_over: false, answer }
     }
 
