@@ -24,8 +24,6 @@ define_planted! {
     DeliveryLanesCross,
     /// A delivery to a place that has refused earlier ones for good is tried.
     SuppressedPlacesTried,
-    /// A session remembers every place that has refused a delivery.
-    SuppressedPlacesUnbounded,
     /// A message that is older than its channel allows starts a turn.
     StaleMessagesRun,
     /// The turn of a person who writes on and on in a channel with a debounce never starts.

@@ -207,7 +207,7 @@ impl Deliveries {
         let Some(place) = self.open.get(id).map(|delivery| delivery.conversation.clone()) else { return };
         self.lift_suppression(&place);
         self.suppressed.push(place);
-        if self.suppressed.len() > limits::SUPPRESSED_PLACES_MAX && !planted(Planted::SuppressedPlacesUnbounded) {
+        if self.suppressed.len() > limits::SUPPRESSED_PLACES_MAX {
             self.suppressed.remove(0);
         }
     }
