@@ -22,6 +22,7 @@ mod undelivered;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tempfile::{TempDir, tempdir};
+use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient};
@@ -155,6 +156,17 @@ pub(crate) async fn await_recorded(node: &Node, session: &str, expected: &[&str]
     if found.await.is_err() {
         assert_eq!(recorded(node, session).await, expected, "{session}");
     }
+}
+
+/// Waits until the node's metrics have this line.
+pub(crate) async fn await_metric(node: &Node, line: &str) {
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
+    let found = tokio::time::timeout(turnway_tests::real::PATIENCE, async {
+        while !get(node.admin, "/metrics").await.is_some_and(|(_, page)| page.lines().any(|other| other == line)) {
+            looks.tick().await;
+        }
+    });
+    assert!(found.await.is_ok(), "{line}");
 }
 
 async fn answers_go_back(store: &str, dir: &TempDir) {

@@ -1,6 +1,6 @@
 //! Tasks: an agent has another agent work in a conversation of its own. The agents, the adapter and its platform are the
 //! test's.
-use super::{TestAdapter, await_recorded};
+use super::{TestAdapter, await_metric, await_recorded};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tempfile::tempdir;
@@ -203,13 +203,8 @@ async fn completion_without_a_binding_is_sent_nowhere() {
     boss.answer(&asked, "found").await;
     let answer = adapter.next_part().await;
     assert_eq!((&answer["conversation"], &answer["text"]), (&adapter.place("lobby"), &json!("found")), "{answer}");
-    let metrics = Web::new(node.admin, None).get("/metrics").await.text;
-    let counted = metrics.lines().find(|line| {
-        line.starts_with("turnway_adapter_routes_total")
-            && line.contains("refused")
-            && line.contains("no_active_binding")
-    });
-    assert!(counted.is_some_and(|line| line.ends_with(" 1")), "{counted:?}");
+    let refused = r#"turnway_adapter_routes_total{kind="refused",reason="no_active_binding"} 1"#;
+    await_metric(&node, refused).await;
 }
 
 /// The owner of both sessions dies while the task runs: it is not begun a second time, and its end is told once.

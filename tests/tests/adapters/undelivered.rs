@@ -1,21 +1,9 @@
 //! Deliveries that are held or have failed: their lists, their history, and the commands that settle them.
-use super::{TestAdapter, await_recorded};
+use super::{TestAdapter, await_metric, await_recorded};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use turnway_tests::real::command::run;
-use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
-
-/// Waits until the node's metrics have this line.
-async fn await_metric(node: &Node, line: &str) {
-    let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
-    let found = tokio::time::timeout(turnway_tests::real::PATIENCE, async {
-        while !get(node.admin, "/metrics").await.is_some_and(|(_, page)| page.lines().any(|other| other == line)) {
-            looks.tick().await;
-        }
-    });
-    assert!(found.await.is_ok(), "{line}");
-}
 
 /// Commands list, explain and settle what was not sent.
 ///
