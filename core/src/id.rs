@@ -263,6 +263,9 @@ fn hash_parts(parts: &[&str]) -> String {
 /// The beginning of the ids of sessions that belong to conversations nobody has bound.
 const CONVERSATION_SESSION: &str = "conv-";
 
+/// The beginning of the ids of sessions that belong to tasks of agents.
+const TASK_SESSION: &str = "task-";
+
 impl SessionId {
     /// Returns the session of a conversation that nobody has bound. Its form is reserved: see
     /// [`Self::is_of_conversation`].
@@ -285,7 +288,13 @@ impl SessionId {
     /// Returns the session of a task that an agent has given by an action.
     pub fn for_task(key: &SessionKey, action: EventId) -> Self {
         let parts = [key.tenant.as_str(), key.session.as_str(), &action.to_string()];
-        Self(format!("task-{}", hash_parts(&parts)).into())
+        Self(format!("{TASK_SESSION}{}", hash_parts(&parts)).into())
+    }
+
+    /// Returns whether the id has the form of a conversation's own session or of a task's, which no user may create:
+    /// whoever made it first would read what people write there.
+    pub fn is_reserved(&self) -> bool {
+        self.is_of_conversation() || self.as_str().strip_prefix(TASK_SESSION).is_some_and(is_digest)
     }
 
     /// Returns the session of a call that names itself but no session. `tag` identifies the call and its user, and is
@@ -498,6 +507,16 @@ mod tests {
     }
 
     /// Covers: S-07.
+    #[test]
+    fn sessions_of_conversations_and_tasks_are_reserved() {
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
+        let task = SessionId::for_task(&key, EventId::default());
+        assert!(task.is_reserved() && !task.is_of_conversation(), "{task}");
+        for free in ["task-", "task-1", "tasks", &task.as_str()[5..], &format!("{task}a")] {
+            assert!(!SessionId::parse(free).expect("a name").is_reserved(), "{free}");
+        }
+    }
+
     #[test]
     fn names_of_accounts_are_reserved() {
         let channel = ChannelName::parse("rooms").expect("a name");

@@ -79,6 +79,8 @@ pub struct TaskStart {
     pub run_id: RunId,
     pub action_id: EventId,
     pub args: TaskArgs,
+    /// The log says that the task has begun.
+    pub is_reported: bool,
     /// The time at which the action has ended at the latest.
     pub deadline: Millis,
 }
@@ -100,8 +102,7 @@ impl TaskArgs {
 }
 
 impl TaskStart {
-    /// Returns the session of the task: the same at every owner. Nobody can open it earlier, because the action's id is
-    /// random.
+    /// Returns the session of the task: the same at every owner. No user may create a session of this form.
     pub fn session(&self) -> SessionKey {
         let session = SessionId::for_task(&self.key, self.action_id);
         SessionKey { tenant: self.key.tenant.clone(), session }
@@ -144,6 +145,7 @@ mod tests {
             key: key.clone(),
             action_id: EventId::new(Millis(1), chance),
             args: args.clone(),
+            is_reported: false,
             deadline: Millis(2),
         };
         assert_ne!(start(1 << 100).session(), start(1 << 101).session());

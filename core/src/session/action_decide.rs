@@ -164,7 +164,10 @@ fn check_call(context: &SessionContext, run_id: &RunId, what: ActionSpec) -> (Ac
     }
     match task_decide::check_task(context, run_id, &args) {
         Ok(task) => (ActionSpec::ToolCall { tool, args: task_decide::recorded_args(&task) }, TaskCheck::Accepted),
-        Err(refusal) => (ActionSpec::ToolCall { tool, args }, TaskCheck::Refused(refusal)),
+        Err(refusal) => {
+            let args = task_decide::refused_args(args);
+            (ActionSpec::ToolCall { tool, args }, TaskCheck::Refused(refusal))
+        }
     }
 }
 
@@ -338,11 +341,13 @@ fn end_action(
     }
     let ActionEnd { ok, result, error, signal, .. } = end;
     let cancel = task_decide::cancel_order(context, action_id, action);
+    let creation = task_decide::pending_creation(context, action_id, action);
     let name = action.name.clone();
     let tool = action.tool.clone();
     let ended = ToolResult { action_id, name, tool, ok, result, error };
     record_for_action(context, action_id, ActionFact::Ended(ended), plan);
     deadlines.deadlines.remove(&action_id);
+    creation.into_iter().for_each(|delivery_id| plan.delivery(DeliveryFactCommand::Drop(delivery_id)));
     if action.is_task() {
         cancel.filter(|_| signal).into_iter().for_each(|order| plan.send_after(order));
     } else if signal {

@@ -2,21 +2,24 @@
 //! the session.
 use crate::protocol::entry::{BindingFact, Fact};
 use crate::protocol::input::ControlRequest;
-use crate::session::command::BindingFactCommand;
+use crate::session::command::{BindingFactCommand, DeliveryFactCommand};
 use crate::session::context::SessionContext;
 use crate::session::plan::{Plan, RecordContext};
 
 /// Decides on a command about bindings.
 pub(super) fn decide(context: &SessionContext, command: BindingFactCommand, plan: &mut Plan) {
     let BindingFactCommand::Take((position, control)) = command;
+    let mut ended_id = None;
     let fact = if let ControlRequest::RecordBinding { bound } = &control.what {
         BindingFact::Bound((**bound).clone())
     } else if let ControlRequest::RecordBindingEnd { ended } = &control.what {
+        ended_id = Some(ended.binding_id.clone());
         BindingFact::Ended((**ended).clone())
     } else {
         return plan.answer_without_fact(position, &control);
     };
     let about = RecordContext { answers: Some(position), ..RecordContext::default() };
     plan.record(context, Fact::Binding(fact), about);
+    ended_id.into_iter().for_each(|binding_id| plan.delivery(DeliveryFactCommand::EndRouted(binding_id)));
     plan.answer_with_fact(&control);
 }

@@ -3,6 +3,7 @@
 use crate::id::{AgentId, DeliveryId, EventId, InboxPosition, MessageId, RequestId, RunId};
 use crate::protocol::action::ActionRequest;
 use crate::protocol::agent::{EventMark, Resume};
+use crate::protocol::binding::BindingId;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::handover::HandoverRequest;
 use crate::protocol::input::ControlEntry;
@@ -81,6 +82,10 @@ pub(super) enum DeliveryFactCommand {
     RequestConversation(EventId),
     /// Send the next part of a delivery.
     Send(DeliveryId),
+    /// End a delivery that nobody wants any more.
+    Drop(DeliveryId),
+    /// End the deliveries that were routed by a binding, which has ended.
+    EndRouted(BindingId),
 }
 
 /// A command to the family of inputs.

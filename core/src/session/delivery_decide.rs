@@ -96,6 +96,12 @@ pub(super) fn decide(
             }
         }
         DeliveryFactCommand::Send(id) => send_next_part(context, progress, &id, plan),
+        DeliveryFactCommand::Drop(id) => {
+            if context.state.deliveries.open.get(&id).is_some_and(|delivery| !delivery.has_failed()) {
+                fail(context, &id, DeliveryFailure::Dropped, plan);
+            }
+        }
+        DeliveryFactCommand::EndRouted(binding_id) => delivery_route::end_routed(context, &binding_id, plan),
     }
 }
 
@@ -188,7 +194,9 @@ pub(super) fn request_at(
         let id = requested.delivery_id.clone();
         let place = requested.conversation.clone();
         plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
-        if is_bound {
+        let mut waiting = context.state.deliveries.open.values().filter(|it| it.phase == DeliveryPhase::Pending);
+        if is_bound && !waiting.any(|earlier| earlier.conversation.is_same_place(&place)) {
+            // It is sent at once, so the binding need not be asked for again.
             progress.routes.confirm(id.clone());
         }
         start_or_fail(context, progress, (id, &place), plan);
@@ -240,7 +248,9 @@ fn first_of_each_place(deliveries: &Deliveries) -> Vec<(&DeliveryId, &OpenDelive
     pending.retain(|(_, delivery)| {
         // The parent is no part of the place.
         let ConversationRef { channel, account_id, conversation_id, .. } = &delivery.conversation;
-        places.insert((channel, account_id, conversation_id))
+        // A conversation that the platform is slow to make holds no message back.
+        let is_message = delivery.kind != DeliveryKind::Conversation;
+        places.insert((channel, account_id, conversation_id, is_message))
             || planted(Planted::DeliveryLanesCross)
             || mutant::planted(Mutant::DeliveryOvertakes)
     });
@@ -418,7 +428,9 @@ fn wait(
 
 pub(super) fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFailure, plan: &mut Plan) {
     let Some(delivery) = context.state.deliveries.open.get(id) else { return };
-    let undelivered = context.state.deliveries.undelivered_after(id, Some(DeliveryPhase::Failed(reason)));
+    // A dropped delivery is not kept.
+    let phase = (reason != DeliveryFailure::Dropped).then_some(DeliveryPhase::Failed(reason));
+    let undelivered = context.state.deliveries.undelivered_after(id, phase);
     let failed = DeliveryFailed { delivery_id: id.clone(), part: delivery.next_part(), reason, undelivered };
     plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
 }
@@ -435,10 +447,13 @@ fn settle_by_operator(
         return plan.answer_without_fact(position, &control);
     };
     let open = context.state.deliveries.open.get(delivery_id);
-    let may_settle = |delivery: &OpenDelivery| {
-        delivery.phase != DeliveryPhase::Pending || !again || planted(Planted::DeliveryRedrivesPending)
+    // Nobody would use the conversation of a task that has ended.
+    let is_wanted = |delivery: &OpenDelivery| {
+        !again || delivery.kind != DeliveryKind::Conversation || task_decide::awaits(context, delivery_id)
     };
-    let Some(delivery) = open.filter(|delivery| may_settle(delivery)) else {
+    let is_settled =
+        |delivery: &OpenDelivery| delivery.phase != DeliveryPhase::Pending || planted(Planted::DeliveryRedrivesPending);
+    let Some(delivery) = open.filter(|delivery| is_wanted(delivery) && (!again || is_settled(delivery))) else {
         return plan.answer_with_notice(context, Code::NotFound.as_str(), position, &control);
     };
     let delivery_id = delivery_id.clone();

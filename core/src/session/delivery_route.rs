@@ -3,13 +3,14 @@
 use crate::id::{DeliveryId, RunId};
 use crate::limits;
 use crate::planted::{Planted, planted};
+use crate::protocol::binding::BindingId;
 use crate::protocol::delivery::{DeliveryFailure, DeliveryRefused};
 use crate::protocol::entry::{DeliveryFact, Fact};
 use crate::protocol::route::{RouteAnswer, RouteQuestion, RouteReason};
 use crate::protocol::task::TaskShow;
 use crate::session::context::SessionContext;
 use crate::session::delivery_decide::{self, DeliveryProgress, RequestedPlace};
-use crate::session::delivery_state::{Deliveries, OpenDelivery, OpenOrigin};
+use crate::session::delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin};
 use crate::session::outbox::Output;
 use crate::session::plan::{Plan, RecordContext};
 use crate::time::Mono;
@@ -124,6 +125,16 @@ pub(super) fn may_send(
     false
 }
 
+/// Ends the deliveries that were routed by a binding, also one whose part waits for its adapter.
+pub(super) fn end_routed(context: &SessionContext, binding_id: &BindingId, plan: &mut Plan) {
+    let pending = context.state.deliveries.open.iter().filter(|(_, delivery)| delivery.phase == DeliveryPhase::Pending);
+    let routed = pending.filter(|(_, delivery)| {
+        let is_its = delivery.conversation.conversation_id == binding_id.conversation;
+        is_its && delivery.generation == Some(binding_id.generation)
+    });
+    routed.for_each(|(id, _)| delivery_decide::fail(context, id, DeliveryFailure::Rebound, plan));
+}
+
 /// Handles the answer to a question.
 pub(super) fn handle_answer(
     context: &SessionContext,
@@ -175,7 +186,8 @@ pub(super) fn handle_answer(
                     }
                 }
             }
-            if is_shown_there {
+            let is_its_place = places.iter().any(|to| to.conversation.is_same_place(&requester));
+            if is_shown_there && !is_its_place {
                 places.push(RequestedPlace { conversation: requester, route: None });
             }
             delivery_decide::request_at(context, progress, &run_id, places, plan);

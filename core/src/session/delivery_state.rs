@@ -204,7 +204,7 @@ impl Deliveries {
 
     /// Sends nothing more to the place of a delivery.
     pub(super) fn suppress_place_of(&mut self, id: &DeliveryId) {
-        let Some(place) = self.open.get(id).map(|delivery| delivery.conversation.clone()) else { return };
+        let Some(place) = self.message_place(id) else { return };
         self.lift_suppression(&place);
         self.suppressed.push(place);
         if self.suppressed.len() > limits::SUPPRESSED_PLACES_MAX {
@@ -214,9 +214,15 @@ impl Deliveries {
 
     /// Sends to the place of a delivery again.
     pub(super) fn lift_suppression_of(&mut self, id: &DeliveryId) {
-        if let Some(place) = self.open.get(id).map(|delivery| delivery.conversation.clone()) {
+        if let Some(place) = self.message_place(id) {
             self.lift_suppression(&place);
         }
+    }
+
+    /// Returns the place of a delivery, if it is a message: a conversation that was not made says nothing of messages.
+    fn message_place(&self, id: &DeliveryId) -> Option<ConversationRef> {
+        let delivery = self.open.get(id).filter(|delivery| delivery.kind != DeliveryKind::Conversation)?;
+        Some(delivery.conversation.clone())
     }
 
     /// Sends to a place again.

@@ -47,6 +47,15 @@ pub(super) fn check_task(context: &SessionContext, run_id: &RunId, args: &Json) 
     Ok(TaskArgs { requester: forged.or(Some(Box::new(origin))), conversation: None, ..args })
 }
 
+/// Returns the arguments of a refused call, without what only the gateway writes.
+pub(super) fn refused_args(mut args: Json) -> Json {
+    if let Some(fields) = args.0.as_object_mut() {
+        fields.remove("requester");
+        fields.remove("conversation");
+    }
+    args
+}
+
 /// Returns the arguments of a task in the form in which facts have them.
 pub(super) fn recorded_args(args: &TaskArgs) -> Json {
     // Names, texts and numbers always serialise.
@@ -99,21 +108,22 @@ pub(super) fn start(context: &SessionContext, delivery_id: &DeliveryId, place: &
 
 /// Returns the order that continues a task of an earlier owner; `None` while its conversation is being made.
 pub(super) fn continue_order(context: &SessionContext, action_id: EventId, action: &Action) -> Option<Output> {
-    let args = parse_args(action).filter(|args| args.conversation.is_some())?;
+    let args = begun_args(action)?;
     Some(Output::Task(TaskOrder::Start(start_of(context, action_id, action, args))))
 }
 
 /// Returns the order that cancels a task; `None` if it has not begun.
 pub(super) fn cancel_order(context: &SessionContext, action_id: EventId, action: &Action) -> Option<Output> {
     let is_kept = planted(Planted::TaskOutlivesCancel);
-    let args = parse_args(action).filter(|args| args.conversation.is_some() && !is_kept)?;
+    let args = begun_args(action).filter(|_| !is_kept)?;
     Some(Output::Task(TaskOrder::Cancel(start_of(context, action_id, action, args))))
 }
 
 fn start_of(context: &SessionContext, action_id: EventId, action: &Action, args: TaskArgs) -> Box<TaskStart> {
     let key = context.key.clone();
     let run_id = action.run_id.clone();
-    Box::new(TaskStart { key, run_id, action_id, args, deadline: action.deadline })
+    let is_reported = action.progress_count > 0;
+    Box::new(TaskStart { key, run_id, action_id, args, is_reported, deadline: action.deadline })
 }
 
 /// Returns the reason why the conversation of a task will not be made; `None` while it may be, or was.
@@ -126,6 +136,17 @@ pub(super) fn creation_failure(context: &SessionContext, action_id: EventId, act
     }
 }
 
+/// Returns whether a task waits for the conversation that this delivery makes.
+pub(super) fn awaits(context: &SessionContext, delivery_id: &DeliveryId) -> bool {
+    let mut open = context.state.actions.open.iter().filter(|(_, action)| action.runner.is_none());
+    open.any(|(action_id, action)| creation_of(context, *action_id, action).as_ref() == Some(delivery_id))
+}
+
+/// Returns the delivery that makes the conversation of a task, if the platform has not made it.
+pub(super) fn pending_creation(context: &SessionContext, action_id: EventId, action: &Action) -> Option<DeliveryId> {
+    creation_of(context, action_id, action).filter(|_| action.runner.is_none())
+}
+
 /// Returns the delivery that makes the conversation of a task.
 fn creation_of(context: &SessionContext, action_id: EventId, action: &Action) -> Option<DeliveryId> {
     let requester = parse_args(action)?.requester?;
@@ -136,6 +157,11 @@ fn delivery_of(context: &SessionContext, action_id: EventId, action: &Action, pa
     let name = action_id.to_string();
     let names = [parent.account_id.as_str(), parent.conversation_id.as_str(), name.as_str()];
     DeliveryId::derive(&context.key.tenant, &action.run_id, DeliveryKind::Conversation.as_str(), &names)
+}
+
+/// Returns the arguments of a task that has its conversation.
+fn begun_args(action: &Action) -> Option<TaskArgs> {
+    parse_args(action).filter(|args| args.conversation.is_some() && action.runner.is_some())
 }
 
 fn parse_args(action: &Action) -> Option<TaskArgs> {

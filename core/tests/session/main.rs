@@ -191,8 +191,8 @@ fn cancel_before_its_input_still_applies() {
     check("cancel m1; say m1", "catch_up session.opened user.message cancelled(user) answered");
 }
 
-/// Covers: SR-S5, EV-T6, EV-N1, RX-4, ST-6, I6, LN-SR8, LN-TP1, LN-TP32: inputs begin in order, an interrupt begins
-/// next.
+/// Covers: SR-S5, EV-T6, EV-N1, RX-4, ST-6, I6, LN-SR8, LN-TP1, LN-TP32, BD-M3: inputs begin in order, an interrupt
+/// begins next.
 #[test]
 fn second_input_queues_or_interrupts() {
     check(

@@ -20,7 +20,7 @@ fn accepted_steer_ends_with_its_host_run() {
     );
 }
 
-/// Covers: ST-9, LN-TP5.
+/// Covers: ST-9, LN-TP5, BD-M2.
 #[test]
 fn refused_steer_becomes_the_next_turn() {
     runs(

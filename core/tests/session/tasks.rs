@@ -109,6 +109,18 @@ fn task_begins_in_a_conversation_of_its_own() {
             &format!("{BEGUN} {made} undelivered(1,{reason}) result(create_failed) NEWS(tool.result)"),
         );
     }
+    // The answer waits for no conversation, and goes to the place although no conversation can be made there.
+    check(
+        "hears m1; ack; task b; text hi; done",
+        &format!("{BEGUN} {made} 0'hi' stretch(0+2) agent.invoke.done done(2) requested(1) DELIVER(1/1,1 hi)"),
+    );
+    check(
+        "hears m1; ack; task b; delivery permission; text hi; done",
+        &format!(
+            "{BEGUN} {made} undelivered(1,permission) result(create_failed) NEWS(tool.result) 0'hi' stretch(0+2) \
+             agent.invoke.done done(2) requested(1) DELIVER(1/1,1 hi)"
+        ),
+    );
     // Nobody knows whether the platform has made it: an operator decides.
     check("hears m1; ack; task b; delivery lost", &format!("{BEGUN} {made} held(1)"));
     check(
@@ -148,12 +160,13 @@ fn task_is_cancelled_with_the_turn_that_gave_it() {
         "hears m1; ack; task b; delivery created; cancel m1; cancel-ack",
         &format!("{BEGUN} {CREATED} run.cancelling CANCEL answered cancelled(user) DROP result(canceled) CANCEL_TASK"),
     );
-    // Nothing has begun.
+    // Nothing has begun: the conversation is not wanted any more, and no operator can have it made.
+    let asked = "agent.action requested(1) NEWS(agent.action) DELIVER(1/1,1 find it)";
     check(
-        "hears m1; ack; task b; cancel m1; cancel-ack; delivery created",
+        "hears m1; ack; task b; cancel m1; cancel-ack; delivery created; operator retry",
         &format!(
-            "{BEGUN} agent.action requested(1) NEWS(agent.action) DELIVER(1/1,1 find it) run.cancelling CANCEL answered \
-             cancelled(user) DROP result(canceled) sent(1/1)"
+            "{BEGUN} {asked} run.cancelling CANCEL answered cancelled(user) DROP result(canceled) undelivered(1,dropped) \
+             WITHDRAW not_found answered"
         ),
     );
 }
@@ -196,6 +209,11 @@ fn completion_is_shown_where_the_task_wants_it() {
         &format!("{}; route bound only_binding_on_account t1", done("both")),
         &format!("{ENDED} ROUTE(lobby) requested(1) requested(1) DELIVER(1/1,1 hi) DELIVER(1/1,1 hi)"),
     );
+    // Two settings that name one place lead to one delivery.
+    check(
+        &format!("{}; route fallback no_active_binding lobby", done("both")),
+        &format!("{ENDED} ROUTE(lobby) requested(1) DELIVER(1/1,1 hi)"),
+    );
     check(
         &format!("{}; route refused ambiguous", done("both")),
         &format!("{ENDED} ROUTE(lobby) unrouted(ambiguous) requested(1) DELIVER(1/1,1 hi)"),
@@ -204,7 +222,7 @@ fn completion_is_shown_where_the_task_wants_it() {
 
 /// A binding that has ended since is no reason to send to another place.
 ///
-/// Covers: BD-S10, BR-20, BD-R8.
+/// Covers: BD-S10, BR-05, BR-20, BD-R8.
 #[test]
 fn routed_part_is_sent_while_its_binding_stands() {
     let begun = "given m1; ack; text hi; done; route bound only_binding_on_account t1";
@@ -225,5 +243,30 @@ fn routed_part_is_sent_while_its_binding_stands() {
     check(
         &format!("{begun}; delivery transient; wait 1000; stands no; operator retry; stands no"),
         &format!("{sent} STANDS(t1,7) undelivered(1,rebound) redriven answered STANDS(t1,7) undelivered(1,rebound)"),
+    );
+}
+
+/// A binding that ends ends the completions that were routed by it, also one that waits for an earlier one or for its
+/// adapter.
+///
+/// Covers: BD-S10, BR-05.
+#[test]
+fn completion_ends_with_its_binding() {
+    let begun = "given m1; ack; text hi; done; route bound only_binding_on_account t1";
+    let sent = format!("{ENDED} ROUTE(lobby) requested(1) DELIVER(1/1,1 hi)");
+    let end = r#"{"ask":"record_binding_end","ended":{"binding_id":"7.t1","reason":"manual","ended_at":1,"conversation":{"channel":"rooms","account_id":"main","conversation_id":"t1"}}}"#;
+    check(
+        &format!("{begun}; control {end}"),
+        &format!("{sent} binding.ended undelivered(1,rebound) WITHDRAW answered"),
+    );
+    let other = end.replace("7.t1", "6.t1");
+    check(&format!("{begun}; control {other}"), &format!("{sent} binding.ended answered"));
+    // The second completion is asked for again when its turn comes.
+    check(
+        &format!("{begun}; given m2; ack; text ho; done; route bound only_binding_on_account t1; delivery sent"),
+        &format!(
+            "{sent} user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'ho' stretch(0+2) \
+             agent.invoke.done done(2) ROUTE(lobby) requested(1) sent(1/1) STANDS(t1,7)"
+        ),
     );
 }

@@ -30,7 +30,7 @@ use turnway_core::limits;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
+use turnway_core::protocol::delivery::{AccountKey, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
 use turnway_core::session::Input as RuntimeInput;
@@ -360,7 +360,8 @@ impl Adapters {
     ) {
         let account = order.account();
         let mut effects = Vec::new();
-        if let (Some(served), Some(message)) = (self.accounts.get_mut(&account), &order.reply_to) {
+        let answered = order.reply_to.as_ref().filter(|_| order.kind != DeliveryKind::Conversation);
+        if let (Some(served), Some(message)) = (self.accounts.get_mut(&account), answered) {
             served.sealed.seal(preview_id(&order.key, &order.conversation, message));
         }
         let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));

@@ -125,7 +125,7 @@ impl Tasks {
         for task in self.tasks.values_mut() {
             let TaskStep::Waiting { until } = task.step else { continue };
             if until <= now.mono {
-                task.find(sink);
+                task.resume(sink);
             } else {
                 next = Some(next.map_or(until, |other: Mono| other.min(until)));
             }
@@ -145,7 +145,10 @@ impl Tasks {
         let first = (session.clone(), EventId::default());
         let of_session = self.tasks.range(first..).map(|(key, _)| key).take_while(|key| key.0 == *session);
         for key in of_session.cloned().collect::<Vec<_>>() {
-            self.remove(&key, sink);
+            // A cancel needs no owner: the action that it is for has ended.
+            if !self.tasks.get(&key).is_some_and(|task| task.is_cancelled) {
+                self.remove(&key, sink);
+            }
         }
         let asked = self.questions.iter().filter(|(_, pending)| pending.key == *session);
         for link in asked.map(|(link, _)| *link).collect::<Vec<_>>() {

@@ -1,5 +1,6 @@
 //! One node, its store and an agent in one call stack, without faults.
 mod conversations;
+mod delivery_cost;
 mod fixture;
 mod rebuild;
 mod signals;

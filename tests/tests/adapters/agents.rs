@@ -38,7 +38,7 @@ pub(crate) async fn await_invocations(agents: &Agents, count: usize) -> Vec<Invo
     found.await.expect("requests in time")
 }
 
-/// Covers: BD-I4.
+/// Covers: BD-I3, BD-I4.
 #[tokio::test]
 async fn agent_learns_the_origin_in_every_attempt() {
     let dir = tempdir().expect("a directory");

@@ -68,7 +68,7 @@ async fn refused_part_is_tried_again_or_fails_by_its_class() {
     assert_eq!(part["reply_to"], "m3", "{part}");
 }
 
-/// Covers: BD-Q7.
+/// Covers: BD-Q7, BR-10.
 #[tokio::test]
 async fn unknown_part_is_repeated_with_its_key_or_held() {
     let dir = tempdir().expect("a directory");

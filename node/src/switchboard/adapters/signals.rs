@@ -169,6 +169,10 @@ impl TurnSignals {
         effects: &mut Vec<SignalEffect>,
     ) {
         let Some(known) = self.turns.remove(turn) else { return };
+        if known.running.is_some() {
+            let signal = known.signal(&turn.0, SignalKind::Typing { is_on: false });
+            send(signal, orders, effects);
+        }
         if is_outdated && known.may_be_shown {
             let signal = known.signal(&turn.0, SignalKind::RemovePreview { preview_id: turn.1.clone() });
             send(signal, orders, effects);

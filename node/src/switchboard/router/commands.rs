@@ -45,7 +45,7 @@ impl RequestRouter {
         if busy && command.kind().counts_as_request {
             return sink.refuse_busy(link, command.request_id().cloned());
         }
-        if command.creates_session().is_some_and(SessionId::is_of_conversation)
+        if command.creates_session().is_some_and(SessionId::is_reserved)
             && !principal.operator
             && !planted::planted(Planted::ConversationSessionOpen)
         {

@@ -36,6 +36,8 @@ pub(super) struct SpawnedTask {
     pub(super) step: TaskStep,
     /// The action has ended: the task is to be cancelled.
     pub(super) is_cancelled: bool,
+    /// The session is to be closed.
+    is_closing: bool,
     /// Nothing is left to do.
     pub(super) is_over: bool,
     answer: AnswerText,
@@ -67,7 +69,19 @@ impl SpawnedTask {
         let run_id = RunId::derive(&session, &user, &message_id);
         let answer = AnswerText::default();
         let step = TaskStep::Finding;
-        Self { start, link, session, user, message_id, run_id, step, is_cancelled: false, is_over: false, answer }
+        Self {
+            start,
+            link,
+            session,
+            user,
+            message_id,
+            run_id,
+            step,
+            is_cancelled: false,
+            is_closing: false,
+            is_over: false,
+            answer,
+        }
     }
 
     // === steps ===
@@ -145,8 +159,20 @@ impl SpawnedTask {
         self.send(LinkCommand::Cancel { request_id: None, target, wants_receipt: true }, sink);
     }
 
+    /// Goes on after a wait.
+    pub(super) fn resume(&mut self, sink: &mut EffectSink) {
+        if self.is_closing {
+            self.close(sink);
+        } else if self.is_cancelled {
+            self.cancel(sink);
+        } else {
+            self.find(sink);
+        }
+    }
+
     /// Closes the session, whose run did not begin: its binding ends too.
     fn close(&mut self, sink: &mut EffectSink) {
+        self.is_closing = true;
         self.step = TaskStep::Closing;
         let session = self.session.session.clone();
         self.send(LinkCommand::Control { request_id: None, session, request: ControlRequest::Close }, sink);
@@ -191,6 +217,10 @@ impl SpawnedTask {
             }
             (TaskStep::Finding, CommandReply::RunLocation { after, .. }) => {
                 self.step = TaskStep::Running;
+                let report = self.begun_report();
+                if self.is_over {
+                    return report;
+                }
                 self.send(
                     LinkCommand::Subscribe(SubscribeCommand {
                         request_id: None,
@@ -202,12 +232,16 @@ impl SpawnedTask {
                     }),
                     sink,
                 );
-                None
+                report
             }
-            (TaskStep::Finding, CommandReply::Refused { refusal, .. }) if refusal.code == Code::NotFound => {
-                self.is_over = self.is_cancelled;
-                if !self.is_over {
-                    self.open(sink);
+            (TaskStep::Finding | TaskStep::Cancelling, CommandReply::Refused { refusal, .. })
+                if refusal.code == Code::NotFound =>
+            {
+                // The session may be open although its run did not begin.
+                if self.is_cancelled {
+                    self.close(sink)
+                } else {
+                    self.open(sink)
                 }
                 None
             }
@@ -225,20 +259,18 @@ impl SpawnedTask {
                 None
             }
             (TaskStep::Binding, CommandReply::Binding { reply, .. }) => self.use_binding(reply, sink),
-            (TaskStep::Submitting, CommandReply::TurnAccepted(accepted)) => {
+            (TaskStep::Submitting, CommandReply::TurnAccepted(_)) => {
                 self.step = TaskStep::Running;
                 if self.is_cancelled {
                     self.cancel(sink);
                     return None;
                 }
-                self.accepted_report(accepted.duplicate)
+                self.begun_report()
             }
-            (TaskStep::Cancelling, CommandReply::Refused { refusal, .. }) if refusal.code.retryable() => {
+            (TaskStep::Cancelling | TaskStep::Closing, CommandReply::Refused { refusal, .. })
+                if refusal.code.retryable() =>
+            {
                 self.wait(now, &refusal);
-                None
-            }
-            (TaskStep::Closing, CommandReply::Refused { refusal, .. }) if refusal.code.retryable() => {
-                self.close(sink);
                 None
             }
             (TaskStep::Cancelling, CommandReply::CancelAccepted { .. } | CommandReply::Refused { .. })
@@ -290,13 +322,14 @@ impl SpawnedTask {
     }
 
     /// Returns the report about a run that has begun: progress, or the end if the parent does not wait for more.
-    fn accepted_report(&mut self, duplicate: bool) -> Option<ToolReport> {
+    fn begun_report(&mut self) -> Option<ToolReport> {
         let started = self.result("started");
         if !self.start.args.wake_parent {
             self.is_over = true;
             return Some(ToolReport::Ended { ok: true, result: Some(started), error: None });
         }
-        (!duplicate).then_some(ToolReport::Progress(started))
+        let is_told = std::mem::replace(&mut self.start.is_reported, true);
+        (!is_told).then_some(ToolReport::Progress(started))
     }
 
     fn handle_fact(&mut self, entry: &Entry) -> Option<ToolReport> {
