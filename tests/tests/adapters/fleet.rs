@@ -82,7 +82,7 @@ async fn deliver_across_deaths(last: u64) {
     let mut adapter = TestAdapter::active(&carrier, "main", capabilities.clone()).await;
     let mut standby = TestAdapter::connect(&owner, "main", capabilities.clone()).await;
     standby.await_state("standby").await;
-    let accepted = standby.bring_message("lobby", "m1", &"word ".repeat(26)).await;
+    let accepted = standby.bring_message("lobby", "m1", &"word ".repeat(38)).await;
     // Each line that the platform has, once for each key.
     let mut lines: Vec<serde_json::Value> = Vec::new();
     let mut is_killed = false;

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LinkId, MessageId, RunId, SessionKey, UserId};
+use turnway_core::id::{Cursor, LinkId, MessageId, RunId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::action::{ToolError, ToolReport};
 use turnway_core::protocol::agent::TextKind;
@@ -209,31 +209,31 @@ impl SpawnedTask {
         }
     }
 
+    /// Follows the run, which has begun: its facts come after this position.
+    fn follow(&mut self, after: Cursor, sink: &mut EffectSink) -> Option<ToolReport> {
+        self.step = TaskStep::Running;
+        let report = self.begun_report();
+        if !self.is_over {
+            let subscribe = SubscribeCommand {
+                request_id: None,
+                session: self.session.session.clone(),
+                after_seq: Some(after.seq),
+                after_epoch: Some(after.epoch),
+                runs: Vec::new(),
+                types: Vec::new(),
+            };
+            self.send(LinkCommand::Subscribe(subscribe), sink);
+        }
+        report
+    }
+
     fn handle_reply(&mut self, now: Now, reply: CommandReply, sink: &mut EffectSink) -> Option<ToolReport> {
         match (self.step, reply) {
             (TaskStep::Finding, CommandReply::RunLocation { .. }) if self.is_cancelled => {
                 self.cancel(sink);
                 None
             }
-            (TaskStep::Finding, CommandReply::RunLocation { after, .. }) => {
-                self.step = TaskStep::Running;
-                let report = self.begun_report();
-                if self.is_over {
-                    return report;
-                }
-                self.send(
-                    LinkCommand::Subscribe(SubscribeCommand {
-                        request_id: None,
-                        session: self.session.session.clone(),
-                        after_seq: Some(after.seq),
-                        after_epoch: Some(after.epoch),
-                        runs: Vec::new(),
-                        types: Vec::new(),
-                    }),
-                    sink,
-                );
-                report
-            }
+            (TaskStep::Finding, CommandReply::RunLocation { after, .. }) => self.follow(after, sink),
             (TaskStep::Finding | TaskStep::Cancelling, CommandReply::Refused { refusal, .. })
                 if refusal.code == Code::NotFound =>
             {
@@ -242,7 +242,7 @@ impl SpawnedTask {
                     self.close(sink)
                 } else {
                     self.open(sink)
-                }
+                };
                 None
             }
             // The log has lost facts, perhaps those of the run.
