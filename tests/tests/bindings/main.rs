@@ -82,7 +82,6 @@ pub(crate) async fn await_recorded(node: &Node, session: &str, expected: &[&str]
     }
 }
 
-/// Covers: BD-S1, BD-B8, BD-L21.
 async fn are_kept_by(store: &str, dir: &TempDir) {
     let mut node = node_with_sessions(store, dir, &["s1", "s2"]).await;
     assert_eq!(session_of(&node, "7").await, Value::Null);
@@ -118,12 +117,14 @@ async fn are_kept_by(store: &str, dir: &TempDir) {
     await_recorded(&node, "s2", &["binding.bound 7", "binding.ended 7 conversation_archived"]).await;
 }
 
+/// Covers: BD-S1, BD-B8, BD-L21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_kept_and_recorded_by_the_embedded_store() {
     let dir = tempdir().expect("a directory");
     are_kept_by(&format!("embedded:{}", dir.path().join("data").display()), &dir).await;
 }
 
+/// Covers: BD-S1, BD-B8, BD-L21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_kept_and_recorded_by_redis() {
     let dir = tempdir().expect("a directory");
