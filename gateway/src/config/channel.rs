@@ -2,6 +2,7 @@
 use super::amount::parse_wait;
 use super::mistake::{ConfigMistake, SettingLocation};
 use super::nearest::did_you_mean;
+use super::parse::parse_bool;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use turnway_core::id::ChannelName;
@@ -33,14 +34,14 @@ pub const CHANNEL_SETTINGS: [ChannelSetting; 5] = [
     },
     ChannelSetting {
         name: "fail_closed",
-        form: "true|false",
+        form: "BOOL",
         default: "true",
         doc: "The completion of a task goes to a conversation that is bound to the task's session, or to none. `false`: \
               without such a binding it goes to the conversation of the message that led to the task.",
     },
     ChannelSetting {
         name: "spawn_subagent_sessions",
-        form: "true|false",
+        form: "BOOL",
         default: "false",
         doc: "Agents may give tasks to other agents (`agent.spawn`) in turns that came from this channel. Each task has a \
               session and a new conversation of its own.",
@@ -94,8 +95,8 @@ pub(super) fn parse_channels(texts: &[ChannelText], mistakes: &mut Vec<ConfigMis
 /// Sets one of [`CHANNEL_SETTINGS`].
 fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), String> {
     match key {
-        "fail_closed" => settings.falls_back = !parse_switch(value)?,
-        "spawn_subagent_sessions" => settings.spawn_subagent_sessions = parse_switch(value)?,
+        "fail_closed" => settings.falls_back = !parse_bool(value)?,
+        "spawn_subagent_sessions" => settings.spawn_subagent_sessions = parse_bool(value)?,
         "debounce" => {
             let range = Duration::ZERO..=limits::DEBOUNCE_MAX;
             settings.debounce = parse_period(value, range, "250ms, 1s or 30s at most")?;
@@ -109,10 +110,6 @@ fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), Str
         }
     }
     Ok(())
-}
-
-fn parse_switch(value: &str) -> Result<bool, String> {
-    value.parse().map_err(|_| "expected true or false".to_owned())
 }
 
 fn parse_stale_after(value: &str) -> Result<Option<Duration>, String> {

@@ -1,7 +1,7 @@
 //! Renders the tables of settings as a complete configuration file and as the Markdown page
 //! docs/configuration.md.
-use super::agent::AGENT_SETTINGS;
-use super::channel::CHANNEL_SETTINGS;
+use super::agent::{AGENT_SETTINGS, AgentSetting};
+use super::channel::{CHANNEL_SETTINGS, ChannelSetting};
 use super::key::{DefaultValue, SETTINGS, Setting, ValueKind};
 use std::fmt::Write;
 
@@ -46,14 +46,8 @@ fn push_agents(text: &mut String) {
     push_comment(text, "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.");
     push_comment(text, "A wait is 250ms, 15s, 2m or 1h; at most 24h.");
     push_fmt(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
-    for setting in &AGENT_SETTINGS {
-        push_fmt(text, format_args!("#\n"));
-        push_comment(text, &setting.doc.replace('`', ""));
-        let literal = match setting.form {
-            "BOOL" => setting.default.to_owned(),
-            _ => format!("{:?}", setting.default),
-        };
-        push_fmt(text, format_args!("# {} = {literal}\n", setting.name));
+    for AgentSetting { name, form, default, doc } in &AGENT_SETTINGS {
+        push_key(text, name, form, default, doc);
     }
 }
 
@@ -62,15 +56,26 @@ fn push_channels(text: &mut String) {
     push_fmt(text, format_args!("\n\n"));
     push_comment(text, "Channels that adapters connect, a table each, by the channel's name.");
     push_fmt(text, format_args!("# [channels.rooms]\n"));
-    for setting in &CHANNEL_SETTINGS {
-        push_fmt(text, format_args!("#\n"));
-        push_comment(text, &setting.doc.replace('`', ""));
-        let literal = match setting.form {
-            "BOOL" => setting.default.to_owned(),
-            _ => format!("{:?}", setting.default),
-        };
-        push_fmt(text, format_args!("# {} = {literal}\n", setting.name));
+    for ChannelSetting { name, form, default, doc } in &CHANNEL_SETTINGS {
+        push_key(text, name, form, default, doc);
     }
+}
+
+/// Appends one key of a table with its default, commented out.
+fn push_key(text: &mut String, name: &str, form: &str, default: &str, doc: &str) {
+    push_fmt(text, format_args!("#\n"));
+    push_comment(text, &doc.replace('`', ""));
+    let literal = match form {
+        "BOOL" => default.to_owned(),
+        _ => format!("{default:?}"),
+    };
+    push_fmt(text, format_args!("# {name} = {literal}\n"));
+}
+
+/// Returns the row of one key of a table, as Markdown.
+fn key_row(name: &str, form: &str, default: &str, doc: &str) -> String {
+    let [name, form, default] = [name, form, default].map(code_cell);
+    format!("| {name} | {form} | {default} | {} |\n", escape_cell(doc))
 }
 
 /// Returns the page about the configuration, as Markdown.
@@ -102,18 +107,12 @@ pub fn markdown_page() -> String {
         push_fmt(&mut text, format_args!("| {name} | {flag} | {env} | {default} | {doc} |\n"));
     }
     text.push_str(AGENTS);
-    for setting in &AGENT_SETTINGS {
-        let name = code_cell(setting.name);
-        let form = code_cell(setting.form);
-        let default = code_cell(setting.default);
-        push_fmt(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", escape_cell(setting.doc)));
+    for AgentSetting { name, form, default, doc } in &AGENT_SETTINGS {
+        text.push_str(&key_row(name, form, default, doc));
     }
     text.push_str(CHANNELS);
-    for setting in &CHANNEL_SETTINGS {
-        let name = code_cell(setting.name);
-        let form = code_cell(setting.form);
-        let default = code_cell(setting.default);
-        push_fmt(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", escape_cell(setting.doc)));
+    for ChannelSetting { name, form, default, doc } in &CHANNEL_SETTINGS {
+        text.push_str(&key_row(name, form, default, doc));
     }
     text.push_str(MISTAKES);
     text

@@ -467,7 +467,7 @@ fn parse_attested(text: &str) -> Result<Durability, String> {
 }
 
 /// Parses a boolean, also in the form that environments use (`1`, `0`).
-fn parse_bool(text: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
