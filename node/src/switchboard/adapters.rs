@@ -7,6 +7,7 @@ pub(super) mod inbound;
 mod lease;
 mod orders;
 mod sealed;
+mod served_account;
 pub(super) mod signals;
 
 pub(super) use lease::is_lease;
@@ -16,11 +17,11 @@ use super::membership::lease::Lease;
 use super::router::queries;
 use super::sink::{EffectSink, Timer};
 use changes::{ChangeStep, MessageChanges};
-use desk::{AdapterDesk, DeskEffect, ReceivedOrder, SendingLink};
+use desk::{AdapterDesk, DeskEffect, ReceivedOrder};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
-use lease::{AccountLease, LeaseChange};
+use lease::LeaseChange;
 use orders::{OrderEffect, OutgoingOrders};
-use sealed::SealedPreviews;
+use served_account::ServedAccount;
 use signals::{SignalEffect, TurnEvent, TurnSignals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,17 +67,6 @@ pub(super) struct Adapters {
     directory: Arc<AgentDirectory>,
     /// The latest time of the store's clock that this part has seen: the clock may go back.
     latest: Millis,
-}
-
-/// An account with adapters at this node.
-#[derive(Debug)]
-struct ServedAccount {
-    lease: AccountLease,
-    /// Present since a connection of this node sends.
-    desk: Option<AdapterDesk>,
-    /// The time since which no connection is left.
-    empty_since: Option<Mono>,
-    sealed: SealedPreviews,
 }
 
 /// The time, and what the part reads of this node's lease.
@@ -634,58 +624,6 @@ impl Adapters {
 /// thousand messages would cost more than looking twice a second.
 fn wake_soon(now: Now, sink: &mut EffectSink) {
     sink.timers.set_earlier(Timer::Adapters, now.mono + WAKE_WITHIN);
-}
-
-impl ServedAccount {
-    fn new(account: &AccountKey) -> Self {
-        let sealed = SealedPreviews::default();
-        Self { lease: AccountLease::new(account), desk: None, empty_since: None, sealed }
-    }
-
-    /// Returns the connection that may be given parts now.
-    fn sending_link(&self, context: AdapterContext) -> Option<SendingLink> {
-        let active = self.lease.active(context.life).filter(|_| context.may_own)?;
-        Some(SendingLink {
-            link: active.link,
-            recognises_key: active.capabilities.recognises_key(),
-            creates_conversations: active.capabilities.creates_conversations(),
-        })
-    }
-
-    /// Returns the time at which the account needs attention.
-    fn next_deadline(&self) -> Option<Mono> {
-        let kept_until = self.empty_since.map(|since| since + limits::ADAPTER_DESK_KEPT);
-        let next_check = self.empty_since.is_none().then(|| self.lease.next_check());
-        let expiry = self.desk.as_ref().and_then(AdapterDesk::next_expiry);
-        [kept_until, next_check, expiry].into_iter().flatten().min()
-    }
-
-    fn recognises_key(&self, link: LinkId) -> bool {
-        self.lease.capabilities_of(link).is_some_and(|capabilities| capabilities.recognises_key())
-    }
-
-    fn send_queued(&mut self, context: AdapterContext, effects: &mut Vec<DeskEffect>) {
-        if let (Some(link), Some(desk)) = (self.sending_link(context), &mut self.desk) {
-            desk.send_queued(context.now, link, effects);
-        }
-    }
-
-    /// Uses a change of the lease, and tells the connections.
-    fn use_change(&mut self, now: Now, change: &LeaseChange, sink: &mut EffectSink) {
-        match change {
-            LeaseChange::None => return,
-            // Another connection may have sent meanwhile.
-            LeaseChange::Gained => match &mut self.desk {
-                Some(desk) => desk.set_known_since(now),
-                None => self.desk = Some(AdapterDesk::new(now)),
-            },
-            LeaseChange::Lost => {}
-        }
-        self.desk.iter_mut().for_each(AdapterDesk::drop_queue);
-        for link in self.lease.links() {
-            sink.notify(link, Notification::AdapterState(self.lease.state_of(link)));
-        }
-    }
 }
 
 /// Returns the account that a connection serves.

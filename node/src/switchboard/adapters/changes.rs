@@ -1,14 +1,12 @@
 //! Edits and deletions of messages whose turn has not ended. The turn is looked for in the sessions that the conversation
 //! has had; the session's owner decides whether an edit still comes in time.
-use super::inbound::{InboundResult, InboundSession, InboundTurn, PendingInbound};
+use super::inbound::{InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input};
 use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use turnway_core::id::{LinkId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::delivery::{AccountKey, InputOrigin};
-use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
-use turnway_core::protocol::json::Json;
+use turnway_core::protocol::input::Content;
 use turnway_core::store::{Op, Reply, RunLocation, StoreError, StoreRefusal};
 use turnway_wire::channel::adapter::{InboundCommand, InboundDisposition, InboundEvent, InboundReceipt, MessageEdit};
 
@@ -225,20 +223,7 @@ impl ChangedMessage {
             debounce_ms: None,
             task: None,
         };
-        let input = Arc::new(Input {
-            run_id: RunId::derive(&target.key, &user, &inbox_id),
-            message_id: inbox_id,
-            request_id: None,
-            user,
-            agent_id: None,
-            message: Message { role: Role::User, content },
-            history: None,
-            strategy: Strategy::Enqueue,
-            replaces: Some(target.run_id),
-            metadata: Some(Json(json!({"conversation": conversation, "message_id": message_id, "sender": sender}))),
-            origin: Some(Box::new(origin)),
-            traceparent: None,
-        });
+        let input = conversation_input(&target.key, user, inbox_id, content, origin, Some(target.run_id));
         let request_id = request_id.clone();
         let principal = self.principal();
         InboundTurn { link: *link, request_id, key: target.key, principal, input, session: self.session }

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use turnway_core::id::{ConversationId, LinkId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
+use turnway_core::id::{ConversationId, LinkId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::mutant::{self, Mutant};
 use turnway_core::planted::{Planted, planted};
@@ -339,27 +339,40 @@ impl SearchedMessage {
         let principal =
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
-        let metadata = json!({"conversation": conversation, "message_id": message_id, "sender": sender});
         let debounce_ms = settings.debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
         let origin =
             InputOrigin { conversation, message_id, sender, platform_time, text_limit, debounce_ms, task: None };
-        let input = Arc::new(Input {
-            run_id: RunId::derive(&session, &user, &inbox_id),
-            message_id: inbox_id,
-            request_id: None,
-            user,
-            agent_id: None,
-            message: Message { role: Role::User, content },
-            history: None,
-            // Each message has an answer of its own, at its place.
-            strategy: Strategy::Enqueue,
-            replaces: None,
-            metadata: Some(Json(metadata)),
-            origin: Some(Box::new(origin)),
-            traceparent: None,
-        });
+        let input = conversation_input(&session, user, inbox_id, content, origin, None);
         InboundTurn { link, request_id, key: session, principal, input, session: kind }
     }
+}
+
+/// Returns the input that a message of a conversation leads to, or its edit in place of the turn that it `replaces`.
+pub(super) fn conversation_input(
+    session: &SessionKey,
+    user: UserId,
+    message_id: MessageId,
+    content: Content,
+    origin: InputOrigin,
+    replaces: Option<RunId>,
+) -> Arc<Input> {
+    let InputOrigin { conversation, message_id: platform_id, sender, .. } = &origin;
+    let metadata = json!({"conversation": conversation, "message_id": platform_id, "sender": sender});
+    Arc::new(Input {
+        run_id: RunId::derive(session, &user, &message_id),
+        message_id,
+        request_id: None,
+        user,
+        agent_id: None,
+        message: Message { role: Role::User, content },
+        history: None,
+        // Each message has an answer of its own, at its place.
+        strategy: Strategy::Enqueue,
+        replaces,
+        metadata: Some(Json(metadata)),
+        origin: Some(Box::new(origin)),
+        traceparent: None,
+    })
 }
 
 fn scope_of(account: &AccountKey) -> BindingScope {
