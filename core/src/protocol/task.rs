@@ -1,9 +1,8 @@
 //! Tasks: an agent has another agent work in a session of its own, which is bound to a conversation of its own. A task is
 //! an action of the agent that gives it; the node of the session's owner executes it, and no tool runner.
-use crate::id::{AgentId, EventId, MessageId, RunId, SessionId, SessionKey, UserId};
+use crate::id::{AgentId, EventId, MessageId, SessionId, SessionKey, UserId};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::InputOrigin;
-use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
 /// The tool that gives a task.
@@ -75,21 +74,10 @@ pub enum TaskOrder {
 pub struct TaskStart {
     /// The session whose agent gives the task.
     pub key: SessionKey,
-    /// The run that gives it.
-    pub run_id: RunId,
     pub action_id: EventId,
     pub args: TaskArgs,
     /// The log says that the task has begun.
     pub is_reported: bool,
-    /// The time at which the action has ended at the latest.
-    pub deadline: Millis,
-}
-
-impl TaskShow {
-    /// Returns whether the end is shown anywhere.
-    pub fn is_shown(self) -> bool {
-        self != Self::None
-    }
 }
 
 impl TaskArgs {
@@ -123,6 +111,7 @@ impl TaskStart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Millis;
 
     /// Covers: BD-C6.
     #[test]
@@ -141,12 +130,10 @@ mod tests {
         };
         // Two tasks of one millisecond.
         let start = |chance| TaskStart {
-            run_id: RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name")),
             key: key.clone(),
             action_id: EventId::new(Millis(1), chance),
             args: args.clone(),
             is_reported: false,
-            deadline: Millis(2),
         };
         assert_ne!(start(1 << 100).session(), start(1 << 101).session());
         assert_eq!(start(1 << 100).session(), start(1 << 100).session());

@@ -449,7 +449,7 @@ fn settle_by_operator(
     let open = context.state.deliveries.open.get(delivery_id);
     // Nobody would use the conversation of a task that has ended.
     let is_wanted = |delivery: &OpenDelivery| {
-        !again || delivery.kind != DeliveryKind::Conversation || task_decide::awaits(context, delivery_id)
+        !again || delivery.kind != DeliveryKind::Conversation || task_decide::awaiting(context, delivery_id).is_some()
     };
     let is_settled =
         |delivery: &OpenDelivery| delivery.phase != DeliveryPhase::Pending || planted(Planted::DeliveryRedrivesPending);

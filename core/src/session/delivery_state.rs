@@ -7,6 +7,7 @@ use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
+use crate::protocol::task::TaskShow;
 use crate::shrink::Shrink;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,15 +140,14 @@ impl Deliveries {
     pub(super) fn end_origin(&mut self, run_id: &RunId, end: Option<OriginEnd>) {
         self.gathered.remove(run_id);
         self.gathered.shrink_if_empty();
-        // An agent that says nothing is told to nobody.
-        let is_silent = self.origins.get(run_id).is_some_and(|open| open.answer.reveal().trim().is_empty());
-        let is_hidden =
-            self.origins.get(run_id).and_then(|open| open.origin.task).is_some_and(|task| !task.show.is_shown());
-        match end.filter(|end| !is_hidden && (*end != OriginEnd::Answered || !is_silent)) {
-            Some(end) => self.origins.get_mut(run_id).into_iter().for_each(|open| open.end = Some(end.clone())),
-            None => drop(self.origins.remove(run_id)),
+        let Some(open) = self.origins.get_mut(run_id) else { return };
+        // An agent that says nothing is told to nobody, and nor is a task that is to be shown nowhere.
+        let is_silent = open.answer.reveal().trim().is_empty();
+        let is_hidden = open.origin.task.is_some_and(|task| task.show == TaskShow::None);
+        open.end = end.filter(|end| !is_hidden && (*end != OriginEnd::Answered || !is_silent));
+        if open.end.is_none() {
+            self.forget_origin(run_id);
         }
-        self.origins.shrink_if_empty();
     }
 
     /// Forgets the end of a turn, whose delivery is requested or refused.

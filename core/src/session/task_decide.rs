@@ -88,22 +88,17 @@ pub(super) fn request_conversation(
 
 /// Begins the task whose conversation the platform has made.
 pub(super) fn start(context: &SessionContext, delivery_id: &DeliveryId, place: &ConversationRef, plan: &mut Plan) {
-    let is_its = |(action_id, action): &(&EventId, &Action)| {
-        creation_of(context, **action_id, action).as_ref() == Some(delivery_id)
-    };
-    let found = context.state.actions.open.iter().filter(|(_, action)| action.runner.is_none()).find(is_its);
-    let Some((action_id, action)) = found else { return };
+    let Some((action_id, action)) = awaiting(context, delivery_id) else { return };
     let Some(args) = parse_args(action) else { return };
     let parent = args.requester.as_ref().map(|requester| requester.conversation.conversation_id.clone());
     let conversation = ConversationRef { parent_conversation_id: parent, ..place.clone() };
     let args = TaskArgs { conversation: Some(conversation), ..args };
     let Ok(runner_id) = RunnerId::parse(TASK_RUNNER) else { return };
-    let invoked =
-        ToolInvoked { action_id: *action_id, tool: action.tool.clone(), args: recorded_args(&args), runner_id };
+    let invoked = ToolInvoked { action_id, tool: action.tool.clone(), args: recorded_args(&args), runner_id };
     let about =
-        RecordContext { action: Some(*action_id), source: FactSource::Runner, ..RecordContext::run(&action.run_id) };
+        RecordContext { action: Some(action_id), source: FactSource::Runner, ..RecordContext::run(&action.run_id) };
     plan.record(context, Fact::Action(ActionFact::Invoked(invoked)), about);
-    plan.send_after(Output::Task(TaskOrder::Start(start_of(context, *action_id, action, args))));
+    plan.send_after(Output::Task(TaskOrder::Start(start_of(context, action_id, action, args))));
 }
 
 /// Returns the order that continues a task of an earlier owner; `None` while its conversation is being made.
@@ -120,15 +115,12 @@ pub(super) fn cancel_order(context: &SessionContext, action_id: EventId, action:
 }
 
 fn start_of(context: &SessionContext, action_id: EventId, action: &Action, args: TaskArgs) -> Box<TaskStart> {
-    let key = context.key.clone();
-    let run_id = action.run_id.clone();
-    let is_reported = action.progress_count > 0;
-    Box::new(TaskStart { key, run_id, action_id, args, is_reported, deadline: action.deadline })
+    Box::new(TaskStart { key: context.key.clone(), action_id, args, is_reported: action.progress_count > 0 })
 }
 
 /// Returns the reason why the conversation of a task will not be made; `None` while it may be, or was.
 pub(super) fn creation_failure(context: &SessionContext, action_id: EventId, action: &Action) -> Option<&'static str> {
-    let id = creation_of(context, action_id, action).filter(|_| action.runner.is_none())?;
+    let id = pending_creation(context, action_id, action)?;
     match context.state.deliveries.open.get(&id).map(|delivery| delivery.phase) {
         None => Some("it was given up"),
         Some(DeliveryPhase::Failed(reason)) => Some(reason.as_str()),
@@ -136,19 +128,18 @@ pub(super) fn creation_failure(context: &SessionContext, action_id: EventId, act
     }
 }
 
-/// Returns whether a task waits for the conversation that this delivery makes.
-pub(super) fn awaits(context: &SessionContext, delivery_id: &DeliveryId) -> bool {
-    let mut open = context.state.actions.open.iter().filter(|(_, action)| action.runner.is_none());
-    open.any(|(action_id, action)| creation_of(context, *action_id, action).as_ref() == Some(delivery_id))
+/// Returns the task that waits for the conversation that this delivery makes.
+pub(super) fn awaiting<'a>(context: &'a SessionContext, delivery_id: &DeliveryId) -> Option<(EventId, &'a Action)> {
+    let mut open = context.state.actions.open.iter().map(|(action_id, action)| (*action_id, action));
+    open.find(|(action_id, action)| pending_creation(context, *action_id, action).as_ref() == Some(delivery_id))
 }
 
-/// Returns the delivery that makes the conversation of a task, if the platform has not made it.
+/// Returns the delivery that makes the conversation of a task, if the platform has not made it. Asked after every input of
+/// a session with open actions, so arguments are read only while a conversation is awaited.
 pub(super) fn pending_creation(context: &SessionContext, action_id: EventId, action: &Action) -> Option<DeliveryId> {
-    creation_of(context, action_id, action).filter(|_| action.runner.is_none())
-}
-
-/// Returns the delivery that makes the conversation of a task.
-fn creation_of(context: &SessionContext, action_id: EventId, action: &Action) -> Option<DeliveryId> {
+    if action.runner.is_some() {
+        return None;
+    }
     let requester = parse_args(action)?.requester?;
     Some(delivery_of(context, action_id, action, &requester.conversation))
 }

@@ -7,14 +7,14 @@ mod running;
 use super::effect::{BindingsCommand, OwnershipCommand, PartEffect, TasksCommand};
 use super::sink::{EffectSink, Timer};
 use questions::{LookupReply, PendingQuestion};
-use running::{SpawnedTask, TaskStep};
+use running::SpawnedTask;
 use std::collections::BTreeMap;
 use turnway_core::id::{EventId, LinkId, Principal, SessionKey};
 use turnway_core::protocol::action::ToolReport;
 use turnway_core::protocol::route::RouteQuestion;
 use turnway_core::protocol::task::{TaskOrder, TaskStart};
 use turnway_core::session::Input as RuntimeInput;
-use turnway_core::time::{Mono, Now};
+use turnway_core::time::Now;
 use turnway_wire::channel::notification::Notification;
 
 /// An action of a session that gives a task.
@@ -39,8 +39,8 @@ impl Tasks {
     /// Handles an effect of another part.
     pub(super) fn handle_effect(&mut self, now: Now, command: TasksCommand, sink: &mut EffectSink) {
         match command {
-            TasksCommand::Order(TaskOrder::Start(start)) => self.start(start, sink),
-            TasksCommand::Order(TaskOrder::Cancel(start)) => self.cancel(start, sink),
+            TasksCommand::Order(TaskOrder::Start(start)) => self.start(*start, sink),
+            TasksCommand::Order(TaskOrder::Cancel(start)) => self.cancel(*start, sink),
             TasksCommand::Ask { key, question } => self.ask(key, question, sink),
             TasksCommand::Notice { link, notification } => self.handle_notice(now, link, *notification, sink),
             TasksCommand::ForgetSession(key) => self.forget_session(&key, sink),
@@ -50,15 +50,15 @@ impl Tasks {
     // === tasks ===
 
     /// Begins a task, unless this node is at it.
-    fn start(&mut self, start: Box<TaskStart>, sink: &mut EffectSink) {
+    fn start(&mut self, start: TaskStart, sink: &mut EffectSink) {
         let key = (start.key.clone(), start.action_id);
         if !self.tasks.contains_key(&key) {
-            self.add(key, start, TaskStep::Finding, sink);
+            self.add(key, start, false, sink);
         }
     }
 
     /// Cancels a task, also one that an earlier owner of its session has begun.
-    fn cancel(&mut self, start: Box<TaskStart>, sink: &mut EffectSink) {
+    fn cancel(&mut self, start: TaskStart, sink: &mut EffectSink) {
         let key = (start.key.clone(), start.action_id);
         match self.tasks.get_mut(&key) {
             Some(task) => {
@@ -67,26 +67,18 @@ impl Tasks {
                     task.cancel(sink);
                 }
             }
-            None => self.add(key, start, TaskStep::Cancelling, sink),
+            None => self.add(key, start, true, sink),
         }
     }
 
-    fn add(&mut self, key: TaskKey, start: Box<TaskStart>, step: TaskStep, sink: &mut EffectSink) {
+    fn add(&mut self, key: TaskKey, start: TaskStart, is_cancelled: bool, sink: &mut EffectSink) {
         let Some((user, message_id)) = start.user().zip(start.message_id()) else { return };
         // The operator has allowed tasks of this channel; the session of the task belongs to the account.
         let principal = Principal { tenant: key.0.tenant.clone(), user, operator: true, writes: true };
         let link = self.connect(&principal, sink);
-        let mut task = SpawnedTask::new(*start, link, (principal.user, message_id));
-        match step {
-            TaskStep::Cancelling => task.cancel(sink),
-            TaskStep::Finding
-            | TaskStep::Opening
-            | TaskStep::Binding
-            | TaskStep::Submitting
-            | TaskStep::Running
-            | TaskStep::Closing
-            | TaskStep::Waiting { .. } => task.find(sink),
-        }
+        let mut task = SpawnedTask::new(start, link, (principal.user, message_id));
+        task.is_cancelled = is_cancelled;
+        task.resume(sink);
         self.by_link.insert(link, key.clone());
         self.tasks.insert(key, task);
     }
@@ -107,7 +99,7 @@ impl Tasks {
         let Some(key) = self.by_link.get(&link).cloned() else { return };
         let Some(task) = self.tasks.get_mut(&key) else { return };
         let report = task.handle_notice(now, notification, sink);
-        if let TaskStep::Waiting { until } = task.step {
+        if let Some(until) = task.waits_until() {
             sink.timers.set_earlier(Timer::Tasks, until);
         }
         let is_over = task.is_over;
@@ -121,15 +113,10 @@ impl Tasks {
 
     /// Tries tasks again whose last step was refused for now.
     pub(super) fn handle_timeout(&mut self, now: Now, sink: &mut EffectSink) {
-        let mut next = None;
-        for task in self.tasks.values_mut() {
-            let TaskStep::Waiting { until } = task.step else { continue };
-            if until <= now.mono {
-                task.resume(sink);
-            } else {
-                next = Some(next.map_or(until, |other: Mono| other.min(until)));
-            }
+        for task in self.tasks.values_mut().filter(|task| task.waits_until().is_some_and(|until| until <= now.mono)) {
+            task.resume(sink);
         }
+        let next = self.tasks.values().filter_map(SpawnedTask::waits_until).min();
         sink.timers.set_or_clear(Timer::Tasks, next);
     }
 

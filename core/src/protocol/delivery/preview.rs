@@ -22,7 +22,7 @@ pub fn preview_text(answer: &str, max: usize, unit: TextUnit) -> PreviewText {
     if fits(&text) {
         return PreviewText { text, is_cut };
     }
-    // What closes the code finds no room: the part is cut once more. A very low limit leaves the code open.
+    // The marks that close the code find no room: the part is cut once more. A very low limit leaves the code open.
     let shorter = split_text(&first, max / 2, unit).into_iter().next().map(|part| close_open_code(&part));
     PreviewText { text: shorter.filter(fits).unwrap_or(first), is_cut: true }
 }

@@ -33,7 +33,7 @@ pub(super) struct SpawnedTask {
     user: UserId,
     message_id: MessageId,
     run_id: RunId,
-    pub(super) step: TaskStep,
+    step: TaskStep,
     /// The action has ended: the task is to be cancelled.
     pub(super) is_cancelled: bool,
     /// The session is to be closed.
@@ -45,7 +45,7 @@ pub(super) struct SpawnedTask {
 
 /// The request whose answer is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaskStep {
+enum TaskStep {
     /// The run, which an earlier owner may have begun.
     Finding,
     Opening,
@@ -87,7 +87,7 @@ impl SpawnedTask {
     // === steps ===
 
     /// Looks for the run.
-    pub(super) fn find(&mut self, sink: &mut EffectSink) {
+    fn find(&mut self, sink: &mut EffectSink) {
         self.step = TaskStep::Finding;
         self.send(LinkCommand::FindRun { run_id: self.run_id.clone() }, sink);
     }
@@ -159,7 +159,12 @@ impl SpawnedTask {
         self.send(LinkCommand::Cancel { request_id: None, target, wants_receipt: true }, sink);
     }
 
-    /// Goes on after a wait.
+    /// Returns the time until which the task waits, because its last step was refused for now.
+    pub(super) fn waits_until(&self) -> Option<Mono> {
+        if let TaskStep::Waiting { until } = self.step { Some(until) } else { None }
+    }
+
+    /// Begins, or goes on after a wait.
     pub(super) fn resume(&mut self, sink: &mut EffectSink) {
         if self.is_closing {
             self.close(sink);
