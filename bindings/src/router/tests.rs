@@ -246,7 +246,7 @@ fn check_answer(query: &RouteQuery<'_>, answer: &Destination<'_>) {
     }
     // A binding of the requester's own conversation is always used.
     let BindingLookup::Found(bindings) = query.bindings else {
-        // What cannot be read is not the same as no binding.
+        // A binding that cannot be read is not the same as none.
         assert_eq!((answer.mode, answer.reason), (RouteMode::Refused, RouteReason::LookupUnavailable));
         return;
     };

@@ -1,15 +1,15 @@
 //! Turns that gather messages. Script steps: `writes MESSAGE [by SENDER] [in PLACE]` submits what somebody wrote in a
 //! conversation whose channel has a debounce of 1 s; a name that begins with a comma is a command. `shows MESSAGE` has a
 //! picture besides its text.
-use crate::delivery::place;
-use crate::script::{Script, check, key, user};
+use crate::delivery::heard;
+use crate::script::{Script, check};
 use serde_json::{Value, json};
-use turnway_core::id::{MessageId, RunId};
+use turnway_core::id::MessageId;
 use turnway_core::limits;
 use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::delivery::{InputOrigin, Sender, TextLimit};
 use turnway_core::protocol::entry::{DeliveryFact, Fact, RunFact};
-use turnway_core::protocol::input::{Content, Input as Request, Message, Role, Strategy};
+use turnway_core::protocol::input::{Content, Input as Request, Message, Role};
 use turnway_core::session::State;
 
 const BEGUN: &str = "session.opened user.message admitted(a,Run)";
@@ -38,30 +38,15 @@ fn picture() -> Value {
 }
 
 fn written(message: &str, sender: &str, room: &str, content: Content) -> Request {
-    let message_id = MessageId::parse(message).expect("a name");
+    let heard = heard(message, room, None);
+    let origin = heard.origin.as_deref().expect("an origin");
     let origin = InputOrigin {
-        conversation: place(room),
-        message_id: message_id.clone(),
         sender: Sender { id: sender.to_owned(), name: None, is_bot: false },
-        platform_time: None,
         text_limit: TextLimit::default(),
         debounce_ms: Some(1_000),
-        task: None,
+        ..origin.clone()
     };
-    Request {
-        run_id: RunId::derive(&key(), &user(), &message_id),
-        message_id,
-        request_id: None,
-        user: user(),
-        agent_id: None,
-        message: Message { role: Role::User, content },
-        history: None,
-        strategy: Strategy::Enqueue,
-        replaces: None,
-        metadata: None,
-        origin: Some(Box::new(origin)),
-        traceparent: None,
-    }
+    Request { message: Message { role: Role::User, content }, origin: Some(Box::new(origin)), ..heard }
 }
 
 /// Runs a script; asserts that the log gives the state.

@@ -23,7 +23,7 @@ impl Script {
         match words {
             ["task", agent, show @ ..] => {
                 let show = show.first().unwrap_or(&"bound");
-                // What an agent writes as the requester is replaced.
+                // A requester that an agent writes is replaced.
                 let requester = heard("m9", "elsewhere", None).origin;
                 let args = json!({"agent": agent, "message": "find it", "show": show, "requester": requester});
                 self.request_action(None, call("agent.spawn", args));

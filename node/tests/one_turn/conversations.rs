@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LinkId, MessageId, Principal, RequestId, RunId, SessionKey, TenantId};
 use turnway_core::limits;
-use turnway_core::protocol::agent::Order;
 use turnway_core::protocol::binding::TargetKind;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::Sender;
@@ -98,16 +97,7 @@ fn talk(bench: &mut Fixture, id: &str) {
 
 /// Returns the turns whose agent was asked, in order.
 fn invoked(bench: &Fixture) -> Vec<RunId> {
-    let invoke = |order: &Order| match order {
-        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. }
-        | Order::Steer(_)
-        | Order::Drop { .. }
-        | Order::Stop { .. }
-        | Order::News(_)
-        | Order::Credit { .. } => None,
-    };
-    bench.orders.iter().filter_map(invoke).collect()
+    bench.invokes().map(|invoke| invoke.run_id.clone()).collect()
 }
 
 /// Has the account close the session of the conversation.

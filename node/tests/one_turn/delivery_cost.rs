@@ -3,7 +3,6 @@ use crate::conversations::{ADAPTER, lobby, send_message, serve_with};
 use crate::fixture::{Fixture, connected, say};
 use std::time::Duration;
 use turnway_core::id::{DeliveryId, LinkId, MessageId, TenantId};
-use turnway_core::protocol::agent::Order;
 use turnway_node::switchboard::Input;
 use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterOutcome, DeliveredCommand};
 use turnway_wire::channel::command::LinkCommand;
@@ -23,17 +22,8 @@ fn answer(bench: &mut Fixture) {
 
 /// Has the adapter report that the platform has the answer of the last turn.
 fn confirm(bench: &mut Fixture) {
-    let run_id = bench.orders.iter().rev().find_map(|order| match order {
-        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. }
-        | Order::Steer(_)
-        | Order::Drop { .. }
-        | Order::Stop { .. }
-        | Order::News(_)
-        | Order::Credit { .. } => None,
-    });
+    let run_id = bench.invokes().next_back().expect("a turn").run_id.clone();
     let names = ["rooms", "main", "lobby"];
-    let run_id = run_id.expect("a turn");
     let delivery_id = DeliveryId::derive(&TenantId::default_tenant(), &run_id, "final", &names);
     let external_id = MessageId::parse("x1").expect("a name");
     let outcome = AdapterOutcome::Sent { external_id, place: lobby() };

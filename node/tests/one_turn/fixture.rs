@@ -6,7 +6,7 @@ use std::time::Duration;
 use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Order, StopReason, TextKind};
+use turnway_core::protocol::agent::{AgentDirectory, AgentEvent, AgentPolicy, Invoke, Order, StopReason, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::protocol::signal::SignalKind;
 use turnway_core::store::{ModelStore, Op, StoreError};
@@ -187,17 +187,21 @@ impl Fixture {
         self.now = Now { mono: until, store: self.now.store.after(passed) };
     }
 
-    pub(crate) fn report(&mut self, event: AgentEvent) {
-        let invoke = self.orders.iter().rev().find_map(|order| match order {
-            Order::Invoke(invoke) => Some(invoke.clone()),
+    /// Returns the orders that began attempts, in their order.
+    pub(crate) fn invokes(&self) -> impl DoubleEndedIterator<Item = &Invoke> {
+        self.orders.iter().filter_map(|order| match order {
+            Order::Invoke(invoke) => Some(invoke),
             Order::Cancel { .. }
             | Order::Steer(_)
             | Order::Drop { .. }
             | Order::Stop { .. }
             | Order::News(_)
             | Order::Credit { .. } => None,
-        });
-        let invoke = invoke.expect("an order");
+        })
+    }
+
+    pub(crate) fn report(&mut self, event: AgentEvent) {
+        let invoke = self.invokes().next_back().expect("an order").clone();
         let key = invoke.key;
         let run_id = invoke.run_id;
         let attempt = invoke.attempt;

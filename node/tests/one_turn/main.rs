@@ -344,15 +344,7 @@ fn foreign_cancel_does_not_affect_the_owners() {
     bench.report(AgentEvent::Acked);
     bench.run(limits::FACT_WAIT);
     bench.take_shown(1);
-    let run_id = bench.orders.iter().find_map(|order| match order {
-        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. }
-        | Order::Steer(_)
-        | Order::Drop { .. }
-        | Order::Stop { .. }
-        | Order::News(_)
-        | Order::Credit { .. } => None,
-    });
+    let run_id = bench.invokes().next().map(|invoke| invoke.run_id.clone());
     let stop = LinkCommand::Cancel {
         request_id: None,
         target: CancelTarget::Run(run_id.expect("an order")),
@@ -378,15 +370,7 @@ fn reads_leave_no_state_behind() {
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
     bench.run(limits::FACT_WAIT);
-    let run_id = bench.orders.iter().find_map(|order| match order {
-        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. }
-        | Order::Steer(_)
-        | Order::Drop { .. }
-        | Order::Stop { .. }
-        | Order::News(_)
-        | Order::Credit { .. } => None,
-    });
+    let run_id = bench.invokes().next().map(|invoke| invoke.run_id.clone());
     let find = LinkCommand::FindRun { run_id: run_id.clone().expect("an order") };
     let look = LinkCommand::GetSnapshot { request_id: None, session: session() };
     let nobody = SessionId::parse("nobody").expect("a name");

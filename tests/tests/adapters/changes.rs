@@ -3,7 +3,7 @@ use super::agents::await_invocations;
 use super::{TestAdapter, await_recorded};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 use tokio::sync::Semaphore;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
@@ -24,6 +24,14 @@ async fn gated() -> (Agents, Arc<Semaphore>) {
     })
     .await;
     (agents, gate)
+}
+
+/// Starts a node with that agent, and an adapter.
+async fn gated_node(dir: &TempDir) -> (Agents, Arc<Semaphore>, Node, TestAdapter) {
+    let (agents, gate) = gated().await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
+    let adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    (agents, gate, node, adapter)
 }
 
 impl TestAdapter {
@@ -61,9 +69,7 @@ fn disposition(answer: &Value) -> (&str, bool) {
 #[tokio::test]
 async fn edit_of_a_waiting_message_takes_its_place() {
     let dir = tempdir().expect("a directory");
-    let (agents, gate) = gated().await;
-    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
-    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let (agents, gate, _node, mut adapter) = gated_node(&dir).await;
     adapter.bring_message("lobby", "m1", "one").await;
     adapter.bring_message("lobby", "m2", "two").await;
     adapter.bring_message("lobby", "m3", "three").await;
@@ -91,9 +97,7 @@ async fn edit_of_a_waiting_message_takes_its_place() {
 #[tokio::test]
 async fn edit_of_a_running_message_is_not_answered() {
     let dir = tempdir().expect("a directory");
-    let (agents, gate) = gated().await;
-    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
-    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let (agents, gate, node, mut adapter) = gated_node(&dir).await;
     let accepted = adapter.bring_message("lobby", "m1", "one").await;
     await_invocations(&agents, 1).await;
     let edit = adapter.bring_edit("m1", "uno").await;
@@ -111,9 +115,7 @@ async fn edit_of_a_running_message_is_not_answered() {
 #[tokio::test]
 async fn deletion_cancels_the_turn_of_its_message() {
     let dir = tempdir().expect("a directory");
-    let (agents, gate) = gated().await;
-    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
-    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let (agents, gate, _node, mut adapter) = gated_node(&dir).await;
     adapter.bring_message("lobby", "m1", "one").await;
     adapter.bring_message("lobby", "m2", "two").await;
     adapter.bring_message("lobby", "m3", "three").await;

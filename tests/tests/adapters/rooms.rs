@@ -16,6 +16,14 @@ fn program(name: &str) -> String {
     format!("{}/../examples/rooms/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Starts the platform; returns its process, its URL and a client.
+async fn start_rooms() -> (Running, String, Web) {
+    let mut rooms = Running::start(script(&program("rooms.py"), &["0"]));
+    let url = rooms.line().await.strip_prefix("rooms: ").expect("its address").to_owned();
+    let address: SocketAddr = url.strip_prefix("http://").expect("a URL").parse().expect("an address");
+    (rooms, url, Web::new(address, None))
+}
+
 async fn post(platform: &Web, path: &str, body: &Value) -> Value {
     let headers = [("content-type", "application/json")];
     let reply = platform.ask("POST", path, &headers, &body.to_string()).await;
@@ -44,10 +52,7 @@ async fn await_answers(platform: &Web, count: usize) -> Vec<Value> {
 async fn example_adapter_answers_each_line_once() {
     let dir = tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut rooms = Running::start(script(&program("rooms.py"), &["0"]));
-    let url = rooms.line().await.strip_prefix("rooms: ").expect("its address").to_owned();
-    let address: SocketAddr = url.strip_prefix("http://").expect("a URL").parse().expect("an address");
-    let platform = Web::new(address, None);
+    let (_rooms, url, platform) = start_rooms().await;
     let gateway = format!("ws://{}/v1/connect", node.http);
     let state = dir.path().join("offset");
     let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
@@ -107,10 +112,7 @@ async fn example_adapter_shows_an_answer_while_it_is_written() {
     let dir = tempdir().expect("a directory");
     let (agents, gate) = gated().await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
-    let mut rooms = Running::start(script(&program("rooms.py"), &["0"]));
-    let url = rooms.line().await.strip_prefix("rooms: ").expect("its address").to_owned();
-    let address: SocketAddr = url.strip_prefix("http://").expect("a URL").parse().expect("an address");
-    let platform = Web::new(address, None);
+    let (_rooms, url, platform) = start_rooms().await;
     let gateway = format!("ws://{}/v1/connect", node.http);
     let state = dir.path().join("offset");
     let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];

@@ -3,7 +3,7 @@
 use super::{TestAdapter, await_metric, await_recorded};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
@@ -90,6 +90,16 @@ fn capabilities() -> Value {
     json!({"text": 2, "key": 2, "create_conversation": 2})
 }
 
+/// Starts a node with two agents, one of which gives tasks to the other, and an adapter that makes conversations.
+async fn one_node(dir: &TempDir) -> (Node, PlayedAgent, PlayedAgent, TestAdapter) {
+    let config = configuration(dir.path());
+    let node = Node::start(dir.path(), &flags(&config)).await;
+    let boss = PlayedAgent::connect(&node, "boss").await;
+    let worker = PlayedAgent::connect(&node, "worker").await;
+    let adapter = TestAdapter::active(&node, "main", capabilities()).await;
+    (node, boss, worker, adapter)
+}
+
 /// The task has a conversation and a session of its own, its completion goes there and nowhere else, the agent that gave
 /// it is told, and people go on there with the agent that works on it.
 ///
@@ -97,11 +107,7 @@ fn capabilities() -> Value {
 #[tokio::test]
 async fn task_is_worked_on_in_a_conversation_of_its_own() {
     let dir = tempdir().expect("a directory");
-    let config = configuration(dir.path());
-    let node = Node::start(dir.path(), &flags(&config)).await;
-    let mut boss = PlayedAgent::connect(&node, "boss").await;
-    let mut worker = PlayedAgent::connect(&node, "worker").await;
-    let mut adapter = TestAdapter::active(&node, "main", capabilities()).await;
+    let (node, mut boss, mut worker, mut adapter) = one_node(&dir).await;
     let accepted = adapter.bring_message("lobby", "m1", "find it").await;
     let asked = boss.take_turn().await;
     boss.give_task(&asked, json!({"agent": "worker", "message": "look in the attic", "title": "Search"})).await;
@@ -180,11 +186,7 @@ async fn task_that_cannot_begin_has_one_visible_reason() {
 #[tokio::test]
 async fn completion_without_a_binding_is_sent_nowhere() {
     let dir = tempdir().expect("a directory");
-    let config = configuration(dir.path());
-    let node = Node::start(dir.path(), &flags(&config)).await;
-    let mut boss = PlayedAgent::connect(&node, "boss").await;
-    let mut worker = PlayedAgent::connect(&node, "worker").await;
-    let mut adapter = TestAdapter::active(&node, "main", capabilities()).await;
+    let (node, mut boss, mut worker, mut adapter) = one_node(&dir).await;
     adapter.bring_message("lobby", "m1", "find it").await;
     let asked = boss.take_turn().await;
     boss.give_task(&asked, json!({"agent": "worker", "message": "look"})).await;
@@ -251,11 +253,7 @@ async fn task_outlives_the_node_that_began_it() {
 #[tokio::test]
 async fn task_is_cancelled_with_its_turn() {
     let dir = tempdir().expect("a directory");
-    let config = configuration(dir.path());
-    let node = Node::start(dir.path(), &flags(&config)).await;
-    let mut boss = PlayedAgent::connect(&node, "boss").await;
-    let mut worker = PlayedAgent::connect(&node, "worker").await;
-    let mut adapter = TestAdapter::active(&node, "main", capabilities()).await;
+    let (node, mut boss, mut worker, mut adapter) = one_node(&dir).await;
     let accepted = adapter.bring_message("lobby", "m1", "find it").await;
     let asked = boss.take_turn().await;
     boss.give_task(&asked, json!({"agent": "worker", "message": "look"})).await;
