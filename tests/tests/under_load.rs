@@ -160,7 +160,7 @@ async fn interject(wire: &mut WebSocketClient, session: &str, round: usize) -> V
 /// Covers: ST-7, EV-T6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_receipt_follows_acceptance_within_5_ms() {
-    /// Allowed difference between the 99th percentiles of receipts and of acceptances.
+    /// Allowed difference between the 99th percentiles of receipts and of acceptances, as the median of the rounds.
     const LATER: Duration = Duration::from_millis(5);
     let steers = Arc::new(SteeringLog::default());
     let heard = Arc::clone(&steers);
@@ -175,28 +175,34 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     let dir = tempfile::tempdir().expect("a directory");
     let flag = agents.flag("held") + ",steer=true";
     let node = Node::start_on("memory:", dir.path(), &["--agent", &flag]).await;
+    let rounds = amount("STEER_ROUNDS", 10);
     let mut clients = JoinSet::new();
     for n in 0..amount("STEER_CLIENTS", 10) {
         let to = node.http;
         clients.spawn(async move {
             let mut wire = WebSocketClient::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
             let mut took = Vec::new();
-            for round in 0..amount("STEER_ROUNDS", 10) {
-                took.extend(interject(&mut wire, &format!("s{n}"), round).await);
+            for round in 0..rounds {
+                took.push(interject(&mut wire, &format!("s{n}"), round).await);
             }
             took
         });
     }
-    let took: Vec<_> = clients.join_all().await.concat();
-    let (mut accepted, mut receipts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
+    let clients = clients.join_all().await;
     let of = |times: &mut Vec<Duration>| (quantile(times, 0.5), quantile(times, 0.99));
-    let count = accepted.len();
-    let accepted = of(&mut accepted);
-    let receipts = of(&mut receipts);
-    figure("interjections, p50 and p99 until accepted, and until the agent's receipt is seen", {
-        format!("{count}; {accepted:.1?}; {receipts:.1?}")
-    });
-    assert!(receipts.1 <= accepted.1 + LATER, "{receipts:?}, {accepted:?}");
+    let mut later = Vec::new();
+    for round in 0..rounds {
+        let took = clients.iter().flat_map(|rounds| &rounds[round]).copied();
+        let (mut accepted, mut receipts): (Vec<_>, Vec<_>) = took.unzip();
+        let (count, accepted, receipts) = (accepted.len(), of(&mut accepted), of(&mut receipts));
+        figure("interjections, p50 and p99 until accepted, and until the agent's receipt is seen", {
+            format!("{count}; {accepted:.1?}; {receipts:.1?}")
+        });
+        later.push(receipts.1.saturating_sub(accepted.1));
+    }
+    // A pause of the machine lengthens the percentile of the round that it falls into; a slow path, that of each.
+    let median = quantile(&mut later, 0.5);
+    assert!(median <= LATER, "{later:?}");
 }
 
 /// Returns the 99th percentile of small turns, one after the other, for as long as `meanwhile` takes: one a second at

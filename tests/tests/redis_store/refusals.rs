@@ -145,8 +145,8 @@ async fn startup_waits_for_an_unreachable_redis() {
         .kill_on_drop(true)
         .spawn()
         .expect("the node's binary starts");
-    let body = until_ready(admin, 503, "starting").await;
-    assert!(body.contains("store_away"), "{body}");
+    let body = until_ready(admin, 503, "store_away").await;
+    assert!(body.contains("starting"), "{body}");
     assert_eq!(get(admin, "/livez").await.expect("it answers").0, 200);
     server.restart();
     let mut lines = BufReader::new(node.stdout.take().expect("piped")).lines();
