@@ -479,6 +479,9 @@ pub const SESSION_BINDINGS_MAX: usize = 64;
 pub const BINDING_METADATA_MAX: usize = 8;
 /// Characters of one text in a binding's metadata: a name, or the address of a picture.
 pub const BINDING_METADATA_CHARACTERS_MAX: usize = 256;
+/// Rows of conversations in one of the two generations that the embedded store caches: the conversations of an hour in a
+/// busy installation, about 5 MiB. A conversation that is not among them costs a look-up by the writer's thread.
+pub const BINDING_CACHE_ROWS: usize = 8_192;
 /// Bindings that one step of the expiry examines: a step takes the store some milliseconds.
 pub const DUE_BINDINGS_MAX: u32 = 256;
 /// Maximum capabilities that an adapter declares: about twice as many as are known.

@@ -185,6 +185,10 @@ define_planted! {
     QuotaKeptAtDeletion,
     /// A snapshot counts beside the snapshot that it replaces: one long session uses up its user's quota.
     QuotaOfEverySnapshot,
+    /// A cached row is used although a change of the row is queued.
+    CachedRowBeforeChange,
+    /// A row that was read before a queued change is cached when the change is done.
+    CachedRowOutdated,
     /// Inputs are accepted into the reserve of the disk: an accepted input can then not be ended.
     DiskReserveUsed,
 

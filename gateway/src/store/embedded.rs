@@ -22,6 +22,7 @@ mod quarantine;
 mod queue;
 mod record;
 mod report;
+mod row_cache;
 mod salvage;
 mod session_record_reader;
 mod session_transaction;
@@ -41,13 +42,14 @@ use directory::DataDirectory;
 use leases::Leases;
 use queue::{OpQueue, TakeResult};
 use redb::StorageBackend;
+use row_cache::RowCache;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::store::quota::Quotas;
-use turnway_core::store::{Op, StoreError};
+use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Now;
 
 /// A function that returns the current time: leases use its `mono` part, records its `store` part.
@@ -128,7 +130,9 @@ impl EmbeddedOptions {
 pub struct EmbeddedStore {
     queue: Arc<OpQueue>,
     leases: Arc<Leases>,
+    rows: Arc<RowCache>,
     clock: Arc<StoreClock>,
+    /// Answers ops that the writer does not get.
     answers: AnswerSink,
     copier: Copier,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -153,15 +157,21 @@ impl EmbeddedStore {
     fn start(engine: Engine, options: EmbeddedOptions, answers: AnswerSink) -> Result<Self, EmbeddedOpenError> {
         let queue = Arc::new(OpQueue::new(limits::STORE_QUEUE_MAX));
         let leases = engine.leases();
+        let rows = Arc::<RowCache>::default();
         let wall = engine.clock();
         let copier = engine.copier(&options);
         let writer = {
             let queue = Arc::clone(&queue);
+            let rows = Arc::clone(&rows);
             let answers = Arc::clone(&answers);
-            let write = move || run_writer(engine, &queue, &answers, &options);
+            let answer = move |op, result| {
+                rows.finish(&op, &result);
+                answers(op, result);
+            };
+            let write = move || run_writer(engine, &queue, answer, &options);
             std::thread::Builder::new().name("store".to_owned()).spawn(write)?
         };
-        Ok(Self { queue, leases, clock: wall, answers, copier, writer: Mutex::new(Some(writer)) })
+        Ok(Self { queue, leases, rows, clock: wall, answers, copier, writer: Mutex::new(Some(writer)) })
     }
 
     /// Completes the ops submitted before, closes the file and waits for the writer thread. Ops submitted later are
@@ -184,13 +194,19 @@ impl EmbeddedStore {
 
 impl Store for EmbeddedStore {
     fn submit(&self, op: Op) {
+        if !self.queue.is_open() {
+            (self.answers)(op, Err(StoreError::Unavailable));
+            return;
+        }
         // Leases live in memory and never wait for the disk: a slow commit must not cost a healthy node its lease.
-        let reply = self.queue.is_open().then(|| self.leases.handle(self.clock.now(), &op)).flatten();
+        let reply = self.leases.handle(self.clock.now(), &op).or_else(|| self.rows.begin(&op));
         match reply {
             Some(reply) => (self.answers)(op, Ok(reply)),
             None => {
                 if let Some(op) = self.queue.push(op) {
-                    (self.answers)(op, Err(StoreError::Unavailable));
+                    let refused = Err(StoreError::Unavailable);
+                    self.rows.finish(&op, &refused);
+                    (self.answers)(op, refused);
                 }
             }
         }
@@ -204,8 +220,12 @@ impl Drop for EmbeddedStore {
 }
 
 /// Runs the writer thread: commits the queued ops at once, while the next batch accumulates.
-fn run_writer(mut engine: Engine, queue: &OpQueue, answers: &AnswerSink, options: &EmbeddedOptions) {
-    let mut answer = |op, result| answers(op, result);
+fn run_writer(
+    mut engine: Engine,
+    queue: &OpQueue,
+    mut answer: impl FnMut(Op, Result<Reply, StoreError>),
+    options: &EmbeddedOptions,
+) {
     let fault = loop {
         let done = match queue.take(limits::STORE_BATCH_MAX, engine.next_wakeup()) {
             TakeResult::Ops(ops) => engine.perform(ops, &mut answer),

@@ -143,6 +143,7 @@ impl Pace {
         let mut looked_up = Vec::new();
         let mut bare = Vec::new();
         let mut function = Vec::new();
+        let mut again = Vec::new();
         for _ in 0..self.sizes.samples {
             let number = rng.below(self.sizes.count as u64) as usize;
             let op = resolve(number);
@@ -156,6 +157,10 @@ impl Pace {
                     function.push(redis.call().await);
                 }
                 None => {
+                    let start = Instant::now();
+                    let reply = self.store.ask(resolve(number)).await;
+                    again.push(start.elapsed());
+                    assert_eq!(bound(&row_of(reply)), self.generations[number], "{number}");
                     let op = Op::Get { name: "none".to_owned() };
                     let start = Instant::now();
                     self.store.ask(op).await;
@@ -170,7 +175,10 @@ impl Pace {
             self.figures.add(&format!("resolve, {quantile_name} µs"), took * 1e6);
             self.figures.add(&format!("{cheapest}, {quantile_name} µs"), bare * 1e6);
             self.figures.add(&format!("resolve / {cheapest}, {quantile_name}"), took / bare);
-            if self.redis.is_some() {
+            if self.redis.is_none() {
+                let again = quantile(&mut again, rank).as_secs_f64();
+                self.figures.add(&format!("resolve of a cached row, {quantile_name} µs"), again * 1e6);
+            } else {
                 let function = quantile(&mut function, rank).as_secs_f64();
                 self.figures.add(&format!("bare function that does nothing, {quantile_name} µs"), function * 1e6);
             }

@@ -1,13 +1,17 @@
 //! Bindings of conversations in the embedded store: tables that are built from the rows, and a row that is damaged.
 use super::{StoreFixture, key, options, said};
 use redb::{Database, ReadableTable, TableDefinition};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use turnway::store::embedded::{Engine, check, copy, rescue};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use turnway::store::embedded::{EmbeddedStore, Engine, check, copy, rescue};
+use turnway::store::{AnswerSink, Store};
 use turnway_core::id::{Nonce, Principal, SessionKey, UserId};
-use turnway_core::protocol::binding::{ExpiryRules, TargetKind};
+use turnway_core::protocol::binding::{ExpiryRules, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
-use turnway_core::store::binding::{BindingAction, NewBinding, UnnamedFields};
+use turnway_core::rng::Rng;
+use turnway_core::store::binding::{BindingAction, BindingRow, NewBinding, UnnamedFields, change_row};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError};
 use turnway_tests::power_cuts::Disk;
 use turnway_tests::script::{START_TIME, Script, binding_reads};
@@ -103,7 +107,7 @@ fn resolve(conversation: &str) -> Op {
     change(conversation, BindingAction::Resolve)
 }
 
-fn bind(conversation: &str) -> Op {
+fn bind(conversation: &str, nonce: u128) -> Op {
     let new = NewBinding {
         conversation: ConversationRef::without_parent("rooms", "a", conversation).expect("a reference"),
         session: key().session,
@@ -113,20 +117,36 @@ fn bind(conversation: &str) -> Op {
         expiry: ExpiryRules::default(),
         metadata: BTreeMap::new(),
         unnamed: UnnamedFields::default(),
-        nonce: Nonce(1),
+        nonce: Nonce(nonce),
     };
     change(conversation, BindingAction::Bind(Box::new(new)))
+}
+
+fn unbind(conversation: &str, generation: Generation) -> Op {
+    change(conversation, BindingAction::Unbind { generation, reason: UnbindReason::Manual })
+}
+
+/// Returns the conversation of an op.
+fn place(op: &Op) -> &str {
+    let Op::Conversation { op: ConversationOp::Change { key, .. }, .. } = op else { panic!("{op:?}") };
+    key.conversation.as_str()
+}
+
+/// Returns the conversation of an answer, and whether it is bound.
+fn bound_place(op: &Op, result: Result<Reply, StoreError>) -> (String, bool) {
+    let reply = result.expect("a reply");
+    let Reply::Conversation(ConversationReply::Row { row, .. }) = reply else { panic!("{reply:?}") };
+    let is_bound = row.is_some_and(|row| row.active().is_some());
+    (place(op).to_owned(), is_bound)
 }
 
 /// Performs a batch. Returns the conversation of each answer, in the order of the answers, and whether it is bound.
 fn perform(engine: &mut Engine, ops: Vec<Op>) -> Vec<(String, bool)> {
     let mut answers = Vec::new();
     let mut answer = |op: Op, result: Result<Reply, StoreError>| {
-        let Op::Conversation { op: ConversationOp::Change { key, .. }, .. } = op else { return };
-        let reply = result.expect("a reply");
-        let Reply::Conversation(ConversationReply::Row { row, .. }) = reply else { panic!("{reply:?}") };
-        let is_bound = row.is_some_and(|row| row.active().is_some());
-        answers.push((key.conversation.as_str().to_owned(), is_bound));
+        if matches!(op, Op::Conversation { .. }) {
+            answers.push(bound_place(&op, result));
+        }
     };
     engine.perform(ops, &mut answer).expect("no fault");
     answers
@@ -138,15 +158,92 @@ fn perform(engine: &mut Engine, ops: Vec<Op>) -> Vec<(String, bool)> {
 fn look_up_waits_only_for_changes_of_its_own_row() {
     let disk = Disk::new(0);
     let mut engine = Engine::with_backend(disk.clone(), &options()).expect("a store");
-    perform(&mut engine, vec![said("m"), bind("1")]);
+    perform(&mut engine, vec![said("m"), bind("1", 1)]);
     let syncs = disk.syncs();
     let answer = |conversation: &str, is_bound| (conversation.to_owned(), is_bound);
     let found = perform(&mut engine, vec![resolve("1"), resolve("2")]);
     assert_eq!(found, [answer("1", true), answer("2", false)]);
     assert_eq!(disk.syncs(), syncs);
-    let ops = vec![resolve("2"), bind("2"), resolve("2"), resolve("1"), resolve("3")];
+    let ops = vec![resolve("2"), bind("2", 1), resolve("2"), resolve("1"), resolve("3")];
     let found = perform(&mut engine, ops);
     let at_once = [answer("2", false), answer("1", true), answer("3", false)];
     assert_eq!(found, [&at_once[..], &[answer("2", true), answer("2", true)]].concat());
     assert!(disk.syncs() > syncs);
+}
+
+/// A row that was looked up or changed is looked up again in the caller's thread, until the next change of it.
+#[test]
+fn look_up_of_a_cached_row_needs_no_other_thread() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (sent, answers) = channel();
+    let sink: AnswerSink = Arc::new(move |op, result| {
+        drop(sent.send((std::thread::current().id(), op, result)));
+    });
+    let store = EmbeddedStore::open(dir.path(), options(), sink).expect("a store");
+    let me = std::thread::current().id();
+    let ask = |op: Op| {
+        store.submit(op);
+        let (thread, _, result) = answers.recv().expect("an answer");
+        (thread == me, result.expect("a reply"))
+    };
+    ask(said("m"));
+    let (was_cached, absent) = ask(resolve("1"));
+    assert!(!was_cached);
+    assert_eq!(ask(resolve("1")), (true, absent), "an absent row is cached as well");
+    let (was_cached, bound) = ask(bind("1", 1));
+    assert!(!was_cached);
+    let Reply::Conversation(ConversationReply::Row { row: Some(row), .. }) = &bound else { panic!("{bound:?}") };
+    let generation = row.generation;
+    assert_eq!(ask(resolve("1")), (true, bound));
+    let (_, changed) = ask(unbind("1", generation));
+    assert_eq!(ask(resolve("1")), (true, changed));
+    assert!(!ask(resolve("2")).0);
+    store.close();
+    store.submit(resolve("1"));
+    assert_eq!(answers.recv().expect("an answer").2, Err(StoreError::Unavailable), "a closed store answers nothing");
+}
+
+/// Covers: BR-32: a look-up has every change that was submitted before it, also if nobody has waited for the change.
+#[test]
+fn cached_look_ups_follow_the_changes_before_them() {
+    let mut rng = Rng::from_number(3);
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = StoreFixture::at(dir.path());
+    rig.ask(said("m")).expect("a session");
+    let mut rows: BTreeMap<String, Option<BindingRow>> = BTreeMap::new();
+    let mut expected: BTreeMap<String, VecDeque<Reply>> = BTreeMap::new();
+    for nonce in 0..200 {
+        let count = rng.below(40);
+        for _ in 0..count {
+            let name = rng.below(5).to_string();
+            let row = rows.entry(name.clone()).or_default();
+            let op = random_op(&mut rng, &name, row.as_ref(), nonce);
+            let Op::Conversation { op: ConversationOp::Change { action, .. }, .. } = &op else { panic!("{op:?}") };
+            let (outcome, after) = change_row(row.take(), START_TIME.store, action);
+            *row = after.clone();
+            let reply = Reply::Conversation(ConversationReply::Row { outcome, row: after.map(Box::new) });
+            expected.entry(name).or_default().push_back(reply);
+            rig.store.submit(op);
+        }
+        for _ in 0..count {
+            let (op, result) = rig.answers.recv().expect("an answer");
+            let expected = expected.get_mut(place(&op)).and_then(VecDeque::pop_front);
+            assert_eq!(result.ok(), expected, "{op:?}");
+        }
+    }
+    assert!(rows.values().all(|row| row.as_ref().is_some_and(|row| row.generation > Generation(20))), "{rows:#?}");
+}
+
+/// Returns a look-up or a change that fits a row.
+fn random_op(rng: &mut Rng, name: &str, row: Option<&BindingRow>, nonce: u128) -> Op {
+    let report = row.and_then(|row| row.reports.front());
+    match rng.below(6) {
+        0 => bind(name, nonce),
+        1 => unbind(name, row.map_or_else(Generation::default, |row| row.generation)),
+        2 if let Some(report) = report => {
+            let generation = report.binding.generation;
+            change(name, BindingAction::Settle { generation, is_end: report.ended.is_some() })
+        }
+        _ => resolve(name),
+    }
 }
