@@ -12,9 +12,13 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, size};
 
-const ROOMS: usize = 32;
+/// Messages of one room, unless there would be less than [`ROOMS_MIN`] rooms: the answers of a room wait for each other.
+const ROOM_MESSAGES: usize = 12;
+const ROOMS_MIN: usize = 32;
 /// Messages that wait for their acceptance at a time.
-const OPEN_MAX: usize = 16;
+const OPEN_MAX: usize = 32;
+/// Messages for each further second that the answers may take.
+const MESSAGES_PER_SECOND: u64 = 20;
 
 /// A platform: what it was sent, in order.
 #[derive(Clone, Default)]
@@ -58,13 +62,13 @@ struct Account {
     rng: Rng,
 }
 
-fn room_of(n: usize) -> String {
-    format!("room-{}", n % ROOMS)
+fn room_of(n: usize, count: usize) -> String {
+    format!("room-{}", n % (count / ROOM_MESSAGES).max(ROOMS_MIN))
 }
 
 impl Account {
     fn new(name: &'static str, has_keys: bool, count: usize, seed: u64) -> Self {
-        let messages = (0..count).map(|n| (format!("{name}-{n:05}"), room_of(n))).collect();
+        let messages = (0..count).map(|n| (format!("{name}-{n:05}"), room_of(n, count))).collect();
         let platform = Platform::default();
         Self { name, has_keys, platform, messages, sessions: Arc::default(), rng: Rng::from_number(seed) }
     }
@@ -161,6 +165,7 @@ async fn held(node: &Node, sessions: &BTreeSet<String>) -> usize {
 async fn answers_arrive_once_while_everything_fails() {
     let count = size("ADAPTER_MESSAGES", 400);
     let seed = size("ADAPTER_SEED", 1) as u64;
+    let bad_days = Duration::from_secs(size("ADAPTER_FAULT_SECONDS", 15) as u64);
     let dirs = [tempdir().expect("a directory"), tempdir().expect("a directory"), tempdir().expect("a directory")];
     let mut redis = Redis::start(dirs[2].path(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut nodes = Vec::new();
@@ -180,7 +185,7 @@ async fn answers_arrive_once_while_everything_fails() {
     let settled = async {
         loop {
             looks.tick().await;
-            let is_bad_day = begun.elapsed() < Duration::from_secs(15);
+            let is_bad_day = begun.elapsed() < bad_days;
             match rng.below(100) {
                 0..12 if is_bad_day => {
                     redis.kill();
@@ -203,7 +208,8 @@ async fn answers_arrive_once_while_everything_fails() {
             }
         }
     };
-    let in_time = timeout(4 * PATIENCE, settled).await.is_ok();
+    let patience = bad_days + 4 * PATIENCE + Duration::from_secs(count as u64 / MESSAGES_PER_SECOND);
+    let in_time = timeout(patience, settled).await.is_ok();
     let sessions = plain_sessions.lock().expect("sessions").clone();
     let was_held = held(&nodes[0], &sessions).await;
     adapters.iter().for_each(|adapter| assert!(!adapter.is_finished(), "the adapter runs"));
@@ -211,6 +217,7 @@ async fn answers_arrive_once_while_everything_fails() {
     let answers = [keyed.answered(), plain.answered()];
     figure("messages, kills of nodes, kills of Redis", format!("{count}+{}, {kills}, {outages}", plain_messages.len()));
     figure("answered with keys, without keys, held", format!("{} {} {was_held}", answers[0].len(), answers[1].len()));
+    figure("until all were answered or held", format!("{:.1?}", begun.elapsed()));
     assert!(in_time, "answered {} of {count}; without keys {} and {was_held} held", answers[0].len(), answers[1].len());
     assert!(kills > 3 && outages > 0, "{kills} {outages}");
     for (answers, messages) in answers.iter().zip([&keyed_messages, &plain_messages]) {
