@@ -194,7 +194,9 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     for round in 0..rounds {
         let took = clients.iter().flat_map(|rounds| &rounds[round]).copied();
         let (mut accepted, mut receipts): (Vec<_>, Vec<_>) = took.unzip();
-        let (count, accepted, receipts) = (accepted.len(), of(&mut accepted), of(&mut receipts));
+        let count = accepted.len();
+        let accepted = of(&mut accepted);
+        let receipts = of(&mut receipts);
         figure("interjections, p50 and p99 until accepted, and until the agent's receipt is seen", {
             format!("{count}; {accepted:.1?}; {receipts:.1?}")
         });
