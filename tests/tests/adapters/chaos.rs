@@ -46,6 +46,15 @@ impl Platform {
         name
     }
 
+    /// Checks that each line is in the room of the message that it answers.
+    fn assert_places(&self, messages: &BTreeMap<String, String>) {
+        for line in self.0.lock().expect("the platform").lines.values() {
+            let answered = line["reply_to"].as_str().expect("a message");
+            let room = messages.get(answered).expect("a message of this account");
+            assert_eq!(line["conversation"]["conversation_id"], room.as_str(), "at its place: {line}");
+        }
+    }
+
     fn answered(&self) -> BTreeMap<String, usize> {
         self.0.lock().expect("the platform").answers.clone()
     }
@@ -224,12 +233,7 @@ async fn answers_arrive_once_while_everything_fails() {
         assert!(answers.values().all(|times| *times == 1), "answered twice: {answers:?}");
         assert!(answers.keys().all(|id| messages.contains_key(id)), "nobody asked");
     }
-    for platform in [&keyed, &plain] {
-        for line in platform.0.lock().expect("the platform").lines.values() {
-            let answered = line["reply_to"].as_str().expect("a message");
-            let room = keyed_messages.get(answered).or(plain_messages.get(answered)).expect("known");
-            assert_eq!(line["conversation"]["conversation_id"], room.as_str(), "at its place: {line}");
-        }
-    }
+    keyed.assert_places(&keyed_messages);
+    plain.assert_places(&plain_messages);
     assert!(!keyed_sessions.lock().expect("sessions").is_empty());
 }

@@ -58,6 +58,22 @@ pub(crate) fn cited(source: &Source) -> Vec<(usize, String)> {
     comments.flat_map(|(n, comment)| ids(comment).map(move |id| (n, id))).collect()
 }
 
+/// Returns each `Covers:` comment above a function that is no test: no report of a run has its name.
+pub(crate) fn no_tests(source: &Source) -> Vec<String> {
+    let lines: Vec<&str> = source.text.lines().collect();
+    let violation = |(n, line): (usize, &&str)| {
+        let line = line.trim_start();
+        if !line.starts_with("///") || !line.contains("Covers:") {
+            return None;
+        }
+        let below = &lines[n..];
+        let function = below.iter().position(|line| starts_function(line))?;
+        let is_test = below[..function].iter().any(|line| line.trim_start().starts_with("#[") && line.contains("test"));
+        (!is_test).then(|| format!("{}:{}", source.path, n + 1))
+    };
+    lines.iter().enumerate().filter_map(violation).collect()
+}
+
 fn ids(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     words.filter(|word| is_id(word)).map(str::to_owned)
@@ -67,6 +83,16 @@ pub(crate) fn function_name(line: &str) -> Option<String> {
     let rest = line.split("fn ").nth(1)?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
     Some(rest[..end].to_owned())
+}
+
+#[test]
+fn requirements_above_a_shared_function_are_found() {
+    let covers = "/// Covers: G1.\n";
+    let test = format!("{covers}#[tokio::test]\nasync fn a() {{}}\n");
+    let shared = format!("{test}{covers}async fn b() {{}}\n");
+    let source = |text: String| Source { path: "tests/tests/x.rs".to_owned(), text };
+    assert!(no_tests(&source(test)).is_empty());
+    assert_eq!(no_tests(&source(shared)), ["tests/tests/x.rs:4"]);
 }
 
 #[test]

@@ -241,6 +241,16 @@ fn changelog_has_an_unreleased_section() {
 }
 
 #[test]
+fn requirements_are_named_at_tests() {
+    none(
+        "`Covers:` above a function that is no test",
+        "the report of a run has tests only, so the requirement would never be seen to hold",
+        "name the requirement at each test that uses the function",
+        in_sources(|source| !source.is_tidy(), conformance::no_tests),
+    );
+}
+
+#[test]
 fn cited_requirements_are_in_the_conformance_table() {
     let known = conformance::known(&Tree::read().text("docs/conformance.md"));
     assert!(known.len() > 200, "docs/conformance.md has only {} rows", known.len());
