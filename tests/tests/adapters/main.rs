@@ -7,6 +7,7 @@ mod chaos;
 mod closed;
 mod fleet;
 mod gather;
+mod hops;
 mod moved;
 mod outcomes;
 mod quic;
