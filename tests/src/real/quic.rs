@@ -1,11 +1,15 @@
 //! A raw QUIC client that sends exactly what a test specifies, and reads each stream only on demand.
+mod one_at_a_time;
+
 use super::PATIENCE;
 use super::documented;
 use super::tls::Trust;
 use super::wire::{ConnectionEnd, invoke};
+use one_at_a_time::OneAtATime;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, ReadExactError, RecvStream, SendStream, TransportConfig,
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, ReadExactError, RecvStream, SendStream,
+    TransportConfig,
 };
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -47,7 +51,9 @@ pub fn socket() -> UdpSocket {
 
 /// Creates a client endpoint for any number of connections.
 pub fn endpoint() -> Endpoint {
-    Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).expect("a port")
+    let runtime = quinn::default_runtime().expect("a test runs in tokio");
+    let socket = Arc::new(OneAtATime::new(runtime.wrap_udp_socket(socket()).expect("a socket")));
+    Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, socket, runtime).expect("a port")
 }
 
 impl QuicConnection {
