@@ -522,6 +522,9 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
 pub const STALE_AFTER_MAX: Duration = Duration::from_millis(MESSAGE_ID_KEPT_MS);
 /// Debounces after which a turn starts although its person writes on: the first message waits no longer.
 pub const DEBOUNCE_WINDOWS_MAX: u32 = 5;
+/// The time within which a new owner has read the messages that its predecessor did not record: a few reads of the inbox.
+/// A turn that gathers messages waits for them.
+pub const GATHERED_READ_WITHIN: Duration = Duration::from_millis(100);
 /// Maximum bytes of inputs that one turn gathers: the prompt is no longer than one message may be.
 pub const GATHERED_BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64;
 /// Maximum bytes of an answer that are sent to a conversation: two dozen messages of Discord. All parts are in one fact,

@@ -41,8 +41,12 @@ pub(super) fn starts_at(context: &SessionContext, run_id: &RunId) -> Option<Mono
     let latest = Some(first.taken_at + longest).filter(|latest| *latest > context.now.mono)?;
     match gathering(context, run_id)?.end {
         GatheringEnd::Over => None,
-        GatheringEnd::Quiet(at) if at <= context.now.store => None,
-        GatheringEnd::Quiet(at) => Some(context.now.mono_at(at, longest).min(latest)),
+        GatheringEnd::Quiet(at) => {
+            // An owner that has just taken the session over reads further messages of its person after the first one.
+            let read_by = first.taken_at + window.min(limits::GATHERED_READ_WITHIN);
+            let at = context.now.mono_at(at, longest).min(latest).max(read_by);
+            (at > context.now.mono).then_some(at)
+        }
         GatheringEnd::Unknown => Some(latest),
     }
 }

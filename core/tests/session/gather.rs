@@ -140,6 +140,9 @@ fn messages_without_a_debounce_start_at_once() {
 fn gathered_messages_survive_the_loss_of_their_owner() {
     check_prompts("writes one; wait 600; crash; wait 399; writes two; wait 999", &[]);
     check_prompts("writes one; wait 600; writes two; crash; wait 999; wait 1", &[("one\ntwo", "two")]);
+    // The old owner had not recorded the second message, and the wait was over before there was a new owner.
+    check_prompts("writes one; crash 5000; writes two; wait 100", &[("one\ntwo", "two")]);
+    check_prompts("writes one; crash 5000; wait 100; writes two", &[("one", "one")]);
     let script = "writes one; writes two; wait 1000; ack; crash; ack; text hi; done; delivery sent";
     check_prompts(script, &[("one\ntwo", "two"), ("one\ntwo", "two")]);
     check(

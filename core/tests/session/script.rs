@@ -442,6 +442,11 @@ impl Script {
             ["alive"] => self.report(AgentEvent::Alive),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),
+            ["crash", ms] => {
+                let wait = Duration::from_millis(ms.parse().expect("a time"));
+                self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
+                self.crash();
+            }
             ["drain"] => self.give(Input::Hold),
             ["hand-over"] => self.give(Input::HandOver),
             ["suspend"] => self.give(Input::Suspend),

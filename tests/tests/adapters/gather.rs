@@ -1,4 +1,5 @@
 //! Messages that one person writes in quick succession, in a channel with a debounce.
+use super::fleet::{directories, two_nodes_with};
 use super::{TestAdapter, await_recorded};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -7,11 +8,16 @@ use tempfile::tempdir;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 
-/// Starts a node whose channel `rooms` has this debounce.
-async fn node_with_debounce(dir: &Path, debounce: &str) -> Node {
+/// Writes a configuration whose channel `rooms` has this debounce; returns the path.
+fn debounce_file(dir: &Path, debounce: &str) -> String {
     let file = dir.join("turnway.toml");
     std::fs::write(&file, format!("[channels.rooms]\ndebounce = \"{debounce}\"\n")).expect("a file");
-    Node::start(dir, &["--demo", "--config", file.to_str().expect("a path")]).await
+    file.to_str().expect("a path").to_owned()
+}
+
+/// Starts a node whose channel `rooms` has this debounce.
+async fn node_with_debounce(dir: &Path, debounce: &str) -> Node {
+    Node::start(dir, &["--demo", "--config", &debounce_file(dir, debounce)]).await
 }
 
 /// Returns the authors of a session's messages, and their run ids.
@@ -68,6 +74,30 @@ async fn command_ends_the_wait_also_after_a_restart() {
     let part = adapter.next_part().await;
     assert_eq!(part["reply_to"], "m3", "{part}");
     assert!(part["text"].as_str().expect("a text").starts_with(",help: list"), "{part}");
+}
+
+/// Messages of one person that two nodes have brought wait at the owner, and the node that takes the session over answers
+/// them together.
+///
+/// Covers: BD-M8.
+#[tokio::test]
+async fn gathered_messages_survive_their_owner() {
+    let dirs = directories();
+    let file = debounce_file(dirs[0].path(), "2s");
+    let (_redis, [mut owner, other]) = two_nodes_with(&dirs, &["--demo", "--config", &file]).await;
+    let mut active = TestAdapter::active(&other, "main", json!({"key": 2})).await;
+    let mut standby = TestAdapter::connect(&owner, "main", json!({"key": 2})).await;
+    standby.await_state("standby").await;
+    let first = standby.bring_message("lobby", "m1", "first line").await;
+    let second = active.bring_message("lobby", "m2", "second line").await;
+    assert_eq!((&second["disposition"], &second["session_id"]), (&json!("run"), &first["session_id"]), "{second}");
+    owner.kill().await;
+    let part = active.next_part().await;
+    assert_eq!(part["reply_to"], "m2", "{part}");
+    assert!(part["text"].as_str().expect("a text").contains("first line\nsecond line"), "{part}");
+    active.confirm(&part, "x1").await;
+    let session = first["session_id"].as_str().expect("a session");
+    await_recorded(&other, session, &["delivery.requested null", "delivery.sent 1"]).await;
 }
 
 /// Covers: BD-M8.
