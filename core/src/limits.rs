@@ -513,6 +513,13 @@ pub const DELIVERY_ORDER_REPEAT: Duration = Duration::from_secs(3);
 /// Longest wait before an owner looks again for the adapter of an account that has none; an adapter that arrives tells
 /// every node.
 pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Maximum requests to pause or resume one account that wait for the store at a node: operators, not programs, send them.
+pub const ACCOUNT_PAUSE_REQUESTS_MAX: usize = 8;
+/// Maximum such requests of all accounts at a node, with the requests for lists.
+pub const PAUSE_REQUESTS_MAX: usize = 256;
+/// Maximum paused accounts in the list of a tenant, which is one value of the store of some hundred kilobytes at most. A
+/// further account is paused as well, and is listed once there is room and a node looks at it anew.
+pub const PAUSED_ACCOUNTS_LISTED_MAX: usize = 128;
 /// Maximum accounts whose adapter's node is remembered; the next order to another account reads the store.
 pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
 /// Longest debounce of a channel: a larger value is taken for a typing error, because a person waits for an answer.

@@ -32,6 +32,10 @@ define_planted! {
     InboundRunsTwice,
     /// The place that an adapter reports is not compared with the place of the delivery.
     DeliveryPlaceUnchecked,
+    /// A part in the wrong place does not pause its account: what follows goes to the wrong place as well.
+    MisplacedSendsOn,
+    /// A stored pause of an account has no effect on its adapter.
+    PauseIgnored,
     /// A routed delivery is sent although its binding has ended since.
     DeliveryStandingUnchecked,
     /// The end of a task that the router gives no place is shown in the conversation of the requester.

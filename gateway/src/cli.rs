@@ -1,4 +1,5 @@
 //! The command line of `turnway`: its commands, one file for each, and shared output functions. Called by `node`.
+pub mod adapters;
 pub mod agents;
 pub mod bindings;
 pub mod chat;
@@ -64,6 +65,9 @@ pub enum CliCommand {
     /// List, explain and settle the answers to conversations that were not sent
     #[command(subcommand)]
     Deliveries(deliveries::DeliveriesCliCommand),
+    /// List the accounts of adapters that are paused, pause and resume them
+    #[command(subcommand)]
+    Adapters(adapters::AdaptersCliCommand),
     /// List the agents of a gateway
     Agents(agents::AgentsArgs),
     /// List the nodes of a fleet and the load of each

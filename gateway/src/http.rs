@@ -1,6 +1,7 @@
 //! The public HTTP API: one file for each resource, put behind its path by [`router`]. A request is a link of its own
 //! ([`request_link`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
 //! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
+mod accounts;
 mod agents;
 mod asyncapi;
 mod bindings;
@@ -76,6 +77,9 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/bindings/resolve", get(bindings::resolve))
         .route("/v1/bindings/touch", post(bindings::touch))
         .route("/v1/bindings/unbind", post(bindings::unbind))
+        .route("/v1/accounts/paused", get(accounts::list_paused))
+        .route("/v1/accounts/pause", post(accounts::pause))
+        .route("/v1/accounts/resume", post(accounts::resume))
         .route("/v1/deliveries", get(deliveries::list))
         .route("/v1/deliveries/settle", post(deliveries::settle))
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))

@@ -19,7 +19,7 @@ pub use io::{Input, Output};
 pub use ownership::resources::{Capacity, ResourceGauges, over_share_refusal};
 pub use stats::{CounterArray, DeliveryChange, SubscriptionStart, SwitchboardStats, TurnResult};
 
-use adapters::{AdapterContext, Adapters, is_lease};
+use adapters::{AdapterContext, Adapters, is_adapter_value};
 use bindings::{BINDING_FACT, Bindings, is_report};
 use delivery::Delivery;
 use effect::{DeliveryCommand, DurableFacts, OwnershipCommand, PartEffect};
@@ -48,11 +48,11 @@ use turnway_wire::peer::PeerMessage;
 
 /// Returns whether a named value of the store belongs to the switchboard: the replies to other values are the shell's.
 pub fn is_switchboard_value(name: &str) -> bool {
-    name.starts_with(MEMBER_PREFIX) || is_lease(name)
+    name.starts_with(MEMBER_PREFIX) || is_adapter_value(name)
 }
 
-fn is_lease_op(op: &Op) -> bool {
-    matches!(op, Op::Get { name } | Op::Put { name, .. } if is_lease(name))
+fn is_adapter_op(op: &Op) -> bool {
+    matches!(op, Op::Get { name } | Op::Put { name, .. } if is_adapter_value(name))
 }
 
 /// The settings of a node.
@@ -159,6 +159,7 @@ impl Switchboard {
             bindings_open: self.bindings.open_count() as u64,
             deliveries_open: self.adapters.open_count() as u64,
             adapters: self.adapters.link_count() as u64,
+            accounts_paused: self.adapters.paused_count() as u64,
             tasks_open: self.tasks.open_count() as u64,
             timers: self.sink.timers.len() as u64,
             open_turns: owned.open_turns,
@@ -425,9 +426,9 @@ impl Switchboard {
                 }
             }
             (Op::Conversation { op, ticket }, result) => self.bindings.handle_stored(now, op, ticket, result, sink),
-            (op @ (Op::Get { .. } | Op::Put { .. }), result) if is_lease_op(&op) => {
+            (op @ (Op::Get { .. } | Op::Put { .. }), result) if is_adapter_op(&op) => {
                 let context = self.adapter_context(now);
-                self.adapters.handle_lease(context, op, result, &mut self.sink);
+                self.adapters.handle_value(context, op, result, &mut self.sink);
             }
             (Op::Get { name } | Op::Put { name, .. }, result) => {
                 let (ownership, context, sink) = self.ownership(now);

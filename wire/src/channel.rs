@@ -1,4 +1,5 @@
 //! The client protocol `turnway.v1` without its transport: commands, notifications, and their encodings.
+pub mod account;
 pub mod adapter;
 pub mod authority;
 pub mod binding;

@@ -1,5 +1,6 @@
 //! Deliveries: what the gateway sends to conversations by itself, and what adapters report about it. The session machine
 //! decides on deliveries, the node's adapters carry them out, and the log records them.
+mod pause;
 mod preview;
 mod split;
 
@@ -9,6 +10,7 @@ use crate::protocol::conversation::ConversationRef;
 use crate::protocol::route::{DeliveryRoute, RouteReason};
 use crate::protocol::task::TaskOrigin;
 use crate::time::Millis;
+pub use pause::{AccountPause, MisplacedPart, PauseReason, PausedAccount};
 pub use preview::{PreviewText, preview_text};
 use serde::{Deserialize, Serialize};
 pub use split::{TextUnit, split_text};
@@ -89,6 +91,18 @@ impl DeliveryKind {
     pub const ALL: [Self; 4] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Conversation];
     /// The kinds that are messages.
     pub const MESSAGES: [Self; 3] = [Self::Final, Self::TaskCompletion, Self::Notice];
+
+    /// Returns whether the platform has put a part where it belongs: a message into the conversation that was ordered; a
+    /// new conversation into the same account, with the id that the receipt has.
+    pub fn is_at_its_place(self, ordered: &ConversationRef, external_id: &MessageId, place: &ConversationRef) -> bool {
+        match self {
+            Self::Final | Self::TaskCompletion | Self::Notice => place.is_same_place(ordered),
+            Self::Conversation => {
+                let is_new = place.conversation_id.as_str() == external_id.as_str();
+                is_new && place.is_same_account(ordered) && !place.is_same_place(ordered)
+            }
+        }
+    }
 
     /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {

@@ -380,7 +380,7 @@ fn handle_receipt(
     plan: &mut Plan,
 ) {
     let is_checked = !planted(Planted::DeliveryPlaceUnchecked) && !mutant::planted(Mutant::ReceiptAnywhere);
-    if is_checked && !is_at_its_place(delivery, &external_id, place) {
+    if is_checked && !delivery.kind.is_at_its_place(&delivery.conversation, &external_id, place) {
         if delivery.has_failed() {
             // The receipt has come twice, or late.
             return;
@@ -401,16 +401,6 @@ fn handle_receipt(
     if delivery.kind == DeliveryKind::Conversation {
         plan.action(ActionCommand::StartTask { delivery_id: id.clone(), place: place.clone() });
     }
-}
-
-/// Returns whether the platform has put a part where it belongs: a new conversation is another one of the same account,
-/// and its id is that of the receipt.
-fn is_at_its_place(delivery: &OpenDelivery, external_id: &MessageId, place: &ConversationRef) -> bool {
-    if delivery.kind != DeliveryKind::Conversation {
-        return place.is_same_place(&delivery.conversation);
-    }
-    let is_new = place.conversation_id.as_str() == external_id.as_str();
-    is_new && place.is_same_account(&delivery.conversation) && !place.is_same_place(&delivery.conversation)
 }
 
 /// Lets the next attempt wait: at least a given time, and longer with each attempt.

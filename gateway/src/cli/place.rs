@@ -1,6 +1,7 @@
-//! Conversations on the command line: `CHANNEL/ACCOUNT/CONVERSATION`. Used by the commands about bindings and deliveries.
+//! Conversations on the command line: `CHANNEL/ACCOUNT/CONVERSATION`. Used by the commands about bindings, deliveries and accounts.
 use serde_json::Value;
 use turnway_core::protocol::conversation::ConversationRef;
+use turnway_wire::channel::account::NamedAccount;
 
 /// A conversation, or every conversation of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,13 @@ pub(super) fn parse_place(text: &str) -> Result<ConversationRef, String> {
         return Err("expected CHANNEL/ACCOUNT/CONVERSATION".to_owned());
     };
     ConversationRef::without_parent(channel, account, conversation).map_err(|error| error.to_string())
+}
+
+/// Parses the name of an account, `CHANNEL/ACCOUNT`.
+pub(super) fn parse_account(text: &str) -> Result<NamedAccount, String> {
+    let place = parse_place(&format!("{text}/any")).ok().filter(|_| text.matches('/').count() == 1);
+    let place = place.ok_or("expected CHANNEL/ACCOUNT")?;
+    Ok(NamedAccount { channel: place.channel, account: place.account_id })
 }
 
 /// Parses `CHANNEL/ACCOUNT` or `CHANNEL/ACCOUNT/CONVERSATION`.
@@ -54,6 +62,15 @@ mod tests {
         assert_eq!((place.channel.as_str(), place.conversation_id.as_str()), ("rooms", "7/8"));
         for bad in ["", "rooms", "rooms/main", "rooms/main/", "rooms//7", "rooms/main/rooms:7"] {
             assert!(parse_place(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn account_is_a_channel_and_a_name() {
+        let account = parse_account("Rooms/main").expect("an account");
+        assert_eq!((account.channel.as_str(), account.account.as_str()), ("rooms", "main"));
+        for bad in ["", "rooms", "rooms/", "/main", "rooms/main/7"] {
+            assert!(parse_account(bad).is_err(), "{bad}");
         }
     }
 

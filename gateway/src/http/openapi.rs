@@ -1,13 +1,14 @@
 //! Serves `GET /openapi.json`, the OpenAPI document of the HTTP API; `docs/openapi.json` is the same document.
 //! `shape` describes values that other modules render; [`refusals`] describes error responses.
+pub(super) mod accounts;
 pub(super) mod bindings;
 pub(super) mod deliveries;
 pub(super) mod refusals;
 pub(super) mod shape;
 
 use crate::http::{
-    agents, asyncapi, bindings as binding_paths, deliveries as delivery_paths, events, messages, node, runs, sessions,
-    turns,
+    accounts as account_paths, agents, asyncapi, bindings as binding_paths, deliveries as delivery_paths, events,
+    messages, node, runs, sessions, turns,
 };
 use crate::response::{self, Body};
 use http::{Response, StatusCode};
@@ -35,6 +36,9 @@ use utoipa::{Modify, OpenApi};
         binding_paths::set_expiry,
         binding_paths::touch,
         binding_paths::unbind,
+        account_paths::list_paused,
+        account_paths::pause,
+        account_paths::resume,
         delivery_paths::list,
         delivery_paths::settle,
         events::of_session,

@@ -12,7 +12,7 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 22] = [
+pub const ROUTES: [&str; 25] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
@@ -23,6 +23,9 @@ pub const ROUTES: [&str; 22] = [
     "/v1/bindings/touch",
     "/v1/bindings/unbind",
     "/v1/chat/completions",
+    "/v1/accounts/paused",
+    "/v1/accounts/pause",
+    "/v1/accounts/resume",
     "/v1/deliveries",
     "/v1/deliveries/settle",
     "/v1/models",

@@ -41,8 +41,13 @@ enum StatSource {
 
 use StatSource::{Number, Seconds, Spreads, Tally};
 
-const GAUGES: [(&str, &str, StatSource); 14] = [
+const GAUGES: [(&str, &str, StatSource); 15] = [
     ("turnway_adapter_links", "Connections of adapters.", Number(|s| s.adapters)),
+    (
+        "turnway_adapter_paused_accounts",
+        "Accounts with adapters at this node that are paused until an operator resumes them.",
+        Number(|s| s.accounts_paused),
+    ),
     (
         "turnway_adapter_open",
         "Messages of conversations and parts of deliveries that are on their way at this node.",

@@ -6,11 +6,11 @@ mod desk;
 pub(super) mod inbound;
 mod lease;
 mod orders;
+mod paused_list;
+mod pauses;
 mod sealed;
 mod served_account;
 pub(super) mod signals;
-
-pub(super) use lease::is_lease;
 
 use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffect};
 use super::membership::lease::Lease;
@@ -19,8 +19,9 @@ use super::sink::{EffectSink, Timer};
 use changes::{ChangeStep, MessageChanges};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
-use lease::LeaseChange;
+use lease::{LeaseChange, StoredAccount};
 use orders::{OrderEffect, OutgoingOrders};
+use pauses::{AccountAsker, AccountPauses, PauseEffect};
 use served_account::ServedAccount;
 use signals::{SignalEffect, TurnEvent, TurnSignals};
 use std::collections::BTreeMap;
@@ -31,12 +32,15 @@ use turnway_core::limits;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{AccountKey, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport};
+use turnway_core::protocol::delivery::{
+    AccountKey, AccountPause, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport, PauseReason,
+};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
 use turnway_core::session::Input as RuntimeInput;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
+use turnway_wire::channel::account::AccountCommand;
 use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -60,6 +64,7 @@ pub(super) struct Adapters {
     signals: TurnSignals,
     inbound: InboundEvents,
     changes: MessageChanges,
+    pauses: AccountPauses,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
     /// Every live node knows the fact of a gathered message.
@@ -93,6 +98,7 @@ impl Adapters {
             signals: TurnSignals::default(),
             inbound: InboundEvents::default(),
             changes: MessageChanges::default(),
+            pauses: AccountPauses::default(),
             may_publish: false,
             may_gather: false,
             directory,
@@ -111,7 +117,13 @@ impl Adapters {
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
         let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
-        self.orders.len() + self.inbound.len() + self.changes.len() + desks.map(AdapterDesk::open_count).sum::<usize>()
+        let open = self.orders.len() + self.inbound.len() + self.changes.len() + self.pauses.len();
+        open + desks.map(AdapterDesk::open_count).sum::<usize>()
+    }
+
+    /// Returns the number of accounts with adapters at this node that are paused.
+    pub(super) fn paused_count(&self) -> usize {
+        self.accounts.values().filter(|served| !served.lease.is_empty() && served.is_paused()).count()
     }
 
     /// Returns the number of connections of adapters.
@@ -179,6 +191,9 @@ impl Adapters {
             AdaptersCommand::Inbound { link, inbound } => self.handle_inbound(context.now, link, *inbound, sink),
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
             AdaptersCommand::SetCapabilities { link, change } => self.set_capabilities(link, *change, sink),
+            AdaptersCommand::Account { link, request_id, command } => {
+                self.handle_account_command(context.now, AccountAsker { link, request_id }, command, sink);
+            }
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::Send(order) => {
                 let mut effects = Vec::new();
@@ -329,13 +344,39 @@ impl Adapters {
             return refuse_stranger(link, None, sink);
         };
         let Some(served) = self.accounts.get_mut(&account) else { return };
-        let recognises = served.recognises_key(link);
         let mut effects = Vec::new();
-        if let Some(desk) = &mut served.desk {
-            desk.handle_delivered(link, delivered, recognises, &mut effects);
-        }
+        let pause = served.handle_delivered(context.now, (link, delivered), &mut effects);
         served.send_queued(context, &mut effects);
         self.perform(context.now, effects, sink);
+        if let Some(op) = pause.and_then(|pause| self.pauses.pause(&account, pause)) {
+            sink.store(op);
+        }
+    }
+
+    /// Handles an operator's request about an account of the tenant.
+    fn handle_account_command(
+        &mut self,
+        now: Now,
+        asker: AccountAsker,
+        command: AccountCommand,
+        sink: &mut EffectSink,
+    ) {
+        let Some(tenant) = sink.links.get(asker.link).map(|there| there.principal.tenant.clone()) else { return };
+        let begun = match command {
+            AccountCommand::Pause(account) => {
+                let pause = AccountPause { reason: PauseReason::Operator, since: now.store, misplaced: None };
+                self.pauses.ask(account.key(&tenant), asker, Some(pause))
+            }
+            AccountCommand::Resume(account) => self.pauses.ask(account.key(&tenant), asker, None),
+            AccountCommand::ListPaused => self.pauses.ask_list(tenant, asker),
+        };
+        match begun {
+            Ok(op) => sink.store(op),
+            Err(AccountAsker { link, request_id }) => {
+                let refusal = Refusal::new(Code::RateLimited, "too many requests about accounts are waiting at this node");
+                sink.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
+            }
+        }
     }
 
     // === orders ===
@@ -470,8 +511,26 @@ impl Adapters {
 
     // === the store ===
 
+    /// Handles the reply to a read or a write of a value of adapters.
+    pub(super) fn handle_value(
+        &mut self,
+        context: AdapterContext,
+        op: Op,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        let (Op::Get { name } | Op::Put { name, .. }) = &op else { return };
+        let Some(tenant) = paused_list::parse_list_name(name) else {
+            return self.handle_lease(context, op, result, sink);
+        };
+        let stored = if let Ok(Reply::Value { version, value }) = &result { Some((*version, value.as_deref())) } else { None };
+        let mut effects = Vec::new();
+        self.pauses.use_list(&tenant, stored, &mut effects);
+        perform_pauses(context.now, effects, sink);
+    }
+
     /// Handles the reply to a read or a write of a lease.
-    pub(super) fn handle_lease(
+    fn handle_lease(
         &mut self,
         context: AdapterContext,
         op: Op,
@@ -481,18 +540,23 @@ impl Adapters {
         let now = context.now;
         let (Op::Get { name } | Op::Put { name, .. }) = &op else { return };
         let Some(account) = lease::parse_name(name) else { return };
+        let mut pauses = Vec::new();
         let Ok(Reply::Value { version, value }) = result else {
             self.orders.handle_lookup_failed(now, &account);
+            self.pauses.handle_failure(&account, &op, &mut pauses);
+            perform_pauses(now, pauses, sink);
             if let Op::Put { .. } = op {
                 // A lease that nobody gives up would keep every other adapter from sending.
                 sink.retry(now, op);
             }
             return wake_soon(now, sink);
         };
-        let value = value.as_deref();
+        let stored = StoredAccount::read(value.as_deref());
         let mut orders = Vec::new();
-        self.orders.use_lease(now, &account, value, &mut orders);
-        self.use_lease(context, &account, (version, value), sink);
+        self.orders.use_lease(now, &account, &stored, &mut orders);
+        self.pauses.use_value(&account, &op, (version, value.as_deref()), &mut pauses);
+        self.use_lease(context, &account, (version, stored), sink);
+        perform_pauses(now, pauses, sink);
         self.send_orders(context, orders, sink);
         self.send_due_signals(context, sink);
     }
@@ -501,26 +565,41 @@ impl Adapters {
         &mut self,
         context: AdapterContext,
         account: &AccountKey,
-        stored: (u64, Option<&[u8]>),
+        (version, stored): (u64, StoredAccount),
         sink: &mut EffectSink,
     ) {
-        let is_served = self.accounts.get(account).is_some_and(|served| !served.lease.is_empty());
-        if !is_served {
+        let mut ops = Vec::new();
+        let mut effects = Vec::new();
+        let mut is_changed = false;
+        if let Some(served) = self.accounts.get_mut(account) {
+            is_changed = served.use_pause((version, &stored), &mut ops, &mut effects);
+        }
+        self.perform(context.now, std::mem::take(&mut effects), sink);
+        if !ops.is_empty() {
+            // The value may be older than the known one.
+            return ops.into_iter().for_each(|op| sink.store(op));
+        }
+        let Some(served) = self.accounts.get_mut(account).filter(|served| !served.lease.is_empty()) else {
             // A connection that is gone holds the lease.
-            if lease::names_node(stored.1, self.me) {
-                sink.store(Op::Put { name: lease::lease_name(account), expect: stored.0, value: None });
+            if stored.node_id() == Some(self.me) {
+                let value = StoredAccount { lease: None, ..stored }.to_value();
+                sink.store(Op::Put { name: lease::lease_name(account), expect: version, value });
             }
             return;
-        }
-        let Some(served) = self.accounts.get_mut(account) else { return };
-        let mut ops = Vec::new();
-        let change = served.lease.use_value(context.now, (self.me, context.life), stored, &mut ops);
+        };
+        let change = served.lease.use_value(context.now, (self.me, context.life), (version, stored), &mut ops);
         ops.into_iter().for_each(|op| sink.store(op));
         self.latest = self.latest.max(context.now.store);
         served.use_change(Now { store: self.latest, ..context.now }, &change, sink);
-        let mut effects = Vec::new();
+        if is_changed && change == LeaseChange::None {
+            served.notify_links(sink);
+        }
+        if is_changed {
+            sink.store(self.pauses.record(account, served.lease.pause().cloned()));
+        }
         served.send_queued(context, &mut effects);
-        if change == LeaseChange::Gained {
+        // Owners look for the account anew, also if it is paused: they then know that nobody has their orders.
+        if change == LeaseChange::Gained || is_changed && served.active_link(context).is_some() {
             self.announce(account, sink);
         }
         self.perform(context.now, effects, sink);
@@ -559,7 +638,7 @@ impl Adapters {
             {
                 sink.store(op);
             }
-            let recognises = served.sending_link(context).is_some_and(|link| link.recognises_key);
+            let recognises = served.active_link(context).is_some_and(|link| link.recognises_key);
             if let Some(desk) = &mut served.desk {
                 desk.give_up(now, None, recognises, &mut effects);
             }
@@ -629,6 +708,27 @@ fn wake_soon(now: Now, sink: &mut EffectSink) {
 /// Returns the account that a connection serves.
 fn account_of(link: LinkId, sink: &EffectSink) -> Option<AccountKey> {
     sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned()
+}
+
+/// Performs the effects of requests about accounts.
+fn perform_pauses(now: Now, effects: Vec<PauseEffect>, sink: &mut EffectSink) {
+    for effect in effects {
+        match effect {
+            PauseEffect::Store(op) => sink.store(op),
+            PauseEffect::StoreLater(op) => sink.retry(now, op),
+            PauseEffect::Reply(AccountAsker { link, request_id }, reply) => {
+                sink.notify(link, Notification::Reply(CommandReply::Account { request_id, reply }));
+            }
+            PauseEffect::Unavailable(AccountAsker { link, request_id }) => {
+                sink.refuse(link, request_id, None, None, queries::unavailable());
+            }
+        }
+    }
+}
+
+/// Returns whether a named value of the store belongs to this part.
+pub(super) fn is_adapter_value(name: &str) -> bool {
+    lease::is_lease(name) || paused_list::is_list(name)
 }
 
 fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {

@@ -25,6 +25,7 @@ use turnway_core::protocol::task::TaskOrder;
 use turnway_core::session::{Input as RuntimeInput, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
+use turnway_wire::channel::account::AccountCommand;
 use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
@@ -113,6 +114,8 @@ pub(super) enum AdaptersCommand {
     Delivered { link: LinkId, delivered: DeliveredCommand },
     /// An adapter can do something else from now on.
     SetCapabilities { link: LinkId, change: Box<CapabilitiesCommand> },
+    /// Perform an operator's request about accounts.
+    Account { link: LinkId, request_id: Option<RequestId>, command: AccountCommand },
     /// The binding of an event's conversation was looked up.
     UseBinding { number: u64, result: Result<PlaceBindings, Refusal> },
     /// Have a part of a session of this node sent.

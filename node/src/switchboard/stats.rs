@@ -97,6 +97,8 @@ pub struct SwitchboardStats {
     pub routes: CounterArray<{ RouteMode::ALL.len() * RouteReason::ALL.len() }>,
     /// Connections of adapters.
     pub adapters: u64,
+    /// Gauge: accounts with adapters here that are paused.
+    pub accounts_paused: u64,
     /// Messages of conversations that started no turn because they were too old.
     pub stale_messages: u64,
     /// Parts that were given to adapters.

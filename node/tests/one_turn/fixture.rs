@@ -256,6 +256,7 @@ pub(crate) fn describe(note: &Notification) -> String {
             format!("inbound {:?} {}", receipt.disposition, receipt.duplicate)
         }
         Notification::Reply(CommandReply::CapabilitiesSet { .. }) => "capabilities".to_owned(),
+        Notification::Reply(CommandReply::Account { reply, .. }) => format!("account {reply:?}"),
         Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),
         Notification::Deliver(message) => format!("deliver {} {}", message.order.part, message.order.text.reveal()),
         Notification::Signal(signal) => match &signal.kind {
@@ -263,7 +264,10 @@ pub(crate) fn describe(note: &Notification) -> String {
             SignalKind::Preview(preview) => format!("preview {}", preview.text.reveal()),
             SignalKind::RemovePreview { .. } => "remove preview".to_owned(),
         },
-        Notification::AdapterState(state) => format!("active {}", state.is_active),
+        Notification::AdapterState(state) => {
+            let paused = if state.pause.is_some() { ", paused" } else { "" };
+            format!("active {}{paused}", state.is_active)
+        }
         Notification::LimitReached(refusal) => format!("closed {}", refusal.code.as_str()),
         Notification::GoAway { .. } => "go_away".to_owned(),
     }

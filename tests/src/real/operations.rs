@@ -13,7 +13,7 @@ const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 const NO_DELIVERY: &str = "abcdefghijklmnopqrstuvwxyz";
 
 /// Types of requests that name no session and no run: they are in no tenant's matrix.
-pub const NAME_NO_SESSION: [&str; 2] = ["resolve", "touch"];
+pub const NAME_NO_SESSION: [&str; 5] = ["resolve", "touch", "pause_account", "resume_account", "list_paused_accounts"];
 
 /// Returns the requests of one action on a session and a run: those written below, and one of each other type of the
 /// table of messages.
@@ -83,7 +83,10 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
                 json!({"type": "set_binding_expiry", "session_id": session, "max_age_ms": 1}),
             ]
         }
-        ClientOperation::ReadBindings | ClientOperation::Adapt => Vec::new(),
+        ClientOperation::PauseAccount
+        | ClientOperation::ReadAccounts
+        | ClientOperation::ReadBindings
+        | ClientOperation::Adapt => Vec::new(),
         ClientOperation::Cancel => vec![
             json!({"type": "cancel_run", "run_id": run}),
             json!({"type": "cancel_run", "session_id": session}),

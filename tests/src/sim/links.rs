@@ -232,6 +232,7 @@ impl Connection {
                 | CommandReply::Opened { request_id, .. }
                 | CommandReply::Performed { request_id, .. }
                 | CommandReply::Binding { request_id, .. }
+                | CommandReply::Account { request_id, .. }
                 | CommandReply::CancelAccepted { request_id, .. }
                 | CommandReply::Refused { request_id, .. },
             ) => request_id.as_ref(),

@@ -10,6 +10,7 @@ use turnway_core::protocol::binding::{Binding, BindingId, Generation, TargetKind
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::protocol::input::ControlRequest;
 use turnway_node::switchboard::Input;
+use turnway_wire::channel::account::{AccountCommand, NamedAccount};
 use turnway_wire::channel::adapter::InboundEvent;
 use turnway_wire::channel::binding::{
     BindCommand, BindingCommand, BindingReply, BindingScope, BindingTarget, ExpiryChange,
@@ -234,6 +235,12 @@ impl World {
         let sent = self.request_time(line);
         self.platform.operators.asks.insert(request_id.clone(), BindingAsk { command: command.clone(), sent });
         self.command_as_operator(LinkCommand::Binding { request_id: Some(request_id), command });
+    }
+
+    /// Resumes an account.
+    pub(crate) fn resume_as_operator(&mut self, account: NamedAccount) {
+        let request_id = self.request_of_operator();
+        self.command_as_operator(LinkCommand::Account { request_id, command: AccountCommand::Resume(account) });
     }
 
     fn command_as_operator(&mut self, command: LinkCommand) {

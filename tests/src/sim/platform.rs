@@ -17,6 +17,7 @@ use turnway_core::protocol::entry::FACT_LEVEL;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::time::Mono;
 use turnway_node::switchboard::Input;
+use turnway_wire::channel::account::NamedAccount;
 use turnway_wire::channel::adapter::{
     AdapterCapabilities, AdapterHello, AdapterOutcome, Capability, DeliverMessage, DeliveredCommand, InboundCommand,
     InboundDisposition, InboundEvent, InboundReceipt,
@@ -60,6 +61,8 @@ pub(crate) enum Step {
     BringEvent { n: usize },
     /// An operator opens a session.
     OpenOffice { n: usize },
+    /// An operator resumes an account that its adapter says is paused, until the adapter says that it is not.
+    Resume { account: usize },
     /// An operator does something about the bindings of rooms, or something happens to a room.
     Operate,
 }
@@ -68,6 +71,8 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct Platform {
     adapters: Vec<Adapter>,
+    /// Accounts that are paused, as their adapters were told last.
+    paused: BTreeSet<usize>,
     pub(crate) messages: BTreeMap<u64, RoomMessage>,
     /// Rooms, by their present ids.
     pub(crate) rooms: Vec<Room>,
@@ -90,6 +95,8 @@ pub(crate) struct Platform {
 struct Adapter {
     account: usize,
     line: Option<LineId>,
+    /// The node has told this connection that the account is paused.
+    is_paused: bool,
 }
 
 /// A room of an account.
@@ -233,7 +240,7 @@ impl World {
         self.platform.troubled = true;
         for account in (0..ACCOUNTS.len()).flat_map(|account| [account; ADAPTERS_PER_ACCOUNT]) {
             let adapter = self.platform.adapters.len();
-            self.platform.adapters.push(Adapter { account, line: None });
+            self.platform.adapters.push(Adapter { account, line: None, is_paused: false });
             self.later(0, 2000, ScheduledEvent::Platform(Box::new(Step::Connect { adapter })));
             for _ in 0..self.rng.below(4) {
                 let at = self.rng.below(trouble_ms);
@@ -304,12 +311,13 @@ impl World {
             Step::Written { line, weight } => self.give_to(line.0, Input::Written { link: line.1, weight }),
             Step::BringEvent { n } => self.bring_event(n),
             Step::OpenOffice { n } => self.open_office(n),
+            Step::Resume { account } => self.resume_account(account),
             Step::Operate => self.operate(),
         }
     }
 
     fn connect_adapter(&mut self, adapter: usize) {
-        let Adapter { account, line: None } = self.platform.adapters[adapter] else { return };
+        let Adapter { account, line: None, .. } = self.platform.adapters[adapter] else { return };
         let at = self.somewhere();
         let node = &mut self.nodes[at];
         node.links += 1;
@@ -413,15 +421,37 @@ impl World {
         let Some(adapter) = self.platform.adapter_on(line) else { return false };
         self.later(0, 5, ScheduledEvent::Platform(Box::new(Step::Written { line, weight: note.weight() })));
         if let Notification::Deliver(message) = note {
+            let is_paused = self.platform.adapters[adapter].is_paused;
+            assert!(!is_paused, "BR-11: nothing is sent for a paused account: {message:?}");
             self.check_order(message);
             let message = DeliverMessage::clone(message);
             self.later(1, 400, ScheduledEvent::Platform(Box::new(Step::Post { adapter, line, message })));
+        } else if let Notification::AdapterState(state) = note {
+            self.platform.adapters[adapter].is_paused = state.pause.is_some();
+            self.see_pause(self.platform.adapters[adapter].account, state.pause.is_some());
         } else if let Notification::GoAway { .. } = note {
             self.later(100, 6000, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
         } else if let Notification::Reply(CommandReply::InboundAccepted(receipt)) = note {
             self.was_brought(receipt);
         }
         true
+    }
+
+    /// Has an operator resume an account once its adapters are told that it is paused.
+    fn see_pause(&mut self, account: usize, is_paused: bool) {
+        if !is_paused {
+            self.platform.paused.remove(&account);
+        } else if self.platform.paused.insert(account) {
+            self.later(200, 6000, ScheduledEvent::Platform(Box::new(Step::Resume { account })));
+        }
+    }
+
+    /// Resumes an account as an operator, and again if it stays paused: the request may be lost with its node.
+    fn resume_account(&mut self, account: usize) {
+        if self.platform.paused.contains(&account) {
+            self.resume_as_operator(NamedAccount { channel: channel(), account: account_id(account) });
+            self.later(2000, 5000, ScheduledEvent::Platform(Box::new(Step::Resume { account })));
+        }
     }
 
     /// Handles the receipt of what an adapter has brought.

@@ -10,6 +10,7 @@ mod gather;
 mod hops;
 mod moved;
 mod outcomes;
+mod paused;
 mod quic;
 mod rebound;
 mod rooms;

@@ -153,7 +153,7 @@ async fn web_get(web: &Web, path: &str) -> (u16, Value) {
 }
 
 /// Lists whose session or conversation is named by the query or the body.
-const NAMED_ELSEWHERE: [&str; 2] = ["/v1/bindings", "/v1/deliveries"];
+const NAMED_ELSEWHERE: [&str; 3] = ["/v1/accounts", "/v1/bindings", "/v1/deliveries"];
 
 /// Asserts that a path without parameters reveals nothing of ann's session.
 async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &ForeignCredential) {

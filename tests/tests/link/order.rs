@@ -88,6 +88,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::ListDeliveries { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
+        | LinkCommand::Account { .. }
         | LinkCommand::Inbound(_)
         | LinkCommand::Delivered(_)
         | LinkCommand::Capabilities(_)

@@ -166,6 +166,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::List { .. } => "list".to_owned(),
             LinkCommand::FindRun { .. } => "find".to_owned(),
             LinkCommand::Binding { .. } => "binding".to_owned(),
+            LinkCommand::Account { .. } => "account".to_owned(),
             LinkCommand::Inbound(_) => "inbound".to_owned(),
             LinkCommand::Delivered(_) => "delivered".to_owned(),
             LinkCommand::Capabilities(_) => "capabilities".to_owned(),

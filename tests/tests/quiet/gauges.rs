@@ -32,6 +32,7 @@ const LAWS: &[(&str, IdleRule)] = &[
     ("turnway_agent_remote_attempts", Zero),
     ("turnway_adapter_links", Zero),
     ("turnway_adapter_open", Zero),
+    ("turnway_adapter_paused_accounts", Zero),
     ("turnway_binding_work", Zero),
     ("turnway_task_open", Zero),
     ("turnway_auth_jwks_keys", Same),

@@ -6,7 +6,7 @@ use turnway_core::id::{
     AccountId, ChannelName, ConversationId, DeliveryId, MessageId, NodeId, RequestId, RunId, SessionId,
 };
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryOrder, Sender, TextLimit, TextUnit};
+use turnway_core::protocol::delivery::{AccountPause, DeliveryErrorClass, DeliveryOrder, Sender, TextLimit, TextUnit};
 use turnway_core::protocol::input::Content;
 use turnway_core::time::Millis;
 
@@ -161,13 +161,15 @@ pub enum IgnoreReason {
 }
 
 /// The state of an adapter's connection: one connection of an account sends, the others stand by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterState {
     pub is_active: bool,
     /// The node of the connection that sends.
     pub holder: Option<NodeId>,
     /// The time since which it sends.
     pub since: Option<Millis>,
+    /// The pause of the account: the connection that sends gets no parts.
+    pub pause: Option<Box<AccountPause>>,
 }
 
 // === impl AdapterCapabilities ===

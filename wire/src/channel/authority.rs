@@ -24,13 +24,17 @@ pub enum ClientOperation {
     Bind,
     /// `resolve`: only operators, because the answer names a session of any user.
     ReadBindings,
+    /// `pause_account`, `resume_account`: only operators.
+    PauseAccount,
+    /// `list_paused_accounts`: only operators, because the answer names sessions of any user.
+    ReadAccounts,
     /// `inbound`, `delivered`: only adapters.
     Adapt,
 }
 
 impl ClientOperation {
     /// All operations; the matrix test has a row for each.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Open,
         Self::Close,
         Self::Read,
@@ -40,6 +44,8 @@ impl ClientOperation {
         Self::Decide,
         Self::Bind,
         Self::ReadBindings,
+        Self::PauseAccount,
+        Self::ReadAccounts,
         Self::Adapt,
     ];
     /// Returns whether the operation changes a session.
@@ -52,15 +58,16 @@ impl ClientOperation {
             | Self::Change
             | Self::Decide
             | Self::Bind
+            | Self::PauseAccount
             | Self::Adapt => true,
-            Self::Read | Self::ReadBindings => false,
+            Self::Read | Self::ReadBindings | Self::ReadAccounts => false,
         }
     }
     /// Returns whether the operation is reserved for operators of the tenant. A conversation belongs to an account of the
     /// gateway and not to a user: whoever binds it decides who reads it.
     pub fn needs_operator(self) -> bool {
         match self {
-            Self::Bind | Self::ReadBindings => true,
+            Self::Bind | Self::ReadBindings | Self::PauseAccount | Self::ReadAccounts => true,
             Self::Open
             | Self::Close
             | Self::Read
@@ -82,6 +89,8 @@ impl ClientOperation {
             | Self::Decide
             | Self::Bind
             | Self::ReadBindings
+            | Self::PauseAccount
+            | Self::ReadAccounts
             | Self::Adapt => false,
         }
     }
@@ -94,7 +103,12 @@ pub fn check_access(principal: &Principal, action: ClientOperation) -> Result<()
         return Err(Refusal::new(Code::Forbidden, "this credential is read-only"));
     }
     if action.needs_operator() && !principal.operator {
-        let why = "only an operator of the tenant binds conversations and looks bindings up";
+        let is_of_accounts = matches!(action, ClientOperation::PauseAccount | ClientOperation::ReadAccounts);
+        let why = if is_of_accounts {
+            "only an operator of the tenant pauses and resumes accounts, and lists those that are paused"
+        } else {
+            "only an operator of the tenant binds conversations and looks bindings up"
+        };
         return Err(Refusal::new(Code::Forbidden, why));
     }
     Ok(())

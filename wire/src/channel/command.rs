@@ -1,6 +1,7 @@
 //! Client commands after parsing; every field has been checked for form.
 mod kind;
 
+use crate::channel::account::AccountCommand;
 use crate::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use crate::channel::binding::BindingCommand;
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
@@ -55,6 +56,9 @@ pub enum LinkCommand {
     /// A request about the bindings of conversations. Answered by
     /// [`CommandReply::Binding`](super::notification::CommandReply::Binding).
     Binding { request_id: Option<RequestId>, command: BindingCommand },
+    /// A request about the accounts that adapters serve. Answered by
+    /// [`CommandReply::Account`](super::notification::CommandReply::Account).
+    Account { request_id: Option<RequestId>, command: AccountCommand },
     /// Something happened in a conversation of the adapter's account.
     Inbound(Box<InboundCommand>),
     /// The adapter's report about a part that it was to send.

@@ -1,7 +1,8 @@
 //! JSON encoding of `turnway.v1`, one object for each message. Errors name a field and never quote content (S-38).
-//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; [`adapter`], [`binding`], `mention`, `frame`;
+//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; [`account`], [`adapter`], [`binding`], `mention`, `frame`;
 //! [`conversation`]; `fields`, [`strict`];
 //! [`malformed`].
+pub mod account;
 pub mod adapter;
 pub mod binding;
 pub mod conversation;

@@ -1,4 +1,5 @@
 //! Notifications to a link: facts, text, and replies to commands.
+use crate::channel::account::AccountReply;
 use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt};
 use crate::channel::binding::BindingReply;
 use std::sync::Arc;
@@ -106,6 +107,8 @@ pub enum CommandReply {
     DeliveryList(Box<DeliveryListReply>),
     /// The answer to a request about bindings.
     Binding { request_id: Option<RequestId>, reply: BindingReply },
+    /// The answer to a request about accounts.
+    Account { request_id: Option<RequestId>, reply: AccountReply },
     /// The answer to an inbound event.
     InboundAccepted(Box<InboundReceipt>),
     /// The answer to a change of an adapter's capabilities.
@@ -275,6 +278,7 @@ impl CommandReply {
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::SessionList { sessions, .. } => 512 + 512 * sessions.len(),
             Self::Binding { reply, .. } => reply.weight(),
+            Self::Account { reply, .. } => reply.weight(),
             Self::DeliveryList(reply) => reply.weight(),
             Self::TurnAccepted(_)
             | Self::Members(_)

@@ -7,7 +7,7 @@ use super::shape::{
 };
 use crate::channel::adapter::{AdapterOutcome, IgnoreReason, InboundDisposition, InboundEvent, PREVIEW_KIND};
 use JsonShape::Defined;
-use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, TextUnit};
+use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, PauseReason, TextUnit};
 
 /// Returns the messages from an adapter, besides those that every client may send.
 pub(super) fn received() -> Vec<MessageSpec> {
@@ -144,10 +144,16 @@ fn answers() -> Vec<MessageSpec> {
         required("key", text(), "The same for each attempt: at most 25 characters."),
         required("deadline_ts", Defined("timestamp"), "Not to be made after this time."),
     ];
+    let paused = vec![
+        required("reason", names(&PauseReason::ALL), ""),
+        required("since", Defined("timestamp"), ""),
+        optional("delivery_id", Defined("delivery_id"), "The delivery whose part the platform has put elsewhere."),
+    ];
     let state = vec![
         required("state", words(&["active", "standby"]), "Only an active connection gets `deliver`."),
         optional("holder_node_id", pattern("^[0-9a-f]{32}$", &[]), "The node of the active connection."),
         optional("since", Defined("timestamp"), "The time since which that connection is active."),
+        optional("paused", JsonShape::Object(paused), "Nothing is sent until an operator resumes the account."),
     ];
     let typing = vec![
         required("conversation", Defined("conversation"), ""),

@@ -1,4 +1,5 @@
 //! Messages between a client and a node, except for `event` and `tool_event`.
+mod account;
 mod binding;
 
 use super::connection::{self, answer, sent as framed};
@@ -27,12 +28,21 @@ pub(super) fn received() -> Vec<MessageSpec> {
             optional("streams", JsonShape::Flag, "QUIC and WebTransport: `false` if the client accepts no streams."),
         ],
     );
-    [vec![hello], sessions(), turns(), members(), binding::requests(), connection::requests()].concat()
+    [vec![hello], sessions(), turns(), members(), binding::requests(), account::requests(), connection::requests()]
+        .concat()
 }
 
 /// Returns the messages to a client.
 pub(super) fn sent() -> Vec<MessageSpec> {
-    [connection::answers(), answers(), binding::answers(), facts(), vec![error(), delta(), stream()]].concat()
+    [
+        connection::answers(),
+        answers(),
+        binding::answers(),
+        account::answers(),
+        facts(),
+        vec![error(), delta(), stream()],
+    ]
+    .concat()
 }
 
 /// Returns a request with a required session.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
-    DeliveryErrorClass, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport,
+    DeliveryErrorClass, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport, MisplacedPart,
 };
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterOutcome, DeliverMessage, DeliveredCommand};
@@ -38,6 +39,8 @@ struct DeskPart {
     from: NodeId,
     key: SessionKey,
     requested_at: Millis,
+    kind: DeliveryKind,
+    conversation: ConversationRef,
     state: PartState,
 }
 
@@ -175,8 +178,15 @@ impl AdapterDesk {
         let until = now.mono + limits::ADAPTER_ANSWER_TIMEOUT;
         let state = PartState::InFlight { link: link.link, until };
         self.in_flight.insert((until, id.clone()));
-        let part =
-            DeskPart { attempt: order.attempt, from, key: order.key.clone(), requested_at: order.requested_at, state };
+        let part = DeskPart {
+            attempt: order.attempt,
+            from,
+            key: order.key.clone(),
+            requested_at: order.requested_at,
+            kind: order.kind,
+            conversation: order.conversation.clone(),
+            state,
+        };
         self.parts.insert(id, part);
         let attempt = if is_doubtful { order.attempt.max(2) } else { order.attempt };
         effects.push(DeskEffect::Send { link: link.link, message: DeliverMessage { order, attempt } });
@@ -198,11 +208,7 @@ impl AdapterDesk {
         let DeliveredCommand { delivery_id, part, outcome } = delivered;
         let id = (delivery_id, part);
         let Some(known) = self.parts.get(&id) else { return };
-        let is_awaited = matches!(known.state, PartState::InFlight { link: at, .. } if at == link);
-        let is_receipt = matches!(outcome, AdapterOutcome::Sent { .. });
-        let is_late_receipt = is_receipt
-            && !matches!(known.state, PartState::Done(DeliveryOutcome::Sent { .. }, _) | PartState::InFlight { .. });
-        if is_awaited || is_late_receipt {
+        if known.counts(link, &outcome) {
             let outcome = match outcome {
                 AdapterOutcome::Sent { external_id, place } => DeliveryOutcome::Sent { external_id, place },
                 AdapterOutcome::NotSent => DeliveryOutcome::NotSent,
@@ -213,6 +219,20 @@ impl AdapterDesk {
             };
             self.finish(&id, outcome, effects);
         }
+    }
+
+    /// Returns the part that a receipt shows to be in the wrong place, if the receipt counts.
+    pub(super) fn misplaced_part(&self, link: LinkId, delivered: &DeliveredCommand) -> Option<MisplacedPart> {
+        let AdapterOutcome::Sent { external_id, place } = &delivered.outcome else { return None };
+        let known = self.parts.get(&(delivered.delivery_id.clone(), delivered.part))?;
+        let is_misplaced = !known.kind.is_at_its_place(&known.conversation, external_id, place);
+        (is_misplaced && known.counts(link, &delivered.outcome)).then(|| MisplacedPart {
+            session_id: known.key.session.clone(),
+            delivery_id: delivered.delivery_id.clone(),
+            part: delivered.part,
+            conversation: known.conversation.clone(),
+            place: place.clone(),
+        })
     }
 
     /// Gives up the answers that are overdue, and those of a connection that was lost.
@@ -260,6 +280,17 @@ impl AdapterDesk {
             && let Some(part) = self.parts.remove(id)
         {
             self.known_since = self.known_since.max(Millis(part.requested_at.0 + 1));
+        }
+    }
+}
+
+impl DeskPart {
+    /// Returns whether an adapter's report about the part is used.
+    fn counts(&self, link: LinkId, outcome: &AdapterOutcome) -> bool {
+        let is_receipt = matches!(outcome, AdapterOutcome::Sent { .. });
+        match &self.state {
+            PartState::InFlight { link: at, .. } => *at == link,
+            PartState::Done(known, _) => is_receipt && !matches!(known, DeliveryOutcome::Sent { .. }),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::capabilities::LinkCapabilities;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LeaseId, LinkId, NodeId, RequestId, TenantId};
-use turnway_core::protocol::delivery::AccountKey;
+use turnway_core::protocol::delivery::{AccountKey, AccountPause};
 use turnway_core::store::Op;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterHello, AdapterState};
@@ -14,6 +14,16 @@ const PREFIX: &str = "adapter/";
 /// The time between two looks at a lease: at one's own, because an operator may have removed it, and at another's, whose
 /// end nobody tells.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The value of an account in the store: its lease and its pause, which change by one compare and set. Whoever takes the
+/// lease has thus seen the pause.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredAccount {
+    #[serde(flatten)]
+    pub(super) lease: Option<LeaseRecord>,
+    #[serde(default, rename = "paused", skip_serializing_if = "Option::is_none")]
+    pub(super) pause: Option<AccountPause>,
+}
 
 /// The lease of an account as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +57,9 @@ pub(super) struct AccountLease {
     /// The version of the stored value, as it was last read.
     version: u64,
     record: Option<LeaseRecord>,
+    pause: Option<AccountPause>,
+    /// A value without the pause was read that may be older than the pause; the next read decides.
+    is_resume_doubtful: bool,
     /// The connection of this node that sends, and the node's lease under which that was confirmed.
     active: Option<(LinkId, LeaseId)>,
     next_check: Mono,
@@ -76,24 +89,34 @@ pub(super) fn parse_name(name: &str) -> Option<AccountKey> {
     Some(AccountKey { tenant, channel, account })
 }
 
-/// Returns whether a stored lease names a node.
-pub(super) fn names_node(value: Option<&[u8]>, node: NodeId) -> bool {
-    LeaseRecord::read(value).as_ref().and_then(LeaseRecord::node_id) == Some(node)
+/// Returns whether a named value of the store is the value of an account.
+pub(super) fn is_lease(name: &str) -> bool {
+    name.starts_with(PREFIX)
 }
 
-/// Returns whether a named value of the store is a lease of an account.
-pub(in crate::switchboard) fn is_lease(name: &str) -> bool {
-    name.starts_with(PREFIX)
+// === impl StoredAccount ===
+
+impl StoredAccount {
+    /// Reads the stored value; an unreadable one counts as none.
+    pub(super) fn read(value: Option<&[u8]>) -> Self {
+        value.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default()
+    }
+
+    /// Returns the value to store; `None` removes it.
+    pub(super) fn to_value(&self) -> Option<Vec<u8>> {
+        let is_empty = self.lease.is_none() && self.pause.is_none();
+        (!is_empty).then(|| serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Returns the node whose connection has the lease.
+    pub(super) fn node_id(&self) -> Option<NodeId> {
+        self.lease.as_ref().and_then(LeaseRecord::node_id)
+    }
 }
 
 // === impl LeaseRecord ===
 
 impl LeaseRecord {
-    /// Reads the stored value; an unreadable one counts as none.
-    pub(super) fn read(value: Option<&[u8]>) -> Option<Self> {
-        value.and_then(|bytes| serde_json::from_slice(bytes).ok())
-    }
-
     /// Returns the connection that sends.
     pub(super) fn holder(&self) -> Option<(NodeId, LinkId)> {
         self.node_id().map(|node| (node, self.link))
@@ -115,6 +138,8 @@ impl AccountLease {
             links: Vec::new(),
             version: 0,
             record: None,
+            pause: None,
+            is_resume_doubtful: false,
             active: None,
             next_check: Mono::default(),
         }
@@ -134,7 +159,13 @@ impl AccountLease {
         self.links.retain(|other| other.link != link);
         let was_active = self.active.take_if(|(active, _)| *active == link).is_some();
         self.next_check = Mono::default();
-        was_active.then(|| Op::Put { name: self.name.clone(), expect: self.version, value: None })
+        was_active.then(|| self.give_up())
+    }
+
+    /// Returns the op that gives up the lease; the pause stays.
+    fn give_up(&self) -> Op {
+        let value = StoredAccount { lease: None, pause: self.pause.clone() }.to_value();
+        Op::Put { name: self.name.clone(), expect: self.version, value }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -172,7 +203,25 @@ impl AccountLease {
             is_active: self.active.is_some_and(|(active, _)| active == link),
             holder: self.record.as_ref().and_then(LeaseRecord::node_id),
             since: self.record.as_ref().map(|record| record.since),
+            pause: self.pause.clone().map(Box::new),
         }
+    }
+
+    /// Returns the pause of the account, as it was last read.
+    pub(super) fn pause(&self) -> Option<&AccountPause> {
+        self.pause.as_ref()
+    }
+
+    /// Uses the pause of a stored value. Replies of the store may overtake each other, so a value that may be older than
+    /// the known pause does not end it: the op reads once more.
+    pub(super) fn use_pause(&mut self, version: u64, stored: &StoredAccount) -> Option<Op> {
+        let may_be_old = self.pause.is_some() && stored.pause.is_none() && version <= self.version;
+        self.is_resume_doubtful = may_be_old && !self.is_resume_doubtful;
+        if self.is_resume_doubtful {
+            return Some(Op::Get { name: self.name.clone() });
+        }
+        self.pause = stored.pause.clone();
+        None
     }
 
     pub(super) fn next_check(&self) -> Mono {
@@ -193,11 +242,11 @@ impl AccountLease {
         &mut self,
         now: Now,
         me: (NodeId, LeaseId),
-        (version, value): (u64, Option<&[u8]>),
+        (version, stored): (u64, StoredAccount),
         ops: &mut Vec<Op>,
     ) -> LeaseChange {
         let (node, life) = me;
-        (self.version, self.record) = (version, LeaseRecord::read(value));
+        (self.version, self.record) = (version, stored.lease);
         let holder = self.record.as_ref().and_then(LeaseRecord::node_id);
         let holding = self.record.as_ref().filter(|_| holder == Some(node)).map(|record| record.link);
         let is_here = |holding: &LinkId| self.links.iter().any(|link| link.link == *holding);
@@ -243,7 +292,7 @@ impl AccountLease {
             bot: link.bot.clone(),
             since: now.store,
         };
-        let value = serde_json::to_vec(&record).unwrap_or_default();
-        ops.push(Op::Put { name: self.name.clone(), expect: self.version, value: Some(value) });
+        let value = StoredAccount { lease: Some(record), pause: self.pause.clone() }.to_value();
+        ops.push(Op::Put { name: self.name.clone(), expect: self.version, value });
     }
 }

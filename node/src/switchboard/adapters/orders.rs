@@ -1,6 +1,6 @@
 //! The orders of sessions owned by this node on their way to the nodes of adapters. An order is repeated until it has an
 //! answer, because messages between nodes may be lost.
-use super::lease::{LeaseRecord, lease_name};
+use super::lease::{LeaseRecord, StoredAccount, lease_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,17 +180,19 @@ impl OutgoingOrders {
         keys.iter().for_each(|key| _ = self.remove(key));
     }
 
-    /// Uses the stored lease of an account.
+    /// Uses the stored lease of an account. A paused account has nobody who sends: an order that is not given to anybody
+    /// stays one that was certainly not sent.
     pub(super) fn use_lease(
         &mut self,
         now: Now,
         account: &AccountKey,
-        value: Option<&[u8]>,
+        stored: &StoredAccount,
         effects: &mut Vec<OrderEffect>,
     ) {
         let Some(location) = self.locations.get_mut(account) else { return };
         location.is_asking = false;
-        let holder = LeaseRecord::read(value).as_ref().and_then(LeaseRecord::holder);
+        let lease = stored.lease.as_ref().filter(|_| stored.pause.is_none());
+        let holder = lease.and_then(LeaseRecord::holder);
         let is_new = std::mem::replace(&mut location.holder, holder) != holder;
         if holder.is_none() {
             location.wait_longer(now);

@@ -73,6 +73,9 @@ impl RequestRouter {
             LinkCommand::Binding { request_id, command } => {
                 sink.push(BindingsCommand::Perform { link, request_id, command, inbound: None });
             }
+            LinkCommand::Account { request_id, command } => {
+                sink.push(AdaptersCommand::Account { link, request_id, command });
+            }
             LinkCommand::Inbound(inbound) => sink.push(AdaptersCommand::Inbound { link, inbound }),
             LinkCommand::Delivered(delivered) => {
                 sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });

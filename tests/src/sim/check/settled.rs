@@ -173,6 +173,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::ListDeliveries { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
+        | LinkCommand::Account { .. }
         | LinkCommand::Inbound(_)
         | LinkCommand::Capabilities(_)
         | LinkCommand::FindRun { .. } => true,

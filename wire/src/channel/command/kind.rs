@@ -1,6 +1,7 @@
 //! The table of commands: everything that is decided by the kind of a command alone. The parser, the handlers and the
 //! rate limits take it from here.
 use super::{CancelTarget, LinkCommand};
+use crate::channel::account::AccountCommand;
 use crate::channel::authority::ClientOperation;
 use crate::channel::binding::BindingCommand;
 #[cfg(doc)]
@@ -75,6 +76,16 @@ impl CommandKind {
         }
     }
 
+    /// Returns the properties of a command about accounts.
+    const fn of_account(command: &AccountCommand) -> Self {
+        match command {
+            AccountCommand::Pause(_) | AccountCommand::Resume(_) => {
+                Self::request(ClientOperation::PauseAccount).leading_to("delivery.requested")
+            }
+            AccountCommand::ListPaused => Self { operation: ClientOperation::ReadAccounts, ..Self::read() },
+        }
+    }
+
     const fn ordered(self, order: OrderedKind) -> Self {
         Self { order: Some(order), ..self }
     }
@@ -109,6 +120,7 @@ impl LinkCommand {
             Self::Invoke(_) => CommandKind::request(ClientOperation::Invoke).ordered(OrderedKind::Invoke),
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
             Self::Binding { command, .. } => CommandKind::of_binding(command),
+            Self::Account { command, .. } => CommandKind::of_account(command),
             Self::Inbound(_) => CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested"),
             // Not counted with inbound messages: a lost receipt means that nobody knows whether a part was sent.
             Self::Delivered(_) => {
@@ -130,6 +142,7 @@ impl LinkCommand {
             | Self::GetSnapshot { request_id, .. }
             | Self::ListDeliveries { request_id, .. }
             | Self::Binding { request_id, .. }
+            | Self::Account { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
@@ -171,7 +184,11 @@ impl LinkCommand {
                 CommandTarget::Run(run_id)
             }
             Self::Binding { command, .. } => command.session().map_or(CommandTarget::None, CommandTarget::Session),
-            Self::List { .. } | Self::Inbound(_) | Self::Delivered(_) | Self::Capabilities(_) => CommandTarget::None,
+            Self::List { .. }
+            | Self::Account { .. }
+            | Self::Inbound(_)
+            | Self::Delivered(_)
+            | Self::Capabilities(_) => CommandTarget::None,
         }
     }
 }

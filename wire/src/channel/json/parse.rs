@@ -4,7 +4,7 @@ use crate::channel::command::{CancelTarget, InvokeCommand, LinkCommand, Subscrib
 use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
-use crate::channel::json::{adapter, binding, delivery, mention, strict};
+use crate::channel::json::{account, adapter, binding, delivery, mention, strict};
 use serde_json::Value;
 use turnway_core::id::{
     AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
@@ -51,6 +51,9 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("set_binding_expiry", true),
     ("resolve", true),
     ("list_bindings", true),
+    ("pause_account", true),
+    ("resume_account", true),
+    ("list_paused_accounts", true),
     ("inbound", true),
     ("delivered", true),
     ("conversation_created", true),
@@ -139,6 +142,9 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "list_deliveries" => LinkCommand::ListDeliveries { request_id, session: session(fields)? },
         "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
+        }
+        "pause_account" | "resume_account" | "list_paused_accounts" => {
+            LinkCommand::Account { request_id, command: account::parse_account_command(kind.as_str(), fields)? }
         }
         "inbound" => LinkCommand::Inbound(Box::new(adapter::parse_inbound(request_id, fields)?)),
         "conversation_created" => LinkCommand::Delivered(Box::new(adapter::parse_conversation_created(fields)?)),

@@ -1,6 +1,7 @@
 //! Renders notifications to a link as JSON texts.
 //! A fact may be one message, two or three, or none: see `FactKind::messages`. Only the last message carries `seq` and
 //! `epoch`, so a client that disconnects between them asks for the fact again.
+pub mod account;
 mod adapter;
 pub mod binding;
 pub mod delivery;
@@ -83,6 +84,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::Binding { request_id, reply }) => {
             to(binding::render_binding_reply(ts, request_id, reply));
         }
+        Notification::Reply(CommandReply::Account { request_id, reply }) => {
+            to(account::render_account_reply(ts, request_id, reply));
+        }
         Notification::Reply(CommandReply::DeliveryList(reply)) => to(delivery::render_delivery_list(ts, reply)),
         // Facts already report the cancellation.
         Notification::Reply(CommandReply::CancelAccepted { .. }) => {}
@@ -94,11 +98,14 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let frame = reply_frame(ts, "error", request_id, error_payload(refusal));
             to(MessageFrame { session_id: session.as_ref(), run_id: run_id.as_ref(), ..frame }.text(256));
         }
-        Notification::GoAway { reason, within, jitter } => {
-            let body = GoAwayPayload { reason, reconnect_within_ms: millis(*within), jitter_ms: millis(*jitter) };
-            to(reply_frame(ts, "go_away", &None, body).text(128));
-        }
+        Notification::GoAway { reason, within, jitter } => to(render_go_away(ts, reason, *within, *jitter)),
     }
+}
+
+/// Renders the request to connect elsewhere.
+fn render_go_away(ts: Millis, reason: &'static str, within: Duration, jitter: Duration) -> String {
+    let body = GoAwayPayload { reason, reconnect_within_ms: millis(within), jitter_ms: millis(jitter) };
+    reply_frame(ts, "go_away", &None, body).text(128)
 }
 
 /// Renders a `delta` message.

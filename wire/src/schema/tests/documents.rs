@@ -105,6 +105,8 @@ fn table_has_every_fact_and_its_messages() {
     assert!(of_facts.is_subset(&rows), "{:?}", of_facts.difference(&rows));
     let others: Vec<&str> = rows.difference(&of_facts).map(String::as_str).collect();
     let answers_and_text = [
+        "account_paused",
+        "account_resumed",
         "bindings",
         "bindings_updated",
         "bound",
@@ -116,6 +118,7 @@ fn table_has_every_fact_and_its_messages() {
         "go_away",
         "handover",
         "members",
+        "paused_accounts",
         "pong",
         "refreshed",
         "resolved",

@@ -5,7 +5,7 @@ use crate::channel::json::frame::MessageFrame;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::DeliveryKind;
+use turnway_core::protocol::delivery::{DeliveryKind, PauseReason};
 use turnway_core::time::Millis;
 
 #[derive(Serialize)]
@@ -45,12 +45,23 @@ struct InboundAcceptedPayload {
 }
 
 #[derive(Serialize)]
-struct AdapterStatePayload {
+struct AdapterStatePayload<'a> {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     holder_node_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Millis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<PausePayload<'a>>,
+}
+
+/// The pause of the adapter's account, without what only operators may know.
+#[derive(Serialize)]
+struct PausePayload<'a> {
+    reason: PauseReason,
+    since: Millis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_id: Option<&'a DeliveryId>,
 }
 
 /// Renders the order to send a part.
@@ -100,11 +111,17 @@ pub(super) fn render_inbound_accepted(ts: Millis, receipt: &InboundReceipt) -> S
 
 /// Renders the state of an adapter's connection.
 pub(super) fn render_adapter_state(ts: Millis, state: &AdapterState) -> String {
-    let AdapterState { is_active, holder, since } = state;
+    let AdapterState { is_active, holder, since, pause } = state;
+    let paused = pause.as_deref().map(|pause| PausePayload {
+        reason: pause.reason,
+        since: pause.since,
+        delivery_id: pause.misplaced.as_deref().map(|part| &part.delivery_id),
+    });
     let body = AdapterStatePayload {
         state: if *is_active { "active" } else { "standby" },
         holder_node_id: holder.map(|node| node.to_string()),
         since: *since,
+        paused,
     };
-    reply_frame(ts, "adapter_state", &None, body).text(192)
+    reply_frame(ts, "adapter_state", &None, body).text(256)
 }

@@ -1,0 +1,27 @@
+//! Requests about accounts as JSON, over any transport.
+use crate::channel::account::{AccountCommand, NamedAccount};
+use crate::channel::json::conversation::parse_account;
+use crate::channel::json::fields::Fields;
+use crate::channel::json::malformed::{Malformed, MalformedReason};
+use crate::channel::json::strict;
+
+/// Parses the body of an HTTP request, which is a message whose type the path gives.
+pub fn parse_account_body(kind: &str, text: &str) -> Result<AccountCommand, Malformed> {
+    let command = strict::object(text).and_then(|mut fields| parse_account_command(kind, &mut fields));
+    command.map_err(|reason| Malformed { request_id: None, reason })
+}
+
+/// Parses the fields of a message of one of the types about accounts.
+pub(super) fn parse_account_command(kind: &str, fields: &mut Fields) -> Result<AccountCommand, MalformedReason> {
+    Ok(match kind {
+        "pause_account" => AccountCommand::Pause(parse_named(fields)?),
+        "resume_account" => AccountCommand::Resume(parse_named(fields)?),
+        "list_paused_accounts" => AccountCommand::ListPaused,
+        _ => return Err(MalformedReason::UnknownType),
+    })
+}
+
+fn parse_named(fields: &mut Fields) -> Result<NamedAccount, MalformedReason> {
+    let (channel, account) = parse_account(fields, ["channel", "account_id"])?;
+    Ok(NamedAccount { channel, account })
+}
