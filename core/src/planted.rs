@@ -36,6 +36,8 @@ define_planted! {
     MisplacedSendsOn,
     /// A stored pause of an account has no effect on its adapter.
     PauseIgnored,
+    /// Two accounts with one platform bot id send at a time.
+    BotIdUnclaimed,
     /// A routed delivery is sent although its binding has ended since.
     DeliveryStandingUnchecked,
     /// The end of a task that the router gives no place is shown in the conversation of the requester.

@@ -395,9 +395,8 @@ impl Switchboard {
                 self.membership.lease.handle_renewed(now, holder, fresh, sent, result, sink);
             }
             (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => {
-                if left.is_none() {
-                    self.adapters.handle_dead_node(now, node, sink);
-                }
+                let context = AdapterContext::new(now, &self.membership.lease);
+                self.adapters.handle_lease_check(context, (node, left.is_some()), sink);
                 self.membership.handle_lease_check(now, node, sent, left, sink);
             }
             (Op::Lease { node, .. }, _) => self.membership.suspicions.clear_suspect(node, sink),

@@ -96,6 +96,8 @@ define_codes! {
     SessionCloseFailed = "SESSION_CLOSE_FAILED", true;
     /// The runner id belongs to another credential.
     RunnerIdInUse = "runner_id_in_use", true;
+    /// Another account acts as the platform's bot id.
+    BotIdInUse = "bot_id_in_use", true;
 }
 
 /// The reason why a request was refused. Nothing was stored, unless the code says otherwise.
@@ -137,6 +139,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 37);
+        assert_eq!(Code::ALL.len(), 38);
     }
 }

@@ -32,6 +32,7 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::NotApplied
         | Code::SessionClosed
         | Code::AgentNotInSession
+        | Code::BotIdInUse
         | Code::RunnerIdInUse => StatusCode::CONFLICT,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::RateLimited | Code::TooManyPending | Code::OverShare | Code::QuotaExceeded => {

@@ -1,5 +1,6 @@
 //! The adapters of platforms at this node, and the deliveries of this node's sessions: brings what people wrote to
 //! sessions, and what is to be sent to the adapter that holds the account's lease, on whichever node.
+mod bots;
 mod capabilities;
 pub(super) mod changes;
 mod desk;
@@ -16,6 +17,7 @@ use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffe
 use super::membership::lease::Lease;
 use super::router::queries;
 use super::sink::{EffectSink, Timer};
+use bots::{BotClaims, BotEffect, BotKey, ClaimReply, ClaimingNode};
 use changes::{ChangeStep, MessageChanges};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
@@ -65,6 +67,7 @@ pub(super) struct Adapters {
     inbound: InboundEvents,
     changes: MessageChanges,
     pauses: AccountPauses,
+    bots: BotClaims,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
     /// Every live node knows the fact of a gathered message.
@@ -99,6 +102,7 @@ impl Adapters {
             inbound: InboundEvents::default(),
             changes: MessageChanges::default(),
             pauses: AccountPauses::default(),
+            bots: BotClaims::default(),
             may_publish: false,
             may_gather: false,
             directory,
@@ -157,6 +161,10 @@ impl Adapters {
         served.lease.add(context.now, link, hello);
         served.empty_since = None;
         sink.notify(link, Notification::AdapterState(served.lease.state_of(link)));
+        if let Some(bot) = hello.platform_bot_id.clone() {
+            let AccountKey { tenant, channel, .. } = account;
+            sink.store(Op::Get { name: BotKey { tenant, channel, bot }.name() });
+        }
         self.handle_timeout(context, sink);
     }
 
@@ -174,9 +182,7 @@ impl Adapters {
         if let Some(desk) = &mut served.desk {
             desk.give_up(context.now, Some(link), recognises, &mut effects);
         }
-        if let Some(op) = served.lease.remove(link) {
-            sink.store(op);
-        }
+        served.lease.remove(link).into_iter().for_each(|op| sink.store(op));
         // The desk is kept for a while: an adapter that is back soon may report what it has sent.
         served.empty_since = served.lease.is_empty().then_some(context.now.mono);
         self.perform(context.now, effects, sink);
@@ -373,7 +379,8 @@ impl Adapters {
         match begun {
             Ok(op) => sink.store(op),
             Err(AccountAsker { link, request_id }) => {
-                let refusal = Refusal::new(Code::RateLimited, "too many requests about accounts are waiting at this node");
+                let refusal =
+                    Refusal::new(Code::RateLimited, "too many requests about accounts are waiting at this node");
                 sink.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
         }
@@ -520,10 +527,14 @@ impl Adapters {
         sink: &mut EffectSink,
     ) {
         let (Op::Get { name } | Op::Put { name, .. }) = &op else { return };
+        if let Some(bot) = BotKey::parse(name) {
+            return self.handle_claim(context, (&bot, op), result, sink);
+        }
         let Some(tenant) = paused_list::parse_list_name(name) else {
             return self.handle_lease(context, op, result, sink);
         };
-        let stored = if let Ok(Reply::Value { version, value }) = &result { Some((*version, value.as_deref())) } else { None };
+        let stored =
+            if let Ok(Reply::Value { version, value }) = &result { Some((*version, value.as_deref())) } else { None };
         let mut effects = Vec::new();
         self.pauses.use_list(&tenant, stored, &mut effects);
         perform_pauses(context.now, effects, sink);
@@ -605,8 +616,65 @@ impl Adapters {
         self.perform(context.now, effects, sink);
     }
 
-    /// Takes the leases of a node that is dead.
-    pub(super) fn handle_dead_node(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {
+    /// Handles the reply to a read or a write of the claim of a bot id.
+    fn handle_claim(
+        &mut self,
+        context: AdapterContext,
+        (bot, op): (&BotKey, Op),
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        let is_put = matches!(op, Op::Put { .. });
+        let Ok(Reply::Value { version, value }) = result else {
+            // A claim that nobody gives up would keep every other account from sending. A read comes again with the lease.
+            return if is_put {
+                sink.retry(context.now, op)
+            };
+        };
+        let reply = ClaimReply { version, value: value.as_deref(), is_put };
+        let mut effects = Vec::new();
+        self.bots.use_value(self.claiming(context), bot, reply, &mut self.accounts, &mut effects);
+        self.perform_claims(context, effects, sink);
+    }
+
+    fn claiming(&self, context: AdapterContext) -> ClaimingNode {
+        ClaimingNode { me: self.me, life: context.life, now: context.now }
+    }
+
+    fn perform_claims(&mut self, context: AdapterContext, effects: Vec<BotEffect>, sink: &mut EffectSink) {
+        for effect in effects {
+            match effect {
+                BotEffect::Store(op) => sink.store(op),
+                BotEffect::Refuse { account, link, refusal } => {
+                    self.disconnect(context, link, &account, sink);
+                    if let Some(there) = sink.links.get_mut(link) {
+                        there.adapter = None;
+                    }
+                    sink.stats.refused.add(refusal.code as usize);
+                    sink.notify(link, Notification::LimitReached(Box::new(refusal)));
+                }
+            }
+        }
+    }
+
+    /// Handles whether a node has a lease: takes the leases of a dead one, and refuses connections whose bot id a living one
+    /// has claimed for another account.
+    pub(super) fn handle_lease_check(
+        &mut self,
+        context: AdapterContext,
+        (node, is_alive): (NodeId, bool),
+        sink: &mut EffectSink,
+    ) {
+        if !is_alive {
+            self.handle_dead_node(context.now, node, sink);
+        }
+        let mut effects = Vec::new();
+        let checked = (node, is_alive);
+        self.bots.handle_lease_check(self.claiming(context), checked, &mut self.accounts, &mut effects);
+        self.perform_claims(context, effects, sink);
+    }
+
+    fn handle_dead_node(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {
         for served in self.accounts.values_mut() {
             let mut ops = Vec::new();
             served.lease.use_dead_node(now, node, self.me, &mut ops);
@@ -728,7 +796,7 @@ fn perform_pauses(now: Now, effects: Vec<PauseEffect>, sink: &mut EffectSink) {
 
 /// Returns whether a named value of the store belongs to this part.
 pub(super) fn is_adapter_value(name: &str) -> bool {
-    lease::is_lease(name) || paused_list::is_list(name)
+    lease::is_lease(name) || paused_list::is_list(name) || bots::is_claim(name)
 }
 
 fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {

@@ -329,7 +329,8 @@ impl World {
         let capabilities = AdapterCapabilities([("text".to_owned(), text), ("key".to_owned(), key)].into());
         let instance_id = RequestId::parse(&format!("adapter-{adapter}")).ok();
         let account = account_id(account);
-        let hello = AdapterHello { channel: channel(), account, platform_bot_id: None, instance_id, capabilities };
+        let platform_bot_id = RequestId::parse(&format!("bot-{account}")).ok();
+        let hello = AdapterHello { channel: channel(), account, platform_bot_id, instance_id, capabilities };
         let principal = principal(self.platform.adapters[adapter].account);
         self.give(at, Input::Connect { link: line.1, principal });
         self.give_to(line.0, Input::ServeAccount { link: line.1, adapter: Box::new(hello) });

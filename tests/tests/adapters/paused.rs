@@ -29,12 +29,13 @@ impl TestAdapter {
         [&accepted["session_id"], &part["delivery_id"]].map(|id| id.as_str().expect("an id").to_owned())
     }
 
-    /// Has a message answered, which takes as long as an answer that nobody holds back.
-    async fn converse(&mut self, id: &str) {
-        self.bring_message("square", id, "hello").await;
+    /// Has a message answered, which takes as long as an answer that nobody holds back; returns its session.
+    async fn converse(&mut self, id: &str) -> String {
+        let accepted = self.bring_message("square", id, "hello").await;
         let part = self.next_part().await;
         assert_eq!(part["reply_to"], id, "{part}");
         self.confirm(&part, id).await;
+        accepted["session_id"].as_str().expect("a session").to_owned()
     }
 }
 
@@ -75,7 +76,8 @@ async fn misplaced_part_pauses_its_account_across_restarts() {
         facts.push("delivery.requested null");
     }
     await_recorded(&node, &session, &facts).await;
-    other.converse("o1").await;
+    let undisturbed = other.converse("o1").await;
+    await_recorded(&node, &undisturbed, &["delivery.requested null", "delivery.sent 1"]).await;
     let [listed] = paused(&node).await.try_into().expect("one account");
     assert_eq!(listed["misplaced"]["session_id"], session.as_str(), "{listed}");
     assert_eq!(listed["misplaced"]["delivery_id"], delivery.as_str(), "{listed}");

@@ -30,7 +30,7 @@ pub const PREVIEW_KIND: &str = "preview";
 pub struct AdapterHello {
     pub channel: ChannelName,
     pub account: AccountId,
-    /// The platform's own id of the login, for operators who read the lease.
+    /// The platform's own id of the login: one account at a time acts as it.
     pub platform_bot_id: Option<RequestId>,
     /// The adapter's process, by a name that its next start has too: a new connection of the same instance replaces the
     /// old one at once.

@@ -31,7 +31,8 @@ pub const UNAUTHORIZED: u16 = 4401;
 pub const FORBIDDEN: u16 = 4403;
 /// No `hello` within [`turnway_core::limits::HELLO_TIMEOUT`].
 pub const HELLO_TIMEOUT: u16 = 4408;
-/// The `runner_id` belongs to another credential, or another connection has replaced this one.
+/// The `runner_id` belongs to another credential or the `platform_bot_id` to another account, or another connection has
+/// replaced this one.
 pub const REPLACED: u16 = 4409;
 /// A message over [`turnway_core::limits::MESSAGE_BYTES_MAX`].
 pub const TOO_LARGE: u16 = 4413;
@@ -54,7 +55,11 @@ pub const CLOSE_CODES: [CloseCode; 15] = [
     code(UNAUTHORIZED, "unauthorized", false),
     code(FORBIDDEN, "forbidden", false),
     code(HELLO_TIMEOUT, "no `hello` in time", true),
-    code(REPLACED, "replaced, or the `runner_id` is another credential's", false),
+    code(
+        REPLACED,
+        "replaced, or the `runner_id` is another credential's, or the `platform_bot_id` another account's",
+        false,
+    ),
     code(TOO_LARGE, "a message that is too large", false),
     code(RATE_LIMITED, "too much before `welcome`, or too many messages that request nothing", true),
     code(DRAINING, "draining", true),

@@ -47,7 +47,8 @@ pub enum Notification {
     Signal(Arc<ConversationSignal>),
     /// The state of the adapter's connection.
     AdapterState(AdapterState),
-    /// The connection may not serve its account, because a limit is reached. The error is its last message.
+    /// The connection may not serve its account, because a limit is reached or another account acts as its bot id. The error
+    /// is its last message.
     LimitReached(Box<Refusal>),
     /// The answer to a command.
     Reply(CommandReply),

@@ -27,7 +27,7 @@ fn hello() -> Vec<FieldSpec> {
         required("role", constant("adapter"), ""),
         required("channel", pattern("^[a-z0-9_.-]{1,64}$", &["rooms"]), "The platform."),
         required("account_id", pattern("^[A-Za-z0-9_.-]{1,64}$", &["main"]), "The gateway's account there."),
-        optional("platform_bot_id", label(), "The platform's id of the login, for operators who read the lease."),
+        optional("platform_bot_id", label(), "The platform's id of the login: one account at a time acts as it."),
         optional("instance_id", label(), "A name that the next start of the same process has too."),
         optional(
             "capabilities",

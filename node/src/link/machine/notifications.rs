@@ -6,6 +6,7 @@ use crate::link::{LinkEvent, SideStreamPace, SideStreamProgress, SideStreamText}
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Now;
 use turnway_wire::channel::close_code;
 use turnway_wire::channel::json::render;
@@ -90,6 +91,9 @@ impl Link {
             // Offsets of later text start at this snapshot, so text must not overtake it.
             Notification::Reply(CommandReply::Subscribed { snapshot, .. }) => {
                 self.end_side_streams(&snapshot.session, None)
+            }
+            Notification::LimitReached(refusal) if refusal.code == Code::BotIdInUse => {
+                self.connection.close(close_code::REPLACED, "another account acts as the platform_bot_id");
             }
             Notification::LimitReached(_) => {
                 self.connection.close(close_code::RATE_LIMITED, TOO_MANY_CONNECTIONS);

@@ -1,9 +1,11 @@
 //! The lease of one account: one connection of the fleet sends for it, the others stand by. The lease is a named value of
 //! the store, and lasts as long as its connection and the lease of its node.
+use super::bots::BotKey;
 use super::capabilities::LinkCapabilities;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LeaseId, LinkId, NodeId, RequestId, TenantId};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::delivery::{AccountKey, AccountPause};
 use turnway_core::store::Op;
 use turnway_core::time::{Millis, Mono, Now};
@@ -52,6 +54,7 @@ pub(super) struct ServingLink {
 /// The lease of an account with connections at this node.
 #[derive(Debug)]
 pub(super) struct AccountLease {
+    account: AccountKey,
     name: String,
     links: Vec<ServingLink>,
     /// The version of the stored value, as it was last read.
@@ -62,7 +65,20 @@ pub(super) struct AccountLease {
     is_resume_doubtful: bool,
     /// The connection of this node that sends, and the node's lease under which that was confirmed.
     active: Option<(LinkId, LeaseId)>,
+    /// The connection of this node that has the lease. It sends once its platform's bot id is claimed, too.
+    present: Option<LinkId>,
+    claimed: Option<ClaimedBot>,
     next_check: Mono,
+}
+
+/// The claim of the bot id of a connection, as it was confirmed.
+#[derive(Debug)]
+struct ClaimedBot {
+    link: LinkId,
+    key: BotKey,
+    /// The node's lease under which it was confirmed.
+    life: LeaseId,
+    version: u64,
 }
 
 /// A change that a reply of the store leads to.
@@ -134,6 +150,7 @@ impl AccountLease {
     /// Creates the lease of an account, of which nothing is known yet.
     pub(super) fn new(account: &AccountKey) -> Self {
         Self {
+            account: account.clone(),
             name: lease_name(account),
             links: Vec::new(),
             version: 0,
@@ -141,6 +158,8 @@ impl AccountLease {
             pause: None,
             is_resume_doubtful: false,
             active: None,
+            present: None,
+            claimed: None,
             next_check: Mono::default(),
         }
     }
@@ -154,12 +173,15 @@ impl AccountLease {
         self.next_check = Mono::default();
     }
 
-    /// Removes a connection. Returns the op that gives up the lease, if the connection had it.
-    pub(super) fn remove(&mut self, link: LinkId) -> Option<Op> {
+    /// Removes a connection. Returns the ops that give up the lease and the claim of the bot id, if the connection had them.
+    pub(super) fn remove(&mut self, link: LinkId) -> Vec<Op> {
         self.links.retain(|other| other.link != link);
-        let was_active = self.active.take_if(|(active, _)| *active == link).is_some();
+        self.active.take_if(|(active, _)| *active == link);
         self.next_check = Mono::default();
-        was_active.then(|| self.give_up())
+        let lease = self.present.take_if(|present| *present == link).map(|_| self.give_up());
+        let claim = self.claimed.take_if(|claimed| claimed.link == link);
+        let claim = claim.map(|it| Op::Put { name: it.key.name(), expect: it.version, value: None });
+        claim.into_iter().chain(lease).collect()
     }
 
     /// Returns the op that gives up the lease; the pause stays.
@@ -195,6 +217,42 @@ impl AccountLease {
     /// Returns what a connection can do, to change it.
     pub(super) fn capabilities_mut(&mut self, link: LinkId) -> Option<&mut LinkCapabilities> {
         self.links.iter_mut().find(|other| other.link == link).map(|other| &mut other.capabilities)
+    }
+
+    /// Returns whether a connection is one of this account.
+    pub(super) fn has_link(&self, link: LinkId) -> bool {
+        self.links.iter().any(|other| other.link == link)
+    }
+
+    /// Returns the connections with a bot id.
+    pub(super) fn links_of_bot(&self, bot: &RequestId) -> impl Iterator<Item = LinkId> {
+        self.links.iter().filter(move |other| other.bot.as_ref() == Some(bot)).map(|other| other.link)
+    }
+
+    /// Returns the connection that has the lease and waits for the claim of this bot id.
+    pub(super) fn unclaimed(&self, bot: &RequestId) -> Option<LinkId> {
+        self.present.filter(|present| self.active.is_none() && self.links_of_bot(bot).any(|link| link == *present))
+    }
+
+    /// Records that a bot id is claimed for a connection. Returns whether the connection has waited for that.
+    pub(super) fn confirm_bot(&mut self, link: LinkId, bot: &RequestId, (life, version): (LeaseId, u64)) -> bool {
+        let is_awaited = self.unclaimed(bot) == Some(link);
+        if let Some(key) = self.bot_key(link).filter(|key| key.bot == *bot) {
+            self.claimed = Some(ClaimedBot { link, key, life, version });
+        }
+        is_awaited
+    }
+
+    fn bot_key(&self, link: LinkId) -> Option<BotKey> {
+        let AccountKey { tenant, channel, .. } = self.account.clone();
+        let bot = self.links.iter().find(|other| other.link == link)?.bot.clone()?;
+        Some(BotKey { tenant, channel, bot })
+    }
+
+    /// Returns the bot id that must be claimed before a connection sends; `None` if it has none, or the claim.
+    fn missing_claim(&self, link: LinkId, life: LeaseId) -> Option<BotKey> {
+        let is_claimed = self.claimed.as_ref().is_some_and(|claimed| claimed.link == link && claimed.life == life);
+        self.bot_key(link).filter(|_| !is_claimed && !planted(Planted::BotIdUnclaimed))
     }
 
     /// Returns the state that a connection is told.
@@ -252,8 +310,12 @@ impl AccountLease {
         let is_here = |holding: &LinkId| self.links.iter().any(|link| link.link == *holding);
         let present = holding.filter(|holding| is_here(holding) && !self.is_replaced());
         let before = self.active;
-        self.active = present.map(|link| (link, life));
-        if self.active.is_none() && (holder.is_none() || holder == Some(node) || self.is_replaced()) {
+        self.present = present;
+        let missing = present.and_then(|link| self.missing_claim(link, life));
+        self.active = present.filter(|_| missing.is_none()).map(|link| (link, life));
+        if let Some(bot) = missing {
+            ops.push(Op::Get { name: bot.name() });
+        } else if present.is_none() && (holder.is_none() || holder == Some(node) || self.is_replaced()) {
             self.take(now, node, ops);
         } else if let Some(other) = holder.filter(|other| *other != node) {
             ops.push(Op::Lease { node: other, sent: now.mono });

@@ -199,7 +199,9 @@ mod tests {
                 ) => {
                     changed.push(it);
                 }
-                other => panic!("{other:?}"),
+                PauseEffect::Reply(_, AccountReply::Listed { .. })
+                | PauseEffect::StoreLater(_)
+                | PauseEffect::Unavailable(_) => panic!("{effect:?}"),
             }
         }
         (next, changed)

@@ -141,3 +141,122 @@ impl ServedAccount {
         self.notify_links(sink);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use turnway_core::id::{
+        AccountId, ChannelName, DeliveryId, LeaseId, MessageId, NodeId, SessionId, SessionKey, TenantId,
+    };
+    use turnway_core::private::Private;
+    use turnway_core::protocol::conversation::ConversationRef;
+    use turnway_core::protocol::delivery::{DeliveryKind, DeliveryOrder, DeliveryOutcome};
+    use turnway_core::time::Millis;
+    use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, AdapterOutcome};
+
+    const ME: NodeId = NodeId(1);
+    const LIFE: LeaseId = LeaseId(7);
+    const LINK: LinkId = LinkId(1);
+
+    fn place(id: &str) -> ConversationRef {
+        ConversationRef::without_parent("rooms", "main", id).expect("a place")
+    }
+
+    fn delivery() -> DeliveryId {
+        DeliveryId::parse("abcdefghijklmnopqrstuvwxyz").expect("an id")
+    }
+
+    /// Returns an account whose connection has the lease, and was given a part.
+    fn serving() -> ServedAccount {
+        let tenant = TenantId::parse("default").expect("a tenant");
+        let channel = ChannelName::parse("rooms").expect("a channel");
+        let account = AccountId::parse("main").expect("an account");
+        let hello = AdapterHello {
+            channel: channel.clone(),
+            account: account.clone(),
+            platform_bot_id: None,
+            instance_id: None,
+            capabilities: AdapterCapabilities::default(),
+        };
+        let mut served = ServedAccount::new(&AccountKey { tenant: tenant.clone(), channel, account });
+        let now = Now::default();
+        served.lease.add(now, LINK, &hello);
+        let mut ops = Vec::new();
+        served.lease.use_value(now, (ME, LIFE), (0, StoredAccount::default()), &mut ops);
+        let Some(Op::Put { value, .. }) = ops.pop() else { panic!("the lease is free") };
+        let change = served.lease.use_value(now, (ME, LIFE), (1, StoredAccount::read(value.as_deref())), &mut ops);
+        assert_eq!(change, LeaseChange::Gained);
+        let mut desk = AdapterDesk::new(now);
+        let order = DeliveryOrder {
+            key: SessionKey { tenant, session: SessionId::parse("s1").expect("a session") },
+            delivery_id: delivery(),
+            attempt: 1,
+            part: 1,
+            parts: 1,
+            kind: DeliveryKind::Final,
+            conversation: place("lobby"),
+            reply_to: None,
+            text: Private("hello".to_owned()),
+            requested_at: Millis(0),
+            deadline: Millis(u64::MAX),
+            may_be_sent: false,
+        };
+        let link = SendingLink { link: LINK, recognises_key: false, creates_conversations: false };
+        let received = crate::switchboard::adapters::desk::ReceivedOrder { from: ME, order: Arc::new(order) };
+        desk.accept(now, received, link, &mut Vec::new());
+        served.desk = Some(desk);
+        served
+    }
+
+    fn receipt(at: &str) -> DeliveredCommand {
+        let external_id = MessageId::parse("x1").expect("an id");
+        let outcome = AdapterOutcome::Sent { external_id, place: place(at) };
+        DeliveredCommand { delivery_id: delivery(), part: 1, outcome }
+    }
+
+    /// Covers: BR-11.
+    #[test]
+    fn misplaced_receipt_is_reported_once_the_pause_is_stored() {
+        let mut served = serving();
+        let mut effects = Vec::new();
+        let pause = served.handle_delivered(Now::default(), (LINK, receipt("elsewhere")), &mut effects);
+        let pause = pause.expect("it is misplaced");
+        assert_eq!(pause.misplaced.as_ref().map(|part| &part.place), Some(&place("elsewhere")));
+        assert!(served.is_paused() && effects.is_empty(), "{effects:?}");
+        let stored = StoredAccount { lease: None, pause: Some(pause) };
+        assert!(served.use_pause((2, &stored), &mut Vec::new(), &mut effects));
+        let [DeskEffect::Report { report, .. }] = effects.as_slice() else { panic!("{effects:?}") };
+        assert!(matches!(report.outcome, DeliveryOutcome::Sent { .. }), "{report:?}");
+        assert!(served.is_paused());
+    }
+
+    /// Covers: BR-11.
+    #[test]
+    fn receipt_at_its_place_pauses_nothing() {
+        let mut served = serving();
+        let mut effects = Vec::new();
+        assert_eq!(served.handle_delivered(Now::default(), (LINK, receipt("lobby")), &mut effects), None);
+        assert!(!served.is_paused());
+        assert_eq!(effects.len(), 1, "{effects:?}");
+        // A second receipt of the part does not count, wherever it is said to be.
+        assert_eq!(served.handle_delivered(Now::default(), (LINK, receipt("elsewhere")), &mut effects), None);
+    }
+
+    /// Replies of the store overtake each other: a read from before the pause must not end it.
+    ///
+    /// Covers: BR-11.
+    #[test]
+    fn older_value_does_not_end_a_pause() {
+        let mut served = serving();
+        let pause = AccountPause { reason: PauseReason::Operator, since: Millis(1), misplaced: None };
+        let paused = StoredAccount { lease: None, pause: Some(pause) };
+        let mut ops = Vec::new();
+        served.use_pause((5, &paused), &mut ops, &mut Vec::new());
+        served.lease.use_value(Now::default(), (ME, LIFE), (5, paused), &mut Vec::new());
+        assert!(!served.use_pause((4, &StoredAccount::default()), &mut ops, &mut Vec::new()));
+        assert!(served.is_paused() && matches!(ops.as_slice(), [Op::Get { .. }]), "another read decides: {ops:?}");
+        assert!(served.use_pause((6, &StoredAccount::default()), &mut ops, &mut Vec::new()));
+        assert!(!served.is_paused());
+    }
+}

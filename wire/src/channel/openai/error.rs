@@ -55,6 +55,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         | Code::NotApplied
         | Code::SessionClosed
         | Code::AgentNotInSession
+        | Code::BotIdInUse
         | Code::RunnerIdInUse => (409, INVALID),
         Code::RateLimited | Code::TooManyPending | Code::OverShare | Code::QuotaExceeded => (429, LIMIT),
         Code::InternalError
