@@ -7,6 +7,7 @@ use std::time::Duration;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::store::Op;
@@ -191,7 +192,8 @@ impl OutgoingOrders {
     ) {
         let Some(location) = self.locations.get_mut(account) else { return };
         location.is_asking = false;
-        let lease = stored.lease.as_ref().filter(|_| stored.pause.is_none());
+        let may_send = stored.pause.is_none() || planted::planted(Planted::PauseIgnored);
+        let lease = stored.lease.as_ref().filter(|_| may_send);
         let holder = lease.and_then(LeaseRecord::holder);
         let is_new = std::mem::replace(&mut location.holder, holder) != holder;
         if holder.is_none() {
