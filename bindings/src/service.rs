@@ -105,13 +105,13 @@ impl BindingService {
         };
         let (step, op) = match command {
             BindingCommand::Bind(bind) => self.bind(principal.clone(), *bind),
-            BindingCommand::Unbind { target: BindingTarget::Binding { scope, id }, reason } => {
-                let task = BindingTask::Unbind(reason);
+            BindingCommand::Unbind { target: BindingTarget::Binding { scope, id }, reason, farewell } => {
+                let task = BindingTask::Unbind { reason, farewell };
                 let op = change(scope.key_of(&tenant, &id), task.action(now, id.generation, None));
                 (RequestStep::change_one(task), op)
             }
-            BindingCommand::Unbind { target: BindingTarget::Session(session), reason } => {
-                (RequestStep::Find(BindingTask::Unbind(reason)), list(session))
+            BindingCommand::Unbind { target: BindingTarget::Session(session), reason, farewell } => {
+                (RequestStep::Find(BindingTask::Unbind { reason, farewell }), list(session))
             }
             BindingCommand::Touch { scope, id } => {
                 let op = change(scope.key_of(&tenant, &id), BindingTask::Touch.action(now, id.generation, None));
@@ -276,7 +276,7 @@ impl BindingService {
         let RequestStep::Change { task, is_one, done, ended, .. } = &mut request.step else { return };
         if outcome == BindingOutcome::Applied {
             match task {
-                BindingTask::Unbind(_) => ended.extend(row.last_ended.as_deref().cloned()),
+                BindingTask::Unbind { .. } => ended.extend(row.last_ended.as_deref().cloned()),
                 BindingTask::Touch | BindingTask::SetExpiry(_) => done.extend(row.active().cloned()),
             }
         } else if let ConversationState::Moved { to, .. } = &row.state {
@@ -396,7 +396,7 @@ impl Machine for BindingService {
         match input {
             Input::Command { asker, command } => self.handle_command(now, asker, command),
             Input::SessionGone { session, reason } => {
-                let step = RequestStep::Find(BindingTask::Unbind(reason));
+                let step = RequestStep::Find(BindingTask::Unbind { reason, farewell: false });
                 self.begin(None, step, ConversationOp::List { session, principal: None });
             }
             Input::Stored { op, ticket, result } => self.handle_stored(now, op, ticket, result),

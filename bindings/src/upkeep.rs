@@ -168,7 +168,7 @@ impl BindingUpkeep {
                 let reason = UnbindReason::StaleSession;
                 self.outputs.push_back(Op::from(ConversationOp::Change {
                     key: key.clone(),
-                    action: BindingAction::Unbind { generation, reason },
+                    action: BindingAction::Unbind { generation, reason, farewell: false },
                 }));
                 self.change(key, BindingAction::Settle { generation, is_end });
             }
@@ -292,6 +292,7 @@ fn control_entry(key: &ConversationKey, report: &BindingReport) -> ControlEntry 
         },
         Some(reason) => ControlRequest::RecordBindingEnd {
             ended: Box::new(BindingEnd { binding_id, conversation, reason, ended_at: report.at }),
+            farewell: report.farewell,
         },
     };
     ControlEntry { id, user: UserId::gateway(), request_id: None, what }

@@ -390,6 +390,13 @@ impl DeliveryId {
         Self(hash_parts(&parts).into())
     }
 
+    /// Derives the id of a delivery to a place that no run leads to: its cause has a name that is unique in the session.
+    pub(crate) fn derive_without_run(key: &SessionKey, cause: &str, kind: &str, place: &[&str; 3]) -> Self {
+        let [channel, account, conversation] = place;
+        let session = key.session.as_str();
+        Self(hash_parts(&[key.tenant.as_str(), session, kind, channel, account, conversation, cause]).into())
+    }
+
     /// Derives the id of the preview of the answer to a message at a place.
     pub(crate) fn derive_preview(key: &SessionKey, message: &MessageId, place: &[&str; 3]) -> Self {
         let [channel, account, conversation] = place;

@@ -24,6 +24,8 @@ define_planted! {
     DeliveryLanesCross,
     /// A delivery to a place that has refused earlier ones for good is tried.
     SuppressedPlacesTried,
+    /// The last word of a binding is requested again by an owner that finds it requested.
+    FarewellRepeated,
     /// A message that is older than its channel allows starts a turn.
     StaleMessagesRun,
     /// The turn of a person who writes on and on in a channel with a debounce never starts.

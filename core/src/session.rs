@@ -12,6 +12,7 @@ mod delivery_apply;
 mod delivery_decide;
 mod delivery_route;
 mod delivery_state;
+mod delivery_unasked;
 mod ending;
 mod handover_apply;
 mod handover_decide;

@@ -60,7 +60,11 @@ pub(super) enum RequestStep {
 /// A change of one or more bindings.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BindingTask {
-    Unbind(UnbindReason),
+    /// With a last word to the conversation, or without.
+    Unbind {
+        reason: UnbindReason,
+        farewell: bool,
+    },
     Touch,
     SetExpiry(ExpiryChange),
 }
@@ -102,7 +106,7 @@ impl BindingTask {
     /// Returns the action on a binding that has these times of expiry, as far as the task needs them.
     pub(super) fn action(self, now: Now, generation: Generation, expiry: Option<&ExpiryRules>) -> BindingAction {
         match self {
-            Self::Unbind(reason) => BindingAction::Unbind { generation, reason },
+            Self::Unbind { reason, farewell } => BindingAction::Unbind { generation, reason, farewell },
             Self::Touch => BindingAction::Touch { generation, at: now.store },
             Self::SetExpiry(change) => {
                 let expiry = apply_change(expiry.copied().unwrap_or_default(), change);
@@ -114,7 +118,7 @@ impl BindingTask {
     /// Returns the reply to the request.
     pub(super) fn reply(self, done: Vec<Binding>, ended: Vec<EndedBinding>) -> BindingReply {
         match self {
-            Self::Unbind(_) => BindingReply::Unbound(ended),
+            Self::Unbind { .. } => BindingReply::Unbound(ended),
             Self::Touch | Self::SetExpiry(_) => BindingReply::Updated(done),
         }
     }

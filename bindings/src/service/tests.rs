@@ -50,7 +50,11 @@ fn resolve(id: &str) -> BindingCommand {
 }
 
 fn unbind_all(name: &str) -> BindingCommand {
-    BindingCommand::Unbind { target: BindingTarget::Session(session(name)), reason: UnbindReason::Manual }
+    BindingCommand::Unbind {
+        target: BindingTarget::Session(session(name)),
+        reason: UnbindReason::Manual,
+        farewell: false,
+    }
 }
 
 /// A service on a model of the store, with the sessions `s` and `t` of ann.
@@ -201,7 +205,7 @@ fn conversation_is_bound_looked_up_listed_and_unbound() {
     let listed = bench.ask(BindingCommand::List { session: session("s") });
     assert_eq!(listed, Ok(BindingReply::Listed(vec![binding.clone(), other])));
     let target = BindingTarget::Binding { scope: scope(), id: binding.id() };
-    let unbind = BindingCommand::Unbind { target, reason: UnbindReason::ConversationArchived };
+    let unbind = BindingCommand::Unbind { target, reason: UnbindReason::ConversationArchived, farewell: false };
     for _ in 0..2 {
         let Ok(BindingReply::Unbound(ended)) = bench.ask(unbind.clone()) else { panic!("not unbound") };
         let ended: Vec<_> = ended.iter().map(|ended| (ended.binding.generation, ended.reason)).collect();
@@ -229,6 +233,7 @@ fn refused_compare_and_set_names_the_present_binding() {
         BindingCommand::Unbind {
             target: BindingTarget::Binding { scope: scope(), id: stale.clone() },
             reason: UnbindReason::Manual,
+            farewell: false,
         },
         BindingCommand::SetExpiry {
             target: BindingTarget::Binding { scope: scope(), id: stale },
@@ -411,7 +416,7 @@ fn moving_binding_of_a_closed_session_ends_at_its_new_place() {
     let again = bench.bind(bind("8", "t"));
     let id = BindingId { conversation: binding.id().conversation, ..again.id() };
     let target = BindingTarget::Binding { scope: scope(), id };
-    let unbind = BindingCommand::Unbind { target, reason: UnbindReason::Manual };
+    let unbind = BindingCommand::Unbind { target, reason: UnbindReason::Manual, farewell: false };
     assert!(matches!(bench.ask(unbind), Ok(BindingReply::Unbound(ended)) if ended.len() == 1));
 }
 

@@ -315,7 +315,10 @@ fn changes_are_recorded_once_in_order_under_random_faults() {
                 }
                 2 => {
                     if let Some(generation) = fleet.active(id) {
-                        fleet.change(id, BindingAction::Unbind { generation, reason: UnbindReason::Manual });
+                        fleet.change(
+                            id,
+                            BindingAction::Unbind { generation, reason: UnbindReason::Manual, farewell: false },
+                        );
                         fleet.tell(node, id);
                     }
                 }

@@ -196,6 +196,19 @@ impl UnbindReason {
         Self::StaleSession,
     ];
 
+    /// Returns whether the conversation gets a last word. One that was archived or deleted takes none, one that was bound
+    /// anew goes on, and a session that is closed or gone has nothing to say.
+    pub const fn permits_farewell(self) -> bool {
+        match self {
+            Self::Manual | Self::IdleExpired | Self::MaxAgeExpired => true,
+            Self::ConversationArchived
+            | Self::ConversationDeleted
+            | Self::SessionClosed
+            | Self::Rebound
+            | Self::StaleSession => false,
+        }
+    }
+
     /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -2,10 +2,11 @@
 //! machines of nodes and sessions read them. They are the same on every node of a fleet.
 use crate::id::ChannelName;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The settings of one channel; the default holds for a channel that is not configured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelSettings {
     /// The time without a further message of the same person after which gathered messages become one turn; `None`: each
     /// message is a turn of its own, at once.
@@ -18,6 +19,8 @@ pub struct ChannelSettings {
     pub stale_after: Option<Duration>,
     /// The same for a conversation that is bound to a session.
     pub stale_after_bound: Option<Duration>,
+    /// The last word to a conversation whose binding has ended; `None`: none.
+    pub farewell: Option<Arc<str>>,
 }
 
 /// The channels that an operator has configured.
@@ -27,6 +30,6 @@ pub struct ChannelDirectory(pub BTreeMap<ChannelName, ChannelSettings>);
 impl ChannelDirectory {
     /// Returns the settings of a channel.
     pub fn settings(&self, channel: &ChannelName) -> ChannelSettings {
-        self.0.get(channel).copied().unwrap_or_default()
+        self.0.get(channel).cloned().unwrap_or_default()
     }
 }

@@ -82,15 +82,17 @@ pub enum DeliveryKind {
     TaskCompletion,
     /// A notice of the gateway, such as of a turn that has failed.
     Notice,
+    /// A last word to a conversation whose binding has ended.
+    Farewell,
     /// No message: the platform is to make a conversation within this one, for a task. Its name is the only part.
     Conversation,
 }
 
 impl DeliveryKind {
     /// All kinds, for the schema.
-    pub const ALL: [Self; 4] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Conversation];
+    pub const ALL: [Self; 5] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Farewell, Self::Conversation];
     /// The kinds that are messages.
-    pub const MESSAGES: [Self; 3] = [Self::Final, Self::TaskCompletion, Self::Notice];
+    pub const MESSAGES: [Self; 4] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Farewell];
 
     /// Returns whether the platform has put a part where it belongs: a message into the conversation that was ordered; a
     /// new conversation into the same account, with the id that the receipt has.
@@ -110,6 +112,7 @@ impl DeliveryKind {
             Self::Final => "final",
             Self::TaskCompletion => "task_completion",
             Self::Notice => "notice",
+            Self::Farewell => "farewell",
             Self::Conversation => "conversation",
         }
     }
@@ -348,8 +351,9 @@ pub struct DeliveryRequested {
     pub conversation: ConversationRef,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageId>,
-    /// The run whose end caused the delivery.
-    pub about_run: RunId,
+    /// The run whose end caused the delivery; `None`: no run did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about_run: Option<RunId>,
     /// The router's answer, if the router chose the place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<DeliveryRoute>,

@@ -304,7 +304,12 @@ pub enum ControlRequest {
     /// Record that a conversation was bound to the session. From a node, never from a client.
     RecordBinding { bound: Box<BindingChange> },
     /// Record that a binding of the session has ended. From a node, never from a client.
-    RecordBindingEnd { ended: Box<BindingEnd> },
+    RecordBindingEnd {
+        ended: Box<BindingEnd>,
+        /// The conversation is to get a last word, if its channel has one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        farewell: bool,
+    },
     /// Send a held or failed delivery again, or drop it.
     SettleDelivery { delivery_id: DeliveryId, again: bool },
 }

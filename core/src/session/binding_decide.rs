@@ -11,7 +11,10 @@ pub(super) fn decide(context: &SessionContext, command: BindingFactCommand, plan
     let BindingFactCommand::Take((position, control)) = command;
     let fact = if let ControlRequest::RecordBinding { bound } = &control.what {
         BindingFact::Bound((**bound).clone())
-    } else if let ControlRequest::RecordBindingEnd { ended } = &control.what {
+    } else if let ControlRequest::RecordBindingEnd { ended, farewell } = &control.what {
+        if *farewell {
+            plan.delivery(DeliveryFactCommand::Farewell(ended.clone()));
+        }
         BindingFact::Ended((**ended).clone())
     } else {
         return plan.answer_without_fact(position, &control);

@@ -3,7 +3,7 @@
 use crate::id::{AgentId, DeliveryId, EventId, InboxPosition, MessageId, RequestId, RunId};
 use crate::protocol::action::ActionRequest;
 use crate::protocol::agent::{EventMark, Resume};
-use crate::protocol::binding::BindingId;
+use crate::protocol::binding::{BindingEnd, BindingId};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::handover::HandoverRequest;
 use crate::protocol::input::ControlEntry;
@@ -84,6 +84,8 @@ pub(super) enum DeliveryFactCommand {
     Send(DeliveryId),
     /// End a delivery that nobody wants any more.
     Drop(DeliveryId),
+    /// Request the last word to the conversation of a binding that ends.
+    Farewell(Box<BindingEnd>),
     /// End the deliveries that were routed by a binding, which has ended.
     EndRouted(BindingId),
 }

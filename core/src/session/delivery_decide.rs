@@ -18,6 +18,7 @@ use crate::session::command::{ActionCommand, DeliveryFactCommand};
 use crate::session::context::SessionContext;
 use crate::session::delivery_route::{self, RouteProgress};
 use crate::session::delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin, OriginEnd};
+use crate::session::delivery_unasked;
 use crate::session::outbox::Output;
 use crate::session::plan::{Plan, RecordContext};
 use crate::session::task_decide;
@@ -101,6 +102,7 @@ pub(super) fn decide(
                 fail(context, &id, DeliveryFailure::Dropped, plan);
             }
         }
+        DeliveryFactCommand::Farewell(ended) => delivery_unasked::request_farewell(context, progress, &ended, plan),
         DeliveryFactCommand::EndRouted(binding_id) => delivery_route::end_routed(context, &binding_id, plan),
     }
 }
@@ -166,7 +168,7 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         // A message of another conversation cannot be answered there.
         reply_to: place.is_same_place(&origin.conversation).then(|| origin.message_id.clone()),
         conversation: place,
-        about_run: run_id.clone(),
+        about_run: Some(run_id.clone()),
         route,
         parts: parts.into_iter().map(Private).collect(),
     }
@@ -205,7 +207,7 @@ pub(super) fn request_at(
 
 /// Has a requested delivery sent. If too many are open, or nothing is sent to the place, it fails at once, and is kept for
 /// an operator.
-fn start_or_fail(
+pub(super) fn start_or_fail(
     context: &SessionContext,
     progress: &mut DeliveryProgress,
     (id, place): (DeliveryId, &ConversationRef),
@@ -228,7 +230,7 @@ fn start_or_fail(
 
 /// Returns whether a delivery to a place fails without an attempt. A node that does not know the reason could not read the
 /// fact of the failure.
-fn is_suppressed(context: &SessionContext, place: &ConversationRef) -> bool {
+pub(super) fn is_suppressed(context: &SessionContext, place: &ConversationRef) -> bool {
     context.fact_level >= SUPPRESSION_LEVEL && context.state.deliveries.is_suppressed(place)
 }
 

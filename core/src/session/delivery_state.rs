@@ -158,8 +158,8 @@ impl Deliveries {
 
     /// Adds a requested delivery. Without parts, nothing is to be sent.
     pub(super) fn add(&mut self, seq: Seq, requested_at: Millis, requested: &DeliveryRequested) {
-        if requested.kind != DeliveryKind::Conversation {
-            self.forget_origin(&requested.about_run);
+        if let Some(run_id) = requested.about_run.as_ref().filter(|_| requested.kind != DeliveryKind::Conversation) {
+            self.forget_origin(run_id);
         }
         let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, .. } = requested;
         let delivery = OpenDelivery {

@@ -77,7 +77,7 @@ pub(super) fn request_conversation(
         kind: DeliveryKind::Conversation,
         conversation: requester.conversation.clone(),
         reply_to: requester.task.is_none().then(|| requester.message_id.clone()),
-        about_run: action.run_id.clone(),
+        about_run: Some(action.run_id.clone()),
         route: None,
         parts: vec![Private(args.conversation_name())],
     };

@@ -23,8 +23,8 @@ pub enum BindingAction {
     Touch { generation: Generation, at: Millis },
     /// Change the times by which the binding expires.
     SetExpiry { generation: Generation, expiry: ExpiryRules },
-    /// End the binding.
-    Unbind { generation: Generation, reason: UnbindReason },
+    /// End the binding; with `farewell`, the conversation gets a last word if the reason permits one.
+    Unbind { generation: Generation, reason: UnbindReason, farewell: bool },
     /// Do what is due by the store's clock: end an expired binding, or forget one that ended long ago.
     Tend,
     /// The log of the session has the oldest change that waits, which is of this generation.
@@ -129,6 +129,9 @@ pub struct BindingReport {
     /// The reason, if the change is the end of the binding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<UnbindReason>,
+    /// The conversation is to get a last word, if its channel has one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub farewell: bool,
     pub at: Millis,
 }
 
@@ -208,7 +211,7 @@ pub fn change_row(
         BindingAction::Bind(new) => row.bind(now, new),
         BindingAction::Touch { generation, at } => row.touch(*generation, *at),
         BindingAction::SetExpiry { generation, expiry } => row.set_expiry(*generation, *expiry),
-        BindingAction::Unbind { generation, reason } => row.unbind(now, *generation, *reason),
+        BindingAction::Unbind { generation, reason, farewell } => row.unbind(now, *generation, (*reason, *farewell)),
         BindingAction::Tend => row.tend(now),
         BindingAction::Settle { generation, is_end } => row.settle(*generation, *is_end),
         BindingAction::StartMove { generation, to } => row.start_move(now, *generation, to),
@@ -274,7 +277,7 @@ impl BindingRow {
         }
         let (expiry, metadata) = inherited(new, replaced.as_deref());
         if let Some(active) = replaced {
-            self.end(now, *active, UnbindReason::Rebound);
+            self.end(now, *active, (UnbindReason::Rebound, false));
         }
         if !planted(Mutant::BindingKeepsGeneration) || self.generation == Generation::default() {
             self.generation = Generation((self.generation.0 + 1).max(now.0));
@@ -290,15 +293,16 @@ impl BindingRow {
             metadata,
             nonce: new.nonce,
         };
-        self.reports.push_back(BindingReport { binding: binding.clone(), ended: None, at: now });
+        self.reports.push_back(BindingReport { binding: binding.clone(), ended: None, farewell: false, at: now });
         self.state = ConversationState::Bound(Box::new(binding));
         BindingOutcome::Applied
     }
 
-    /// Ends a binding that is active.
-    fn end(&mut self, now: Millis, binding: Binding, reason: UnbindReason) {
+    /// Ends a binding that is active, with a last word or without.
+    fn end(&mut self, now: Millis, binding: Binding, (reason, farewell): (UnbindReason, bool)) {
         self.state = ConversationState::Free;
-        self.reports.push_back(BindingReport { binding: binding.clone(), ended: Some(reason), at: now });
+        let farewell = farewell && reason.permits_farewell();
+        self.reports.push_back(BindingReport { binding: binding.clone(), ended: Some(reason), farewell, at: now });
         self.last_ended = Some(Box::new(EndedBinding { binding, reason, ended_at: now }));
     }
 
@@ -334,14 +338,14 @@ impl BindingRow {
         BindingOutcome::Applied
     }
 
-    fn unbind(&mut self, now: Millis, generation: Generation, reason: UnbindReason) -> BindingOutcome {
+    fn unbind(&mut self, now: Millis, generation: Generation, end: (UnbindReason, bool)) -> BindingOutcome {
         let any = self.active().filter(|_| planted(Mutant::UnbindAnyGeneration)).map(|binding| binding.generation);
         let Some(binding) = self.bound_mut(any.unwrap_or(generation)).cloned() else {
             let is_ended = self.last_ended.as_ref().is_some_and(|last| last.binding.generation == generation);
             return if is_ended { BindingOutcome::Applied } else { BindingOutcome::NotApplied };
         };
         // A binding that is to end ends, however many changes wait: `bind` leaves room for one end.
-        self.end(now, binding, reason);
+        self.end(now, binding, end);
         BindingOutcome::Applied
     }
 
@@ -351,7 +355,7 @@ impl BindingRow {
             ConversationState::Bound(binding) => {
                 if let Some((_, reason)) = binding.expiry().filter(|(at, _)| is_due(*at)) {
                     let binding = (**binding).clone();
-                    self.end(now, binding.clone(), reason);
+                    self.end(now, binding.clone(), (reason, true));
                     if planted(Mutant::BindingExpiresTwice) {
                         self.state = ConversationState::Bound(Box::new(binding));
                     }

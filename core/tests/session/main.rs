@@ -3,6 +3,7 @@ mod acting;
 mod bounds;
 mod delivery;
 mod events;
+mod farewell;
 mod gather;
 mod handover;
 mod kinds;

@@ -40,6 +40,8 @@ pub(crate) struct Script {
     /// Inputs and control entries that are still in the store.
     inbox: BTreeMap<InboxPosition, Arc<Request>>,
     lane: BTreeMap<InboxPosition, Arc<ControlEntry>>,
+    /// The control entry that was answered last.
+    answered: Option<(InboxPosition, Arc<ControlEntry>)>,
     pub(crate) log: Vec<(Epoch, Arc<Entry>)>,
     epoch: u64,
     pub(super) durable: bool,
@@ -99,6 +101,7 @@ impl Script {
             places: 0,
             inbox,
             lane,
+            answered: None,
             log,
             epoch: 1,
             durable: true,
@@ -138,7 +141,7 @@ impl Script {
                     assert!(self.inbox.remove(&ended.position).is_some(), "an input ends once");
                 }
                 if let Some(place) = record.answers {
-                    self.lane.remove(&place);
+                    self.answered = self.lane.remove(&place).map(|control| (place, control));
                 }
                 self.log.push((Epoch(self.epoch), Arc::clone(&record.entry)));
                 name(&record.entry.fact)
@@ -310,6 +313,12 @@ impl Script {
         }
     }
 
+    /// Loses the last fact, which answered a control entry and was not durable.
+    fn lose_answer(&mut self) {
+        self.log.pop();
+        self.lane.extend(self.answered.take());
+    }
+
     fn wait(&mut self, wait: Duration) {
         let until = self.now.mono + wait;
         while let Some(at) = self.runtime.poll_timeout().map(|d| d.at).filter(|at| *at <= until) {
@@ -447,6 +456,7 @@ impl Script {
                 self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
                 self.crash();
             }
+            ["lose"] => self.lose_answer(),
             ["drain"] => self.give(Input::Hold),
             ["hand-over"] => self.give(Input::HandOver),
             ["suspend"] => self.give(Input::Suspend),
@@ -462,9 +472,10 @@ impl Script {
     }
 }
 
-/// Returns the settings of the channels: agents may give tasks in `rooms`.
+/// Returns the settings of the channels: in `rooms`, agents may give tasks, and bindings end with a farewell.
 fn channels() -> ChannelDirectory {
-    let settings = ChannelSettings { spawn_subagent_sessions: true, ..ChannelSettings::default() };
+    let settings =
+        ChannelSettings { spawn_subagent_sessions: true, farewell: Some("bye".into()), ..ChannelSettings::default() };
     ChannelDirectory(BTreeMap::from([(ChannelName::parse("rooms").expect("a name"), settings)]))
 }
 

@@ -72,6 +72,9 @@ pub struct UnbindArgs {
     /// All bindings of this session
     #[arg(long, conflicts_with = "conversation")]
     pub session: Option<String>,
+    /// Send the farewell of the channel to the conversation
+    #[arg(long)]
+    pub farewell: bool,
     /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: GatewayArgs,
@@ -126,11 +129,14 @@ pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, Cli
             print_list(&json!({ "bindings": [bound] }), json)
         }
         BindingsCliCommand::Unbind(args) => {
-            let body = match (&args.session, &args.conversation) {
+            let mut body = match (&args.session, &args.conversation) {
                 (Some(session), _) => json!({ "session_id": session }),
                 (None, Some(place)) => present_binding(&args.gateway, place).await?,
                 (None, None) => return Err(CliError::Usage("name a conversation or --session".to_owned())),
             };
+            if args.farewell {
+                body["farewell"] = true.into();
+            }
             print_list(&call(&args.gateway, Method::POST, "/v1/bindings/unbind", Some(body)).await?, json)
         }
         BindingsCliCommand::Resolve(args) => {

@@ -4,6 +4,7 @@ use super::mistake::{ConfigMistake, SettingLocation};
 use super::nearest::did_you_mean;
 use super::parse::parse_bool;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::ChannelName;
 use turnway_core::limits;
@@ -22,7 +23,7 @@ pub struct ChannelSetting {
 }
 
 /// The table of channel settings.
-pub const CHANNEL_SETTINGS: [ChannelSetting; 5] = [
+pub const CHANNEL_SETTINGS: [ChannelSetting; 6] = [
     ChannelSetting {
         name: "debounce",
         form: "WAIT|off",
@@ -38,6 +39,14 @@ pub const CHANNEL_SETTINGS: [ChannelSetting; 5] = [
         default: "true",
         doc: "The completion of a task goes to a conversation that is bound to the task's session, or to none. `false`: \
               without such a binding it goes to the conversation of the message that led to the task.",
+    },
+    ChannelSetting {
+        name: "farewell",
+        form: "TEXT|off",
+        default: "off",
+        doc: "A conversation gets this text when its binding has ended because it was idle or too old, or by an unbind that \
+              asks for it (`farewell`): once, after all that the session has to send there, and not if nothing can be sent \
+              there any more. At most 300 characters.",
     },
     ChannelSetting {
         name: "spawn_subagent_sessions",
@@ -97,6 +106,7 @@ fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), Str
     match key {
         "fail_closed" => settings.falls_back = !parse_bool(value)?,
         "spawn_subagent_sessions" => settings.spawn_subagent_sessions = parse_bool(value)?,
+        "farewell" => settings.farewell = parse_farewell(value)?,
         "debounce" => {
             let range = Duration::ZERO..=limits::DEBOUNCE_MAX;
             settings.debounce = parse_period(value, range, "250ms, 1s or 30s at most")?;
@@ -110,6 +120,15 @@ fn set(settings: &mut ChannelSettings, key: &str, value: &str) -> Result<(), Str
         }
     }
     Ok(())
+}
+
+/// Parses the text of a farewell; `off` and a blank text are none.
+fn parse_farewell(value: &str) -> Result<Option<Arc<str>>, String> {
+    let text = value.trim();
+    if text.chars().count() > limits::FAREWELL_CHARACTERS_MAX || text.contains(|c: char| c.is_control() && c != '\n') {
+        return Err(format!("expected off, or a text of at most {} characters", limits::FAREWELL_CHARACTERS_MAX));
+    }
+    Ok(Some(text).filter(|text| !text.is_empty() && *text != "off").map(Arc::from))
 }
 
 fn parse_stale_after(value: &str) -> Result<Option<Duration>, String> {
@@ -131,6 +150,21 @@ mod tests {
 
     fn read(file: &str) -> LoadedConfig {
         load(&ConfigSources { file: Some(("t.toml".into(), file.to_owned())), ..ConfigSources::default() })
+    }
+
+    /// Covers: BD-L2.
+    #[test]
+    fn farewell_is_a_short_text_or_off() {
+        let of = |value: &str| {
+            let loaded = read(&format!("[channels.rooms]\nfarewell = \"{value}\"\n"));
+            let rooms = ChannelName::parse("rooms").expect("a name");
+            (loaded.mistakes.len(), loaded.config.channels.settings(&rooms).farewell)
+        };
+        assert_eq!(of("See you."), (0, Some("See you.".into())));
+        assert_eq!((of("off"), of(" ")), ((0, None), (0, None)));
+        assert_eq!(of(&"x".repeat(limits::FAREWELL_CHARACTERS_MAX)).0, 0);
+        assert_eq!(of(&"x".repeat(limits::FAREWELL_CHARACTERS_MAX + 1)).0, 1);
+        assert_eq!(of("a\\u0007b").0, 1);
     }
 
     /// Covers: BD-M8.

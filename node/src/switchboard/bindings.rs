@@ -133,7 +133,7 @@ pub(super) fn is_report(op: &Op) -> bool {
 fn count_report(control: &ControlEntry, sink: &mut EffectSink) {
     match &control.what {
         ControlRequest::RecordBinding { .. } => sink.stats.bindings_bound += 1,
-        ControlRequest::RecordBindingEnd { ended } => sink.stats.bindings_ended.add(ended.reason as usize),
+        ControlRequest::RecordBindingEnd { ended, .. } => sink.stats.bindings_ended.add(ended.reason as usize),
         ControlRequest::Open { .. }
         | ControlRequest::Close
         | ControlRequest::Cancel { .. }

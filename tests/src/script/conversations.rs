@@ -92,7 +92,7 @@ impl KnownConversations {
                 BindingAction::Touch { generation, at: Millis((now.store.0 + rng.below(2_000)).saturating_sub(1_000)) }
             }
             8 => BindingAction::SetExpiry { generation, expiry: expiry(rng, now) },
-            9..11 => BindingAction::Unbind { generation, reason: UnbindReason::Manual },
+            9..11 => BindingAction::Unbind { generation, reason: UnbindReason::Manual, farewell: false },
             11..13 => BindingAction::Tend,
             13..16 => match row.reports.front() {
                 Some(report) if rng.chance(90) => BindingAction::Settle {

@@ -67,7 +67,7 @@ impl World {
             42..52 => {
                 let target = self.random_target();
                 let reason = UnbindReason::Manual;
-                self.ask_as_operator(BindingCommand::Unbind { target, reason });
+                self.ask_as_operator(BindingCommand::Unbind { target, reason, farewell: false });
             }
             52..60 => {
                 let target = self.random_target();

@@ -6,6 +6,7 @@ mod capabilities;
 mod changes;
 mod chaos;
 mod closed;
+mod farewell;
 mod fleet;
 mod gather;
 mod hops;

@@ -87,7 +87,7 @@ pub(crate) fn bind(number: usize, expiry: ExpiryRules, nonce: u128) -> Op {
 }
 
 pub(crate) fn unbind(number: usize, generation: Generation) -> Op {
-    change(number, BindingAction::Unbind { generation, reason: UnbindReason::Manual })
+    change(number, BindingAction::Unbind { generation, reason: UnbindReason::Manual, farewell: false })
 }
 
 /// Returns the op that takes the oldest report from a row, as if the log of its session had it.

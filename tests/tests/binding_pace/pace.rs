@@ -311,7 +311,7 @@ impl Pace {
                 let tenant = &op.key().expect("a session").tenant;
                 let Reply::Inbox(contents) = reply else { panic!("{reply:?}") };
                 for (_, control) in contents.controls {
-                    let ControlRequest::RecordBindingEnd { ended } = &control.what else { panic!("{control:?}") };
+                    let ControlRequest::RecordBindingEnd { ended, .. } = &control.what else { panic!("{control:?}") };
                     assert_eq!(ended.reason, UnbindReason::MaxAgeExpired);
                     *ends.entry(ended.conversation.key(tenant)).or_default() += 1;
                 }

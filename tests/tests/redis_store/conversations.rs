@@ -91,7 +91,11 @@ async fn concurrent_binds_each_get_a_generation_of_their_own() {
                 let active = bound.active().expect("a binding").clone();
                 assert_eq!((active.session.as_str(), active.nonce), (&*session, Nonce(nonce)));
                 assert!(generations.insert(active.generation), "{active:?}");
-                let end = BindingAction::Unbind { generation: active.generation, reason: UnbindReason::Manual };
+                let end = BindingAction::Unbind {
+                    generation: active.generation,
+                    reason: UnbindReason::Manual,
+                    farewell: false,
+                };
                 assert_eq!(row(&mut store, change("7", end)).await.0, BindingOutcome::Applied);
                 settle_all(&mut store, "7").await;
             }
@@ -134,7 +138,7 @@ async fn session_has_a_limited_number_of_bindings() {
     let (outcome, again) = row(&mut store, bind("0", "s", None, 2)).await;
     assert_eq!(outcome, BindingOutcome::Applied);
     let generation = again.and_then(|row| row.active().map(|active| active.generation)).expect("a binding");
-    let end = BindingAction::Unbind { generation, reason: UnbindReason::Manual };
+    let end = BindingAction::Unbind { generation, reason: UnbindReason::Manual, farewell: false };
     assert_eq!(row(&mut store, change("0", end)).await.0, BindingOutcome::Applied);
     assert_eq!(row(&mut store, bind("further", "s", None, 1)).await.0, BindingOutcome::Applied);
 }

@@ -14,8 +14,8 @@ const BINDING_BYTES: usize = 1024;
 pub enum BindingCommand {
     /// Bind a conversation to a session.
     Bind(Box<BindCommand>),
-    /// End one binding, or all of a session.
-    Unbind { target: BindingTarget, reason: UnbindReason },
+    /// End one binding, or all of a session; with `farewell`, the conversation gets the last word of its channel.
+    Unbind { target: BindingTarget, reason: UnbindReason, farewell: bool },
     /// Record that a message was routed by a binding.
     Touch { scope: BindingScope, id: BindingId },
     /// Move a binding to the id that the platform has given its conversation. Only the event `moved` of an adapter leads to

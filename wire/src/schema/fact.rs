@@ -128,7 +128,7 @@ fn delivery_facts() -> Vec<FactRow> {
         required("kind", names(&DeliveryKind::ALL), ""),
         required("conversation", Defined("conversation"), "The place; no later step changes it."),
         optional("reply_to", Defined("message_id"), "The platform's message that it answers."),
-        required("about_run", Defined("qualified_run_id"), "The run whose end caused it, or that gave the task."),
+        optional("about_run", Defined("qualified_run_id"), "The run whose end caused it, or that gave the task."),
         optional("route", JsonShape::Object(route()), "The router's answer, if the router chose the place."),
         required("parts", list(text()), "The messages, as they are sent."),
     ];

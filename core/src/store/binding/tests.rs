@@ -72,7 +72,7 @@ impl Bench {
 }
 
 fn unbind(generation: u64) -> BindingAction {
-    BindingAction::Unbind { generation: Generation(generation), reason: UnbindReason::Manual }
+    BindingAction::Unbind { generation: Generation(generation), reason: UnbindReason::Manual, farewell: false }
 }
 
 /// Covers: BD-B8, BD-C1.
@@ -93,6 +93,30 @@ fn conversation_has_one_binding_of_a_new_generation() {
     bench.settle_all();
     assert_eq!(bench.reports(), Vec::<String>::new());
     assert_eq!(bench.active(), Some(("other", 1_001)));
+}
+
+/// Covers: BD-L2.
+#[test]
+fn only_an_end_that_permits_it_has_a_farewell() {
+    let has_farewell = |farewell: bool, reason: UnbindReason| {
+        let mut bench = Bench::new();
+        bench.bind(&new_binding("s", 1));
+        let generation = bench.row.as_ref().expect("a row").generation;
+        bench.act(&BindingAction::Unbind { generation, reason, farewell });
+        bench.row.as_ref().and_then(|row| row.reports.back()).is_some_and(|report| report.farewell)
+    };
+    for reason in UnbindReason::ALL {
+        assert!(!has_farewell(false, reason), "nobody asks for it: {reason:?}");
+        let permits = matches!(reason, UnbindReason::Manual | UnbindReason::IdleExpired | UnbindReason::MaxAgeExpired);
+        assert_eq!(has_farewell(true, reason), permits, "{reason:?}");
+    }
+    let mut bench = Bench::new();
+    let expiry = ExpiryRules { max_age: Some(5), ..ExpiryRules::default() };
+    bench.bind(&NewBinding { expiry, ..new_binding("s", 1) });
+    bench.now += 5;
+    bench.act(&BindingAction::Tend);
+    let report = bench.row.as_ref().and_then(|row| row.reports.back()).expect("an end");
+    assert!(report.farewell && report.ended == Some(UnbindReason::MaxAgeExpired), "{report:?}");
 }
 
 /// Covers: BR-32.

@@ -148,6 +148,8 @@ pub(in crate::http) struct UnbindOneSchema {
     binding_id: String,
     scope: BindingScopeSchema,
     reason: Option<UnbindReasonSchema>,
+    /// The conversation gets the farewell of its channel; with the reason `manual` only
+    farewell: Option<bool>,
 }
 
 /// The end of all bindings of a session
@@ -157,6 +159,8 @@ pub(in crate::http) struct UnbindAllSchema {
     #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1")]
     session_id: String,
     reason: Option<UnbindReasonSchema>,
+    /// The conversation gets the farewell of its channel; with the reason `manual` only
+    farewell: Option<bool>,
 }
 
 /// A request about one binding, or about all bindings of a session

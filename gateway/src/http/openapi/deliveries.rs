@@ -41,6 +41,7 @@ enum DeliveryKindSchema {
     Final,
     TaskCompletion,
     Notice,
+    Farewell,
 }
 
 /// `held`: nobody knows whether the part was sent

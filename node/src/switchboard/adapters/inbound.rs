@@ -217,7 +217,8 @@ impl PendingInbound {
             }
             (InboundEvent::Closed, Some(binding)) => {
                 let target = BindingTarget::Binding { scope: scope_of(account), id: binding.id() };
-                let command = BindingCommand::Unbind { target, reason: UnbindReason::ConversationArchived };
+                let reason = UnbindReason::ConversationArchived;
+                let command = BindingCommand::Unbind { target, reason, farewell: false };
                 InboundResult::Change(Self { stage: InboundStage::Change, ..self }, command)
             }
             // The event has come before.

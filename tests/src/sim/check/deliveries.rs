@@ -53,7 +53,7 @@ impl DeliveryHistory {
     fn learn(&mut self, at: Seq, fact: &DeliveryFact) {
         match fact {
             DeliveryFact::Requested(requested) => {
-                let place = self.origins.get(&requested.about_run);
+                let place = requested.about_run.as_ref().and_then(|run_id| self.origins.get(run_id));
                 assert_eq!(place, Some(&requested.conversation), "G7: an answer goes to the place of its question");
                 let id = requested.delivery_id.clone();
                 let record = DeliveryRecord { requested_at: at, requested: requested.clone(), sent: 0, end: None };

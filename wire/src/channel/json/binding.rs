@@ -31,7 +31,8 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
         "unbind" => {
             let reason = fields::word(fields, "reason", &UnbindReason::OF_REQUESTS, UnbindReason::as_str)?;
             let reason = reason.unwrap_or(UnbindReason::Manual);
-            BindingCommand::Unbind { target: parse_target(fields)?, reason }
+            let farewell = fields::flag(fields, "farewell")?.unwrap_or(false);
+            BindingCommand::Unbind { target: parse_target(fields)?, reason, farewell }
         }
         "touch" => BindingCommand::Touch {
             scope: required(parse_scope(fields)?, "scope")?,

@@ -11,6 +11,8 @@ pub(super) fn requests() -> Vec<MessageSpec> {
     let received =
         |kind, summary, fields: Vec<FieldSpec>| MessageSpec::new(kind, summary, connection::received(fields));
     let reason = optional("reason", names(&UnbindReason::OF_REQUESTS), "Absent: `manual`.");
+    let farewell =
+        optional("farewell", JsonShape::Flag, "The conversation gets the farewell of its channel; `manual` only.");
     let touched = vec![required("scope", scope(), ""), required("binding_id", Defined("binding_id"), "")];
     let resolved = vec![
         required("conversation", Defined("conversation"), ""),
@@ -22,7 +24,7 @@ pub(super) fn requests() -> Vec<MessageSpec> {
         received(
             "unbind",
             "Ends a binding, or all of a session. Only operators, and adapters in their account.",
-            [target(), vec![reason]].concat(),
+            [target(), vec![reason, farewell]].concat(),
         )
         .with_alternatives(either()),
         received(

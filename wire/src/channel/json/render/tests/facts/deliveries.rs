@@ -14,7 +14,7 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
         route: None,
         conversation: ConversationRef::without_parent("rooms", "main", "lobby").expect("a reference"),
         reply_to: MessageId::parse("m1").ok(),
-        about_run: run(),
+        about_run: Some(run()),
         parts: vec![Private("höh".to_owned())],
     };
     let attempted = DeliveryAttempted { delivery_id, part: 1, attempt: 2 };

@@ -1,0 +1,56 @@
+//! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended. Called by
+//! `delivery_decide`.
+use crate::id::DeliveryId;
+use crate::planted::{Planted, planted};
+use crate::private::Private;
+use crate::protocol::binding::BindingEnd;
+use crate::protocol::conversation::ConversationRef;
+use crate::protocol::delivery::{DeliveryKind, DeliveryRequested, TextLimit, split_text};
+use crate::protocol::entry::{DeliveryFact, Fact};
+use crate::session::context::SessionContext;
+use crate::session::delivery_decide::{self, DeliveryProgress};
+use crate::session::plan::{Plan, RecordContext};
+
+/// The level of facts since which a delivery may be a farewell, and need be about no run.
+const UNASKED_LEVEL: u32 = 4;
+
+/// Requests the last word to a conversation whose binding ends, if its channel has one. Recorded before the end of the
+/// binding, which settles the entry of the control lane: an owner that stops in between leaves both the entry and the
+/// request to the next one, so the word is neither lost nor said twice. It is sent only after both facts are durable.
+pub(super) fn request_farewell(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    ended: &BindingEnd,
+    plan: &mut Plan,
+) {
+    let place = &ended.conversation;
+    let Some(text) = context.directory.channels.settings(&place.channel).farewell else { return };
+    let deliveries = &context.state.deliveries;
+    let is_taken = !delivery_decide::is_suppressed(context, place) && !deliveries.is_full();
+    if context.fact_level < UNASKED_LEVEL || !is_taken {
+        return;
+    }
+    let kind = DeliveryKind::Farewell;
+    let delivery_id =
+        DeliveryId::derive_without_run(&context.key, &ended.binding_id.to_string(), kind.as_str(), &names_of(place));
+    if deliveries.open.contains_key(&delivery_id) && !planted(Planted::FarewellRepeated) {
+        return;
+    }
+    let limit = TextLimit::default();
+    let parts = split_text(&text, limit.max as usize, limit.unit).into_iter().map(Private).collect();
+    let requested = DeliveryRequested {
+        delivery_id: delivery_id.clone(),
+        kind,
+        conversation: place.clone(),
+        reply_to: None,
+        about_run: None,
+        route: None,
+        parts,
+    };
+    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::default());
+    delivery_decide::start_or_fail(context, progress, (delivery_id, place), plan);
+}
+
+fn names_of(place: &ConversationRef) -> [&str; 3] {
+    [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()]
+}
