@@ -281,14 +281,20 @@ const ENDED: &str = "ended";
 
 /// Returns the entry that has a session's log record a change. Its id names the change.
 fn control_entry(key: &ConversationKey, report: &BindingReport) -> ControlEntry {
-    let Binding { generation, conversation, target_kind, bound_at, .. } = &report.binding;
+    let Binding { generation, conversation, target_kind, bound_at, mirror, .. } = &report.binding;
     let word = if report.ended.is_some() { ENDED } else { BOUND };
     let id = ControlId::for_change(&format!("binding.{word}.{}", generation.0), &key.to_string());
     let conversation = conversation.clone();
     let binding_id = report.binding.id();
     let what = match report.ended {
         None => ControlRequest::RecordBinding {
-            bound: Box::new(BindingChange { binding_id, conversation, target_kind: *target_kind, bound_at: *bound_at }),
+            bound: Box::new(BindingChange {
+                binding_id,
+                conversation,
+                target_kind: *target_kind,
+                bound_at: *bound_at,
+                mirror: mirror.then_some(true),
+            }),
         },
         Some(reason) => ControlRequest::RecordBindingEnd {
             ended: Box::new(BindingEnd { binding_id, conversation, reason, ended_at: report.at }),

@@ -524,6 +524,9 @@ pub const PAUSED_ACCOUNTS_LISTED_MAX: usize = 128;
 pub const ADAPTER_LOCATIONS_MAX: usize = 16 * 1024;
 /// Longest debounce of a channel: a larger value is taken for a typing error, because a person waits for an answer.
 pub const DEBOUNCE_MAX: Duration = Duration::from_secs(30);
+/// Bindings of one session whose conversations mirror its turns: each answer of a client's turn is recorded once more for
+/// each of them.
+pub const MIRRORS_MAX: usize = 8;
 /// Characters of a channel's farewell: a sentence or two, and one message on every platform that is known.
 pub const FAREWELL_CHARACTERS_MAX: usize = 300;
 /// Longest time after which a channel's messages are stale: the time for which their ids are kept, since an older one may

@@ -24,6 +24,8 @@ define_planted! {
     DeliveryLanesCross,
     /// A delivery to a place that has refused earlier ones for good is tried.
     SuppressedPlacesTried,
+    /// A conversation that mirrors its session also gets the answers that go to other conversations, or to itself.
+    MirrorTakesAnswers,
     /// The last word of a binding is requested again by an owner that finds it requested.
     FarewellRepeated,
     /// A message that is older than its channel allows starts a turn.

@@ -27,6 +27,7 @@ fn changed(id: &str) -> Input {
         target_kind: TargetKind::Session,
         expected: None,
         expiry: ExpiryRules::default(),
+        mirror: false,
         metadata: BTreeMap::new(),
         unnamed: UnnamedFields::default(),
         nonce: Nonce(1),

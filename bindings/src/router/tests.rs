@@ -32,6 +32,7 @@ fn binding(session_name: &str, place: &str) -> Binding {
         bound_at: Millis(1),
         last_activity_at: Millis(1),
         expiry: ExpiryRules::default(),
+        mirror: false,
         metadata: BTreeMap::new(),
         nonce: Nonce(1),
     }

@@ -140,7 +140,9 @@ pub(super) fn new_binding(principal: Principal, bind: BindCommand, nonce: u128) 
             idle_timeout: bind.expiry.idle_timeout.is_none(),
             max_age: bind.expiry.max_age.is_none(),
             metadata: bind.metadata.is_empty(),
+            mirror: bind.mirror.is_none(),
         },
+        mirror: bind.mirror.unwrap_or(false),
         metadata: bind.metadata,
         nonce: Nonce(nonce),
     }

@@ -41,6 +41,7 @@ fn bind(id: &str, name: &str) -> BindCommand {
         target_kind: TargetKind::Session,
         expected: None,
         expiry: ExpiryChange::default(),
+        mirror: None,
         metadata: BTreeMap::new(),
     }
 }

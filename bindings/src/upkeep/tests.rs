@@ -144,6 +144,7 @@ impl Fleet {
             target_kind: TargetKind::Session,
             expected: None,
             expiry,
+            mirror: false,
             metadata: BTreeMap::new(),
             unnamed: UnnamedFields::default(),
             nonce: Nonce(self.binds),

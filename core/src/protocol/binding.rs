@@ -98,6 +98,9 @@ pub struct Binding {
     pub last_activity_at: Millis,
     #[serde(default)]
     pub expiry: ExpiryRules,
+    /// The conversation also gets the answers of turns that plain clients began in the session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mirror: bool,
     /// Texts of whoever bound it, such as the name of a persona. No secrets: everybody who sees the binding sees them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
@@ -121,6 +124,9 @@ pub struct BindingChange {
     pub target_kind: TargetKind,
     /// The time of the bind, by the store's clock.
     pub bound_at: Millis,
+    /// As in [`Binding::mirror`]; absent: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<bool>,
 }
 
 /// The end of a binding, as the log of its session records it.

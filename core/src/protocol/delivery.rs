@@ -6,6 +6,7 @@ mod split;
 
 use crate::id::{AccountId, ChannelName, DeliveryId, MessageId, RunId, SessionKey, TenantId};
 use crate::private::Private;
+use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::route::{DeliveryRoute, RouteReason};
 use crate::protocol::task::TaskOrigin;
@@ -357,6 +358,10 @@ pub struct DeliveryRequested {
     /// The router's answer, if the router chose the place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<DeliveryRoute>,
+    /// The version of the binding that the delivery is for, if no router chose it: the delivery is sent only while that
+    /// binding stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
     pub parts: Vec<Private<String>>,
 }
 

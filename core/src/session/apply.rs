@@ -25,8 +25,7 @@ impl State {
             Fact::Member(fact) => member_apply::apply(self, fact),
             Fact::Handover(fact) => handover_apply::apply(self, entry, fact),
             Fact::Action(fact) => action_apply::apply(self, entry, fact),
-            // The store has the bindings; no decision of the session depends on them.
-            Fact::Binding(_) => {}
+            Fact::Binding(fact) => delivery_apply::apply_binding(self, fact),
             Fact::Delivery(fact) => delivery_apply::apply(self, entry.time, fact),
             Fact::Input(fact) => {
                 entry.run_id.iter().for_each(|run_id| input_apply::apply(self, run_id, entry, fact));

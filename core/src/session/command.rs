@@ -86,6 +86,8 @@ pub(super) enum DeliveryFactCommand {
     Drop(DeliveryId),
     /// Request the last word to the conversation of a binding that ends.
     Farewell(Box<BindingEnd>),
+    /// Request the deliveries of a client's turn to the conversations that mirror it.
+    Mirror(RunId),
     /// End the deliveries that were routed by a binding, which has ended.
     EndRouted(BindingId),
 }

@@ -1,9 +1,22 @@
 //! Applies the facts of deliveries to the state. Called by `apply`.
 use crate::protocol::delivery::DeliveryFailure;
-use crate::protocol::entry::DeliveryFact;
+use crate::protocol::entry::{BindingFact, DeliveryFact};
 use crate::session::delivery_state::DeliveryPhase;
 use crate::session::state::State;
 use crate::time::Millis;
+
+/// Applies a fact about a binding: the store has the bindings, and the session keeps those that mirror its turns.
+pub(super) fn apply_binding(state: &mut State, fact: &BindingFact) {
+    match fact {
+        BindingFact::Bound(bound) if bound.mirror == Some(true) => {
+            state.deliveries.add_mirror(&bound.conversation, bound.binding_id.generation);
+        }
+        BindingFact::Bound(_) => {}
+        BindingFact::Ended(ended) => {
+            state.deliveries.remove_mirror(&ended.conversation, ended.binding_id.generation);
+        }
+    }
+}
 
 /// Applies a fact of a delivery.
 pub(super) fn apply(state: &mut State, time: Millis, fact: &DeliveryFact) {

@@ -103,6 +103,7 @@ pub(super) fn decide(
             }
         }
         DeliveryFactCommand::Farewell(ended) => delivery_unasked::request_farewell(context, progress, &ended, plan),
+        DeliveryFactCommand::Mirror(run_id) => delivery_unasked::request_mirrors(context, progress, &run_id, plan),
         DeliveryFactCommand::EndRouted(binding_id) => delivery_route::end_routed(context, &binding_id, plan),
     }
 }
@@ -132,8 +133,20 @@ pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgre
             plan.delivery(DeliveryFactCommand::Request(run_id.clone()));
         }
     }
+    for run_id in context.state.deliveries.mirrored_ends() {
+        plan.delivery(DeliveryFactCommand::Mirror(run_id.clone()));
+    }
     for id in due(context, progress) {
         plan.delivery(DeliveryFactCommand::Send(id));
+    }
+}
+
+/// Returns what an answer says about its end that found no room.
+pub(super) fn cut_notice(cut_bytes: u64) -> String {
+    if cut_bytes > 0 {
+        format!("\n\n({cut_bytes} more bytes of the answer are in the session.)")
+    } else {
+        String::new()
     }
 }
 
@@ -147,8 +160,8 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         Some(OriginEnd::Answered) | None => answer.reveal().to_owned(),
     };
     let has_failed = matches!(end, Some(OriginEnd::Failed { .. }));
-    if *cut_bytes > 0 && !has_failed {
-        text.push_str(&format!("\n\n({cut_bytes} more bytes of the answer are in the session.)"));
+    if !has_failed {
+        text.push_str(&cut_notice(*cut_bytes));
     }
     let kind = match (is_task, has_failed) {
         (true, _) => DeliveryKind::TaskCompletion,
@@ -170,6 +183,7 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         conversation: place,
         about_run: Some(run_id.clone()),
         route,
+        generation: None,
         parts: parts.into_iter().map(Private).collect(),
     }
 }

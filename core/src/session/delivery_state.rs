@@ -25,6 +25,29 @@ pub struct Deliveries {
     /// Places to which nothing is sent, because an earlier delivery failed there for good, until somebody writes there or
     /// an operator has a delivery sent there again. The oldest first, at most [`limits::SUPPRESSED_PLACES_MAX`].
     pub suppressed: Vec<ConversationRef>,
+    /// Bindings whose conversations get the answers of clients' turns, the oldest first, at most
+    /// [`limits::MIRRORS_MAX`].
+    pub mirrors: Vec<MirrorBinding>,
+    /// Turns of clients that began while there were mirrors, until their deliveries are requested.
+    pub mirrored: BTreeMap<RunId, Box<MirroredTurn>>,
+}
+
+/// A binding whose conversation mirrors the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorBinding {
+    pub conversation: ConversationRef,
+    pub generation: Generation,
+}
+
+/// A turn that came from no conversation, and whose answer conversations are to get as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MirroredTurn {
+    /// The recorded text of the latest attempt, at most [`limits::DELIVERY_TEXT_BYTES_MAX`] bytes.
+    pub answer: Private<String>,
+    /// Bytes of the answer that found no room.
+    pub cut_bytes: u64,
+    /// The bindings at the end of the turn whose deliveries are not requested yet; `None`: it has not ended.
+    pub places: Option<Vec<MirrorBinding>>,
 }
 
 /// A turn that came from a conversation.
@@ -81,14 +104,16 @@ pub enum DeliveryPhase {
 impl Deliveries {
     /// Returns whether nothing came from a conversation and nothing is to be sent to one.
     pub fn is_empty(&self) -> bool {
-        let Self { origins, gathered, open, suppressed } = self;
-        origins.is_empty() && gathered.is_empty() && open.is_empty() && suppressed.is_empty()
+        let Self { origins, gathered, open, suppressed, mirrors, mirrored } = self;
+        let has_mirrors = !mirrors.is_empty() || !mirrored.is_empty();
+        origins.is_empty() && gathered.is_empty() && open.is_empty() && suppressed.is_empty() && !has_mirrors
     }
 
     /// Returns whether an owner has to send something, or to request a delivery.
     pub(super) fn are_due(&self) -> bool {
         self.open.values().any(|delivery| delivery.phase == DeliveryPhase::Pending)
             || self.origins.values().any(|origin| origin.end.is_some())
+            || self.mirrored_ends().next().is_some()
     }
 
     /// Returns the number of deliveries that are held, or have failed and are kept, after one of them gets another phase;
@@ -122,8 +147,64 @@ impl Deliveries {
         self.gathered.insert(run_id.clone());
     }
 
+    /// Has a conversation mirror the turns of clients that begin from now on.
+    pub(super) fn add_mirror(&mut self, conversation: &ConversationRef, generation: Generation) {
+        self.mirrors.retain(|mirror| !mirror.conversation.is_same_place(conversation));
+        if self.mirrors.len() < limits::MIRRORS_MAX {
+            self.mirrors.push(MirrorBinding { conversation: conversation.clone(), generation });
+        }
+    }
+
+    /// Forgets a mirror whose binding has ended, also under another id that the platform has given its conversation.
+    pub(super) fn remove_mirror(&mut self, conversation: &ConversationRef, generation: Generation) {
+        let is_its = |mirror: &MirrorBinding| mirror.generation == generation;
+        let is_there = |mirror: &MirrorBinding| is_its(mirror) && mirror.conversation.is_same_place(conversation);
+        let is_known = self.mirrors.iter().any(is_there);
+        let is_moved = |mirror: &MirrorBinding| is_its(mirror) && mirror.conversation.is_same_account(conversation);
+        self.mirrors.retain(|mirror| if is_known { !is_there(mirror) } else { !is_moved(mirror) });
+    }
+
+    /// Keeps the answer of a client's turn, if a conversation mirrors it.
+    pub(super) fn begin_mirrored(&mut self, run_id: &RunId) {
+        if !self.mirrors.is_empty() {
+            self.mirrored.insert(run_id.clone(), Box::default());
+        }
+    }
+
+    /// Returns the ended turns whose deliveries to mirrors are to be requested.
+    pub(super) fn mirrored_ends(&self) -> impl Iterator<Item = &RunId> {
+        self.mirrored.iter().filter(|(_, turn)| turn.places.is_some()).map(|(run_id, _)| run_id)
+    }
+
+    /// Freezes the mirrors that get the answer of a turn, which has ended; not answered, they get nothing.
+    fn end_mirrored(&mut self, run_id: &RunId, is_answered: bool) {
+        let Some(turn) = self.mirrored.get_mut(run_id) else { return };
+        let is_silent = turn.answer.reveal().trim().is_empty();
+        turn.places = Some(self.mirrors.clone());
+        if !is_answered || is_silent || self.mirrors.is_empty() {
+            self.forget_mirrored(run_id);
+        }
+    }
+
+    /// Records that the delivery of a turn to a mirror is requested.
+    fn take_mirrored(&mut self, run_id: &RunId, place: &ConversationRef) {
+        let Some(places) = self.mirrored.get_mut(run_id).and_then(|turn| turn.places.as_mut()) else { return };
+        places.retain(|mirror| !mirror.conversation.is_same_place(place));
+        if places.is_empty() {
+            self.forget_mirrored(run_id);
+        }
+    }
+
+    fn forget_mirrored(&mut self, run_id: &RunId) {
+        self.mirrored.remove(run_id);
+        self.mirrored.shrink_if_empty();
+    }
+
     /// Starts the answer of a turn from the beginning.
     pub(super) fn start_answer(&mut self, run_id: &RunId) {
+        if let Some(turn) = self.mirrored.get_mut(run_id) {
+            (turn.answer, turn.cut_bytes) = (Private::default(), 0);
+        }
         if let Some(open) = self.origins.get_mut(run_id) {
             (open.answer, open.cut_bytes) = (Private::default(), 0);
         }
@@ -131,8 +212,11 @@ impl Deliveries {
 
     /// Appends recorded text to the answer of a turn.
     pub(super) fn append_answer(&mut self, run_id: &RunId, text: &str) {
+        if let Some(turn) = self.mirrored.get_mut(run_id) {
+            append_within_limit((&mut turn.answer, &mut turn.cut_bytes), text);
+        }
         if let Some(open) = self.origins.get_mut(run_id) {
-            open.append(text);
+            append_within_limit((&mut open.answer, &mut open.cut_bytes), text);
         }
     }
 
@@ -140,6 +224,7 @@ impl Deliveries {
     pub(super) fn end_origin(&mut self, run_id: &RunId, end: Option<OriginEnd>) {
         self.gathered.remove(run_id);
         self.gathered.shrink_if_empty();
+        self.end_mirrored(run_id, end == Some(OriginEnd::Answered));
         let Some(open) = self.origins.get_mut(run_id) else { return };
         // An agent that says nothing is told to nobody, and nor is a task that is to be shown nowhere.
         let is_silent = open.answer.reveal().trim().is_empty();
@@ -160,15 +245,16 @@ impl Deliveries {
     pub(super) fn add(&mut self, seq: Seq, requested_at: Millis, requested: &DeliveryRequested) {
         if let Some(run_id) = requested.about_run.as_ref().filter(|_| requested.kind != DeliveryKind::Conversation) {
             self.forget_origin(run_id);
+            self.take_mirrored(run_id, &requested.conversation);
         }
-        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, .. } = requested;
+        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, generation, .. } = requested;
         let delivery = OpenDelivery {
             seq,
             requested_at,
             kind: *kind,
             conversation: conversation.clone(),
             reply_to: reply_to.clone(),
-            generation: route.and_then(|route| route.generation),
+            generation: generation.or_else(|| route.and_then(|route| route.generation)),
             parts: parts.clone(),
             sent: 0,
             attempts: 0,
@@ -253,14 +339,13 @@ impl Deliveries {
     }
 }
 
-impl OpenOrigin {
-    fn append(&mut self, text: &str) {
-        let room = limits::DELIVERY_TEXT_BYTES_MAX.saturating_sub(self.answer.0.len());
-        // Text after a cut would have a hole before it.
-        let taken = if self.cut_bytes > 0 { 0 } else { text.floor_char_boundary(room) };
-        self.answer.0.push_str(&text[..taken]);
-        self.cut_bytes += (text.len() - taken) as u64;
-    }
+/// Appends text to an answer, and counts the bytes that find no room.
+fn append_within_limit((answer, cut_bytes): (&mut Private<String>, &mut u64), text: &str) {
+    let room = limits::DELIVERY_TEXT_BYTES_MAX.saturating_sub(answer.0.len());
+    // Text after a cut would have a hole before it.
+    let taken = if *cut_bytes > 0 { 0 } else { text.floor_char_boundary(room) };
+    answer.0.push_str(&text[..taken]);
+    *cut_bytes += (text.len() - taken) as u64;
 }
 
 impl OpenDelivery {

@@ -1,6 +1,6 @@
-//! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended. Called by
-//! `delivery_decide`.
-use crate::id::DeliveryId;
+//! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended, and the
+//! answers of clients' turns that conversations mirror. Called by `delivery_decide`.
+use crate::id::{DeliveryId, RunId};
 use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::BindingEnd;
@@ -9,6 +9,7 @@ use crate::protocol::delivery::{DeliveryKind, DeliveryRequested, TextLimit, spli
 use crate::protocol::entry::{DeliveryFact, Fact};
 use crate::session::context::SessionContext;
 use crate::session::delivery_decide::{self, DeliveryProgress};
+use crate::session::delivery_state::MirrorBinding;
 use crate::session::plan::{Plan, RecordContext};
 
 /// The level of facts since which a delivery may be a farewell, and need be about no run.
@@ -45,10 +46,42 @@ pub(super) fn request_farewell(
         reply_to: None,
         about_run: None,
         route: None,
+        generation: None,
         parts,
     };
     plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::default());
     delivery_decide::start_or_fail(context, progress, (delivery_id, place), plan);
+}
+
+/// Requests the deliveries of an ended turn of a client to the conversations that mirror it. Each request is one fact; a
+/// new owner makes those that are left.
+pub(super) fn request_mirrors(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    run_id: &RunId,
+    plan: &mut Plan,
+) {
+    let Some(turn) = context.state.deliveries.mirrored.get(run_id) else { return };
+    let limit = TextLimit::default();
+    let text = format!("{}{}", turn.answer.reveal(), delivery_decide::cut_notice(turn.cut_bytes));
+    let parts: Vec<Private<String>> =
+        split_text(&text, limit.max as usize, limit.unit).into_iter().map(Private).collect();
+    let kind = DeliveryKind::Final;
+    for MirrorBinding { conversation: place, generation } in turn.places.iter().flatten() {
+        let delivery_id = DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names_of(place));
+        let requested = DeliveryRequested {
+            delivery_id: delivery_id.clone(),
+            kind,
+            conversation: place.clone(),
+            reply_to: None,
+            about_run: Some(run_id.clone()),
+            route: None,
+            generation: Some(*generation),
+            parts: parts.clone(),
+        };
+        plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
+        delivery_decide::start_or_fail(context, progress, (delivery_id, place), plan);
+    }
 }
 
 fn names_of(place: &ConversationRef) -> [&str; 3] {

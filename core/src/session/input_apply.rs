@@ -1,5 +1,6 @@
 //! Applies the facts of inputs to the state. Called by `apply`.
 use crate::id::RunId;
+use crate::planted::{Planted, planted};
 use crate::protocol::entry::{Entry, InputFact};
 use crate::session::state::{Run, State};
 
@@ -12,6 +13,9 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Inp
                 if origin.task.is_none() {
                     state.deliveries.lift_suppression(&origin.conversation);
                 }
+            }
+            if origin.is_none() || planted(Planted::MirrorTakesAnswers) {
+                state.deliveries.begin_mirrored(run_id);
             }
             let origin = (user.clone(), message_id.clone(), request_id.clone());
             let run = Run::new_waiting(state.tail.seq, entry.id, origin);

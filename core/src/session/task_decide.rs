@@ -79,6 +79,7 @@ pub(super) fn request_conversation(
         reply_to: requester.task.is_none().then(|| requester.message_id.clone()),
         about_run: Some(action.run_id.clone()),
         route: None,
+        generation: None,
         parts: vec![Private(args.conversation_name())],
     };
     let about = RecordContext { tx: Some(action_id), ..RecordContext::run(&action.run_id) };

@@ -56,6 +56,8 @@ pub struct NewBinding {
     /// session.
     pub expected: Option<Generation>,
     pub expiry: ExpiryRules,
+    /// As in [`Binding::mirror`].
+    pub mirror: bool,
     pub metadata: BTreeMap<String, String>,
     /// Fields that the caller did not name: they stay as they are in the binding that is replaced.
     pub unnamed: UnnamedFields,
@@ -70,6 +72,8 @@ pub struct UnnamedFields {
     pub max_age: bool,
     /// Metadata is about the session: it stays only if the session does.
     pub metadata: bool,
+    /// The same holds for it.
+    pub mirror: bool,
 }
 
 /// The result of an action on a row.
@@ -233,9 +237,17 @@ pub fn change_row(
     (outcome, (!is_forgotten).then_some(row))
 }
 
-/// Returns the times of expiry and the metadata of a new binding, with what it takes over from the one it replaces.
-fn inherited(new: &NewBinding, replaced: Option<&Binding>) -> (ExpiryRules, BTreeMap<String, String>) {
+/// Fields that a new binding may take over from the one it replaces.
+struct InheritedFields {
+    expiry: ExpiryRules,
+    mirror: bool,
+    metadata: BTreeMap<String, String>,
+}
+
+/// Returns these fields of a new binding.
+fn inherited(new: &NewBinding, replaced: Option<&Binding>) -> InheritedFields {
     let mut expiry = new.expiry;
+    let mut mirror = new.mirror;
     let mut metadata = &new.metadata;
     if let Some(old) = replaced {
         if new.unnamed.idle_timeout {
@@ -247,8 +259,11 @@ fn inherited(new: &NewBinding, replaced: Option<&Binding>) -> (ExpiryRules, BTre
         if new.unnamed.metadata && old.session == new.session {
             metadata = &old.metadata;
         }
+        if new.unnamed.mirror && old.session == new.session {
+            mirror = old.mirror;
+        }
     }
-    (expiry, metadata.clone())
+    InheritedFields { expiry, mirror, metadata: metadata.clone() }
 }
 
 impl BindingRow {
@@ -275,7 +290,7 @@ impl BindingRow {
         if self.reports.len() + 3 > limits::BINDING_REPORTS_MAX {
             return BindingOutcome::TooManyReports;
         }
-        let (expiry, metadata) = inherited(new, replaced.as_deref());
+        let InheritedFields { expiry, mirror, metadata } = inherited(new, replaced.as_deref());
         if let Some(active) = replaced {
             self.end(now, *active, (UnbindReason::Rebound, false));
         }
@@ -290,6 +305,7 @@ impl BindingRow {
             bound_at: now,
             last_activity_at: now,
             expiry,
+            mirror,
             metadata,
             nonce: new.nonce,
         };

@@ -8,6 +8,7 @@ mod gather;
 mod handover;
 mod kinds;
 mod members;
+mod mirror;
 mod replace;
 mod resume;
 mod script;

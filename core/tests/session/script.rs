@@ -40,7 +40,7 @@ pub(crate) struct Script {
     /// Inputs and control entries that are still in the store.
     inbox: BTreeMap<InboxPosition, Arc<Request>>,
     lane: BTreeMap<InboxPosition, Arc<ControlEntry>>,
-    /// The control entry that was answered last.
+    /// The control entry that the last fact has answered.
     answered: Option<(InboxPosition, Arc<ControlEntry>)>,
     pub(crate) log: Vec<(Epoch, Arc<Entry>)>,
     epoch: u64,
@@ -140,9 +140,7 @@ impl Script {
                 if let Some(ended) = record.ends {
                     assert!(self.inbox.remove(&ended.position).is_some(), "an input ends once");
                 }
-                if let Some(place) = record.answers {
-                    self.answered = self.lane.remove(&place).map(|control| (place, control));
-                }
+                self.answered = record.answers.and_then(|place| Some((place, self.lane.remove(&place)?)));
                 self.log.push((Epoch(self.epoch), Arc::clone(&record.entry)));
                 name(&record.entry.fact)
             }
@@ -313,8 +311,8 @@ impl Script {
         }
     }
 
-    /// Loses the last fact, which answered a control entry and was not durable.
-    fn lose_answer(&mut self) {
+    /// Loses the last fact, which was not durable; a control entry that it answered is back.
+    fn lose_fact(&mut self) {
         self.log.pop();
         self.lane.extend(self.answered.take());
     }
@@ -456,7 +454,7 @@ impl Script {
                 self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
                 self.crash();
             }
-            ["lose"] => self.lose_answer(),
+            ["lose"] => self.lose_fact(),
             ["drain"] => self.give(Input::Hold),
             ["hand-over"] => self.give(Input::HandOver),
             ["suspend"] => self.give(Input::Suspend),

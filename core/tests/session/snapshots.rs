@@ -48,8 +48,11 @@ const WITH_DELIVERIES: [Example; 4] = [
     },
 ];
 
+const MIRRORING: &str = r#"control {"ask":"record_binding","bound":{"binding_id":"7.lobby","target_kind":"session","bound_at":1,"conversation":{"channel":"rooms","account_id":"main","conversation_id":"lobby"},"mirror":true}}; say m1; ack; text hi; wait 3000"#;
+const MIRRORED: &str = r#"control {"ask":"record_binding","bound":{"binding_id":"7.lobby","target_kind":"session","bound_at":1,"conversation":{"channel":"rooms","account_id":"main","conversation_id":"lobby"},"mirror":true}}; say m1; ack; text hi; done"#;
+
 /// States in which every field that version 10 has added has content.
-const WITH_GATHERED: [Example; 3] = [
+const WITH_GATHERED: [Example; 5] = [
     Example {
         name: "gathered",
         policy: OnOwnerLoss::Retry,
@@ -68,6 +71,8 @@ const WITH_GATHERED: [Example; 3] = [
         script: "hears m1; ack; text hi; done; delivery gone; hears m2 attic; ack; text ho; done; delivery permission",
         left_out: 0,
     },
+    Example { name: "mirroring", policy: OnOwnerLoss::Retry, script: MIRRORING, left_out: 0 },
+    Example { name: "mirrored", policy: OnOwnerLoss::Retry, script: MIRRORED, left_out: 1 },
 ];
 
 /// States in which every field of a snapshot has content, and every variant occurs.
@@ -180,6 +185,9 @@ fn fill_in(state: &mut State) {
     }
     if let Some(origin) = state.deliveries.origins.values_mut().next() {
         origin.cut_bytes = 7;
+    }
+    if let Some(turn) = state.deliveries.mirrored.values_mut().next() {
+        turn.cut_bytes = 7;
     }
     if let Some(joining) = state.handovers.open.as_mut().and_then(|open| open.joining.as_mut()) {
         joining.request_id = request;

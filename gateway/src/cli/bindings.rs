@@ -55,6 +55,9 @@ pub struct BindArgs {
     /// End the binding so long after the bind, such as 7d; never: 0s, the default
     #[arg(long, value_name = "WAIT", value_parser = parse_wait)]
     pub max_age: Option<Duration>,
+    /// Also send the answers of turns that clients begin in the session to the conversation
+    #[arg(long)]
+    pub mirror: bool,
     /// Replace the binding of this generation; 0: only if nobody has bound the conversation
     #[arg(long, value_name = "GENERATION")]
     pub expect: Option<u64>,
@@ -106,6 +109,8 @@ struct BindingTableRow {
     max_age_ms: Option<u64>,
     expires_at: Option<u64>,
     reason: Option<String>,
+    #[serde(default)]
+    mirror: bool,
 }
 
 /// The fields of a row that `explain` shows.
@@ -162,6 +167,9 @@ fn bind_body(args: &BindArgs) -> Value {
     let mut body = json!({ "conversation": conversation_body(&args.conversation), "session_id": args.session });
     if let Some(parent) = &args.parent {
         body["conversation"]["parent_conversation_id"] = parent.as_str().into();
+    }
+    if args.mirror {
+        body["mirror"] = true.into();
     }
     let numbers = [
         ("idle_timeout_ms", args.idle.map(millis)),
@@ -235,6 +243,7 @@ fn print_list(answer: &Value, json: bool) -> Result<CliExit, CliError> {
         };
         let status =
             row.reason.as_ref().map_or_else(|| row.status.clone(), |reason| format!("{}: {reason}", row.status));
+        let status = if row.mirror { format!("{status}, mirror") } else { status };
         let ends = row.format_ends();
         table.push_row([format_place(&row.conversation), row.session_id, status, active, ends, row.binding_id]);
     }

@@ -189,6 +189,7 @@ fn conversation_leaves_a_bound_session_that_is_gone() {
         target_kind: TargetKind::Session,
         expected: None,
         expiry: ExpiryChange::default(),
+        mirror: None,
         metadata: BTreeMap::new(),
     }));
     bench.give(Input::Command { link: LinkId(2), command: LinkCommand::Binding { request_id: None, command: bind } });

@@ -83,6 +83,7 @@ impl KnownConversations {
                     target_kind: [TargetKind::Session, TargetKind::Subagent][rng.below(2) as usize],
                     expected,
                     expiry: expiry(rng, now),
+                    mirror: rng.chance(30),
                     metadata: if rng.chance(30) { metadata } else { BTreeMap::new() },
                     unnamed: UnnamedFields::default(),
                     nonce,

@@ -203,7 +203,15 @@ impl World {
         let session = self.random_session();
         let expiry = self.random_expiry();
         let metadata = BTreeMap::new();
-        BindCommand { conversation, session, target_kind: TargetKind::Session, expected, expiry, metadata }
+        BindCommand {
+            conversation,
+            session,
+            target_kind: TargetKind::Session,
+            expected,
+            expiry,
+            mirror: None,
+            metadata,
+        }
     }
 
     /// Binds a room, and lets somebody write there about the time at which the binding expires.

@@ -10,6 +10,7 @@ mod farewell;
 mod fleet;
 mod gather;
 mod hops;
+mod mirror;
 mod moved;
 mod outcomes;
 mod paused;

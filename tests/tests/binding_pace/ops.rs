@@ -79,6 +79,7 @@ pub(crate) fn bind(number: usize, expiry: ExpiryRules, nonce: u128) -> Op {
         target_kind: TargetKind::Session,
         expected: None,
         expiry,
+        mirror: false,
         metadata: BTreeMap::new(),
         unnamed: UnnamedFields::default(),
         nonce: Nonce(nonce),

@@ -115,6 +115,7 @@ fn bind(conversation: &str, nonce: u128) -> Op {
         target_kind: TargetKind::Session,
         expected: None,
         expiry: ExpiryRules::default(),
+        mirror: false,
         metadata: BTreeMap::new(),
         unnamed: UnnamedFields::default(),
         nonce: Nonce(nonce),

@@ -31,6 +31,7 @@ fn bind(id: &str, session: &str, expected: Option<Generation>, nonce: u128) -> O
         target_kind: TargetKind::Session,
         expected,
         expiry: ExpiryRules::default(),
+        mirror: false,
         metadata: BTreeMap::new(),
         unnamed: UnnamedFields::default(),
         nonce: Nonce(nonce),

@@ -52,6 +52,8 @@ pub struct BindCommand {
     /// The generation to replace, 0: none; absent: the conversation must be free, or bound to the same session.
     pub expected: Option<Generation>,
     pub expiry: ExpiryChange,
+    /// As in [`Binding::mirror`]; absent: as before if the session stays the same, else not.
+    pub mirror: Option<bool>,
     pub metadata: BTreeMap<String, String>,
 }
 

@@ -203,6 +203,7 @@ fn binding() -> Vec<FieldSpec> {
         optional("idle_timeout_ms", integer(), "It ends after so long without a routed message; absent: never."),
         optional("max_age_ms", integer(), "It ends so long after the bind; absent: never."),
         optional("expires_at", integer(), "It ends then at the latest; absent: never."),
+        optional("mirror", JsonShape::Flag, "The conversation also gets the answers of clients' turns."),
         optional("metadata", metadata, "Texts of whoever bound it."),
         optional("reason", names(&UnbindReason::ALL), "The reason of the end, if it has ended."),
         optional("ended_at", integer(), "The time of the end, if it has ended."),

@@ -130,6 +130,11 @@ fn delivery_facts() -> Vec<FactRow> {
         optional("reply_to", Defined("message_id"), "The platform's message that it answers."),
         optional("about_run", Defined("qualified_run_id"), "The run whose end caused it, or that gave the task."),
         optional("route", JsonShape::Object(route()), "The router's answer, if the router chose the place."),
+        optional(
+            "generation",
+            integer(),
+            "The version of the binding that mirrors; nothing is sent once it has changed.",
+        ),
         required("parts", list(text()), "The messages, as they are sent."),
     ];
     let sent = vec![
@@ -192,6 +197,7 @@ fn binding_facts() -> Vec<FactRow> {
                 vec![
                     required("target_kind", names(&TargetKind::ALL), "The role of the session."),
                     required("bound_at", integer(), "Unix milliseconds, by the store's clock."),
+                    optional("mirror", JsonShape::Flag, "The conversation also gets the answers of clients' turns."),
                 ]
             ]
             .concat()

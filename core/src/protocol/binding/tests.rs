@@ -10,6 +10,7 @@ fn binding(idle_timeout: Option<u64>, max_age: Option<u64>, expires_at: Option<u
         bound_at: Millis(1_000),
         last_activity_at: Millis(1_500),
         expiry: ExpiryRules { idle_timeout, max_age, expires_at: expires_at.map(Millis) },
+        mirror: false,
         metadata: BTreeMap::new(),
         nonce: Nonce(5),
     }

@@ -1,11 +1,12 @@
 //! Snapshots of version 10: version 9 with the inputs that are part of another turn, the places to which nothing is sent,
-//! and the bindings that deliveries were routed by. Written only for a session that has some.
+//! the bindings that deliveries were routed by, and the turns of clients that conversations mirror. Written only for a session that has some.
 use super::version_9::{JsonText, StateVersion9};
 use crate::id::{DeliveryId, RunId};
+use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::versioned::VersionedForm;
-use crate::session::delivery_state::Deliveries;
+use crate::session::delivery_state::{Deliveries, MirrorBinding, MirroredTurn};
 use crate::session::state::State;
 use serde::{Deserialize, Serialize};
 
@@ -19,38 +20,95 @@ pub(super) struct StateVersion10<'a> {
     gathered: Vec<RunId>,
     suppressed: Vec<JsonText<ConversationRef>>,
     generations: Vec<(DeliveryId, u64)>,
+    mirrors: Vec<MirrorBindingVersion10>,
+    mirrored: Vec<(RunId, MirroredTurnVersion10)>,
+}
+
+/// The form of a [`MirrorBinding`].
+#[derive(Serialize, Deserialize)]
+struct MirrorBindingVersion10 {
+    conversation: JsonText<ConversationRef>,
+    generation: u64,
+}
+
+/// The form of a [`MirroredTurn`].
+#[derive(Serialize, Deserialize)]
+struct MirroredTurnVersion10 {
+    answer: Private<String>,
+    cut_bytes: u64,
+    places: Option<Vec<MirrorBindingVersion10>>,
 }
 
 /// Returns whether a state has something that version 9 cannot hold.
 pub(super) fn is_needed(state: &State) -> bool {
-    let Deliveries { gathered, suppressed, open, origins: _ } = &state.deliveries;
-    !gathered.is_empty() || !suppressed.is_empty() || open.values().any(|delivery| delivery.generation.is_some())
+    let Deliveries { gathered, suppressed, open, mirrors, mirrored, origins: _ } = &state.deliveries;
+    let has_mirrors = !mirrors.is_empty() || !mirrored.is_empty();
+    has_mirrors
+        || !gathered.is_empty()
+        || !suppressed.is_empty()
+        || open.values().any(|delivery| delivery.generation.is_some())
 }
 
 impl<'a> VersionedForm<'a> for StateVersion10<'a> {
     type Domain = State;
 
     fn borrow(state: &'a State) -> Self {
-        let Deliveries { gathered, suppressed, open, origins: _ } = &state.deliveries;
+        let Deliveries { gathered, suppressed, open, mirrors, mirrored, origins: _ } = &state.deliveries;
+        let turn = |(id, turn): (&RunId, &Box<MirroredTurn>)| (id.clone(), MirroredTurnVersion10::borrow(turn));
         let routed = open.iter().filter_map(|(id, delivery)| Some((id.clone(), delivery.generation?.0)));
         Self {
             base: StateVersion9::borrow(state),
             gathered: gathered.iter().cloned().collect(),
             suppressed: suppressed.iter().cloned().map(JsonText).collect(),
             generations: routed.collect(),
+            mirrors: mirrors.iter().map(MirrorBindingVersion10::borrow).collect(),
+            mirrored: mirrored.iter().map(turn).collect(),
         }
     }
 
     fn into_domain(self) -> State {
-        let Self { base, gathered, suppressed, generations } = self;
+        let Self { base, gathered, suppressed, generations, mirrors, mirrored } = self;
         let mut state = base.into_domain();
         state.deliveries.gathered = gathered.into_iter().collect();
         state.deliveries.suppressed = suppressed.into_iter().map(|place| place.0).collect();
+        state.deliveries.mirrors = mirrors.into_iter().map(MirrorBindingVersion10::into_domain).collect();
+        let turn = |(id, turn): (RunId, MirroredTurnVersion10)| (id, Box::new(turn.into_domain()));
+        state.deliveries.mirrored = mirrored.into_iter().map(turn).collect();
         for (id, generation) in generations {
             if let Some(delivery) = state.deliveries.open.get_mut(&id) {
                 delivery.generation = Some(Generation(generation));
             }
         }
         state
+    }
+}
+
+impl VersionedForm<'_> for MirrorBindingVersion10 {
+    type Domain = MirrorBinding;
+
+    fn borrow(mirror: &MirrorBinding) -> Self {
+        let MirrorBinding { conversation, generation } = mirror;
+        Self { conversation: JsonText(conversation.clone()), generation: generation.0 }
+    }
+
+    fn into_domain(self) -> MirrorBinding {
+        let Self { conversation, generation } = self;
+        MirrorBinding { conversation: conversation.0, generation: Generation(generation) }
+    }
+}
+
+impl VersionedForm<'_> for MirroredTurnVersion10 {
+    type Domain = MirroredTurn;
+
+    fn borrow(turn: &MirroredTurn) -> Self {
+        let MirroredTurn { answer, cut_bytes, places } = turn;
+        let places = places.as_ref().map(|places| places.iter().map(MirrorBindingVersion10::borrow).collect());
+        Self { answer: answer.clone(), cut_bytes: *cut_bytes, places }
+    }
+
+    fn into_domain(self) -> MirroredTurn {
+        let Self { answer, cut_bytes, places } = self;
+        let places = places.map(|places| places.into_iter().map(MirrorBindingVersion10::into_domain).collect());
+        MirroredTurn { answer, cut_bytes, places }
     }
 }

@@ -11,7 +11,7 @@ use crate::session::state::State;
 use crate::time::Millis;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The version in the header of these snapshots.
 pub(super) const VERSION: u8 = 9;
@@ -101,7 +101,7 @@ impl VersionedForm<'_> for DeliveriesVersion9 {
     type Domain = Deliveries;
 
     fn borrow(deliveries: &Deliveries) -> Self {
-        let Deliveries { origins, gathered: _, open, suppressed: _ } = deliveries;
+        let Deliveries { origins, gathered: _, open, suppressed: _, mirrors: _, mirrored: _ } = deliveries;
         Self {
             origins: origins.iter().map(|(id, origin)| (id.clone(), OpenOriginVersion9::borrow(origin))).collect(),
             open: open.iter().map(|(id, delivery)| (id.clone(), OpenDeliveryVersion9::borrow(delivery))).collect(),
@@ -115,6 +115,8 @@ impl VersionedForm<'_> for DeliveriesVersion9 {
             gathered: BTreeSet::new(),
             open: open.into_iter().map(|(id, delivery)| (id, Box::new(delivery.into_domain()))).collect(),
             suppressed: Vec::new(),
+            mirrors: Vec::new(),
+            mirrored: BTreeMap::new(),
         }
     }
 }

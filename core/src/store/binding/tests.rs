@@ -20,6 +20,7 @@ fn new_binding(session: &str, nonce: u128) -> NewBinding {
         target_kind: TargetKind::Session,
         expected: None,
         expiry: ExpiryRules::default(),
+        mirror: false,
         metadata: BTreeMap::new(),
         unnamed: UnnamedFields::default(),
         nonce: Nonce(nonce),
@@ -117,6 +118,29 @@ fn only_an_end_that_permits_it_has_a_farewell() {
     bench.act(&BindingAction::Tend);
     let report = bench.row.as_ref().and_then(|row| row.reports.back()).expect("an end");
     assert!(report.farewell && report.ended == Some(UnbindReason::MaxAgeExpired), "{report:?}");
+}
+
+/// Whether a conversation mirrors a session is about the session: it stays only if the session does.
+#[test]
+fn mirror_stays_with_its_session_unless_a_bind_names_it() {
+    let mut bench = Bench::new();
+    let mirrors = |bench: &Bench| bench.row.as_ref().and_then(BindingRow::active).is_some_and(|binding| binding.mirror);
+    let unnamed = UnnamedFields { mirror: true, ..UnnamedFields::default() };
+    bench.bind(&NewBinding { mirror: true, ..new_binding("s", 1) });
+    assert!(mirrors(&bench));
+    let report = bench.row.as_ref().and_then(|row| row.reports.back()).expect("a report");
+    assert!(report.binding.mirror, "the log is told");
+    bench.bind(&NewBinding { unnamed, ..new_binding("s", 2) });
+    assert!(mirrors(&bench));
+    bench.settle_all();
+    bench.bind(&new_binding("s", 3));
+    assert!(!mirrors(&bench));
+    bench.settle_all();
+    bench.bind(&NewBinding { mirror: true, ..new_binding("s", 4) });
+    bench.settle_all();
+    let generation = bench.row.as_ref().map(|row| row.generation);
+    bench.bind(&NewBinding { unnamed, expected: generation, ..new_binding("other", 5) });
+    assert_eq!((bench.active().map(|(session, _)| session), mirrors(&bench)), (Some("other"), false));
 }
 
 /// Covers: BR-32.

@@ -48,6 +48,8 @@ pub(in crate::http) struct BindingSchema {
     max_age_ms: Option<u64>,
     /// Absent if no end is set
     expires_at: Option<u64>,
+    /// The conversation also gets the answers of turns that clients begin in the session; absent: no
+    mirror: Option<bool>,
     /// Texts of whoever bound it
     metadata: Option<MetadataSchema>,
     /// The reason of the end, if it has ended
@@ -127,6 +129,8 @@ pub(in crate::http) struct BindRequestSchema {
     /// Milliseconds since 1970; 0 or absent: never
     #[schema(maximum = 9_007_199_254_740_991_u64)]
     expires_at: Option<u64>,
+    /// The conversation also gets the answers of turns that clients begin in the session
+    mirror: Option<bool>,
     metadata: Option<MetadataSchema>,
 }
 

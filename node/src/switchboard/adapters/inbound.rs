@@ -267,6 +267,7 @@ impl PendingInbound {
             target_kind: TargetKind::default(),
             expected: None,
             expiry: ExpiryChange { idle_timeout: Some(0), ..ExpiryChange::default() },
+            mirror: None,
             metadata: BTreeMap::new(),
         }))
     }

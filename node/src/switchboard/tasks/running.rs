@@ -108,6 +108,7 @@ impl SpawnedTask {
             target_kind: TargetKind::Subagent,
             expected: None,
             expiry: ExpiryChange::default(),
+            mirror: None,
             metadata: BTreeMap::new(),
         }));
         sink.push(BindingsCommand::Perform { link: self.link, request_id: None, command, inbound: None });

@@ -64,10 +64,14 @@ impl CommandKind {
 
     /// Returns the properties of a command about bindings. They are not kept in order with other requests of the session,
     /// because no owner performs them.
-    const fn of_binding(command: &BindingCommand) -> Self {
+    fn of_binding(command: &BindingCommand) -> Self {
         match command {
             BindingCommand::List { .. } => Self::read(),
             BindingCommand::Resolve { .. } => Self { operation: ClientOperation::ReadBindings, ..Self::read() },
+            // The release that knows this fact also records who mirrors, and understands it.
+            BindingCommand::Bind(bind) if bind.mirror == Some(true) => {
+                Self::request(ClientOperation::Bind).leading_to("turn.gathered")
+            }
             BindingCommand::Bind(_) => Self::request(ClientOperation::Bind).leading_to("binding.bound"),
             BindingCommand::Unbind { .. }
             | BindingCommand::Touch { .. }

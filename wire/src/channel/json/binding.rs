@@ -61,6 +61,7 @@ fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {
         target_kind,
         expected: fields::integer(fields, "expected_generation")?.map(Generation),
         expiry: parse_expiry(fields)?,
+        mirror: fields::flag(fields, "mirror")?,
         metadata: parse_metadata(fields)?,
     })
 }
@@ -125,6 +126,8 @@ pub struct BindingPayload<'a> {
     max_age_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Millis>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    mirror: bool,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: &'a BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,6 +163,7 @@ impl<'a> From<&'a Binding> for BindingPayload<'a> {
             idle_timeout_ms: binding.expiry.idle_timeout,
             max_age_ms: binding.expiry.max_age,
             expires_at: binding.expiry.expires_at,
+            mirror: binding.mirror,
             metadata: &binding.metadata,
             reason: None,
             ended_at: None,

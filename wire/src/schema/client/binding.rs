@@ -87,6 +87,11 @@ fn bind() -> Vec<FieldSpec> {
             integer(),
             "The generation to replace, 0: none; absent: the conversation is free or bound to the same session.",
         ),
+        optional(
+            "mirror",
+            JsonShape::Flag,
+            "The conversation also gets the answers of turns that clients begin in the session.",
+        ),
         optional("metadata", binding_metadata(), "Texts for whoever sees the binding."),
     ];
     [fields, expiry("Absent: the default")].concat()

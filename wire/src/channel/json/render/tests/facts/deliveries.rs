@@ -12,6 +12,7 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
         delivery_id: delivery_id.clone(),
         kind: DeliveryKind::Final,
         route: None,
+        generation: None,
         conversation: ConversationRef::without_parent("rooms", "main", "lobby").expect("a reference"),
         reply_to: MessageId::parse("m1").ok(),
         about_run: Some(run()),
