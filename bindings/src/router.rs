@@ -20,7 +20,7 @@ pub enum RoutedEvent {
 /// The conversation of the request that led to the event, as the fact of the request names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requester {
-    /// The request came from no conversation.
+    /// The request came from no conversation; a proactive send names none.
     Missing,
     /// The fact names something that is no conversation.
     Invalid,
@@ -109,6 +109,13 @@ fn find_binding<'a>(query: &RouteQuery<'a>) -> Result<(&'a Binding, RouteReason)
     let requester = match query.requester {
         Requester::Missing if planted(Planted::RouterRequesterUnneeded) && bindings.clone().count() == 1 => {
             return Ok((first, RouteReason::OnlyBindingOnAccount));
+        }
+        // The sender knows the session, and means its only conversation. A completion comes from somewhere.
+        Requester::Missing if query.event == RoutedEvent::ProactiveSend => {
+            return match bindings.count() {
+                1 => Ok((first, RouteReason::OnlyBindingOnAccount)),
+                _ => Err(RouteReason::Ambiguous),
+            };
         }
         Requester::Missing => return Err(RouteReason::MissingRequester),
         Requester::Invalid => return Err(RouteReason::InvalidRequester),

@@ -53,8 +53,18 @@ pub struct BindingAsker {
     pub link: LinkId,
     pub request_id: Option<RequestId>,
     pub principal: Principal,
-    /// The event of an adapter that waits for the answer; the link is told what follows from it.
-    pub inbound: Option<u64>,
+    pub purpose: AskPurpose,
+}
+
+/// The use of an answer. The numbers are the asking node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskPurpose {
+    /// The link gets the answer.
+    Request,
+    /// An event of an adapter waits for the answer; the link is told what follows from it.
+    Inbound(u64),
+    /// A message to a conversation waits for the bindings of its session; the link is told what follows from them.
+    Send(u64),
 }
 
 /// The store's reply to a change of a row.

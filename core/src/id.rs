@@ -397,6 +397,13 @@ impl DeliveryId {
         Self(hash_parts(&[key.tenant.as_str(), session, kind, channel, account, conversation, cause]).into())
     }
 
+    /// Derives the id of a message that a user sends to a conversation of a session. The place is no part of it: the router
+    /// chooses the place once, with the first of all repetitions.
+    pub fn of_message(key: &SessionKey, user: &UserId, message: &MessageId) -> Self {
+        let parts = [key.tenant.as_str(), key.session.as_str(), "message", user.as_str(), message.as_str()];
+        Self(hash_parts(&parts).into())
+    }
+
     /// Derives the id of the preview of the answer to a message at a place.
     pub(crate) fn derive_preview(key: &SessionKey, message: &MessageId, place: &[&str; 3]) -> Self {
         let [channel, account, conversation] = place;

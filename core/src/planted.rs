@@ -26,6 +26,10 @@ define_planted! {
     SuppressedPlacesTried,
     /// A conversation that mirrors its session also gets the answers that go to other conversations, or to itself.
     MirrorTakesAnswers,
+    /// A user sends a text to a conversation that is not bound to the session.
+    SendLeavesBindings,
+    /// A message that a client sends again, because it got no answer, is another message.
+    SendRepeated,
     /// The last word of a binding is requested again by an owner that finds it requested.
     FarewellRepeated,
     /// A message that is older than its channel allows starts a turn.

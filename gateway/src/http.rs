@@ -87,7 +87,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/sessions", get(sessions::list))
         .route("/v1/sessions/{session_id}", get(sessions::show).delete(sessions::delete))
         .route("/v1/sessions/{session_id}/events", get(events::of_session))
-        .route("/v1/sessions/{session_id}/messages", get(messages::list))
+        .route("/v1/sessions/{session_id}/messages", get(messages::list).post(messages::send))
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
         .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())

@@ -119,7 +119,7 @@ impl Switchboard {
         }
         Self {
             me,
-            bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT)),
+            bindings: Bindings::new(bindings_seed, router.is_known_to_all(BINDING_FACT), Arc::clone(&config.directory)),
             tasks: Tasks::default(),
             adapters: Adapters::new(me, Arc::clone(&config.directory), |fact| router.is_known_to_all(fact)),
             router,
@@ -215,6 +215,10 @@ impl Switchboard {
             PartEffect::SubmitTask { link, key, input } => {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.submit_task(context, link, (key, input), &mut self.sink);
+            }
+            PartEffect::SubmitSend(send) => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.submit_send(context, *send, &mut self.sink);
             }
             PartEffect::DropLink(link) => self.handle_disconnect(now, link),
             PartEffect::CancelInbound(cancel) => {

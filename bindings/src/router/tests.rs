@@ -146,6 +146,37 @@ fn unknown_bindings_and_targets_lead_nowhere() {
     }
 }
 
+/// A client that sends a text by itself may leave out the conversation if the session has only one; a conversation that it
+/// names is treated like the requester of a task.
+///
+/// Covers: BD-R3, BD-R4.
+#[test]
+fn proactive_send_needs_a_conversation_if_there_are_several() {
+    let send = |places: &[&str], requester: &Requester| {
+        let mut bindings: Vec<Binding> = places.iter().map(|place| binding("s", place)).collect();
+        bindings.push(binding("other", "d/a/99"));
+        let target = session("s");
+        let query = RouteQuery {
+            event: RoutedEvent::ProactiveSend,
+            target: Some(&target),
+            bindings: BindingLookup::Found(&bindings),
+            requester,
+            fail_closed: true,
+        };
+        let answer = resolve_destination(&query);
+        (answer.mode, answer.reason, answer.place.map(|at| at.conversation_id.to_string()))
+    };
+    let bound = |reason, id: &str| (RouteMode::Bound, reason, Some(id.to_owned()));
+    let refused = |reason| (RouteMode::Refused, reason, None);
+    assert_eq!(send(&["d/a/1"], &Requester::Missing), bound(RouteReason::OnlyBindingOnAccount, "1"));
+    assert_eq!(send(&[], &Requester::Missing), refused(RouteReason::NoActiveBinding));
+    assert_eq!(send(&["d/a/1", "d/a/2"], &Requester::Missing), refused(RouteReason::Ambiguous));
+    assert_eq!(send(&["d/a/1", "t/b/1"], &Requester::Missing), refused(RouteReason::Ambiguous));
+    assert_eq!(send(&["d/a/1", "d/a/2"], &known("d/a/2")), bound(RouteReason::RequesterMatch, "2"));
+    assert_eq!(send(&["d/a/1/9", "d/a/2/9"], &known("d/a/9")), refused(RouteReason::Ambiguous));
+    assert_eq!(send(&["d/a/1"], &known("d/a/99")), refused(RouteReason::NoRequesterMatch));
+}
+
 #[test]
 fn reasons_are_named_as_they_are_serialised() {
     for reason in RouteReason::ALL {

@@ -151,8 +151,12 @@ impl Bench {
     }
 
     fn send(&mut self, command: BindingCommand) {
-        let asker =
-            BindingAsker { link: LinkId(1), request_id: None, principal: principal("boss", true), inbound: None };
+        let asker = BindingAsker {
+            link: LinkId(1),
+            request_id: None,
+            principal: principal("boss", true),
+            purpose: AskPurpose::Request,
+        };
         self.give(Input::Command { asker, command });
     }
 
@@ -468,12 +472,21 @@ fn waiting_requests_of_a_link_are_limited() {
 fn list_of_a_foreign_session_is_refused() {
     let mut bench = Bench::new();
     for (user, name) in [("bob", "s"), ("ann", "nobodys")] {
-        let asker =
-            BindingAsker { link: LinkId(1), request_id: None, principal: principal(user, false), inbound: None };
+        let asker = BindingAsker {
+            link: LinkId(1),
+            request_id: None,
+            principal: principal(user, false),
+            purpose: AskPurpose::Request,
+        };
         bench.give(Input::Command { asker, command: BindingCommand::List { session: session(name) } });
         assert_eq!(bench.replies.pop_front(), Some(Err(Refusal::not_found())), "{user} {name}");
     }
-    let asker = BindingAsker { link: LinkId(1), request_id: None, principal: principal("ann", false), inbound: None };
+    let asker = BindingAsker {
+        link: LinkId(1),
+        request_id: None,
+        principal: principal("ann", false),
+        purpose: AskPurpose::Request,
+    };
     bench.give(Input::Command { asker, command: BindingCommand::List { session: session("s") } });
     assert_eq!(bench.replies.pop_front(), Some(Ok(BindingReply::Listed(Vec::new()))));
 }

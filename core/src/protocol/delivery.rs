@@ -81,7 +81,8 @@ pub enum DeliveryKind {
     Final,
     /// The end of a task that a session was spawned for.
     TaskCompletion,
-    /// A notice of the gateway, such as of a turn that has failed.
+    /// A message that is no answer: a notice of the gateway, such as of a turn that has failed, or a text that a client
+    /// sends by itself.
     Notice,
     /// A last word to a conversation whose binding has ended.
     Farewell,
@@ -99,7 +100,7 @@ impl DeliveryKind {
     /// new conversation into the same account, with the id that the receipt has.
     pub fn is_at_its_place(self, ordered: &ConversationRef, external_id: &MessageId, place: &ConversationRef) -> bool {
         match self {
-            Self::Final | Self::TaskCompletion | Self::Notice => place.is_same_place(ordered),
+            Self::Final | Self::TaskCompletion | Self::Notice | Self::Farewell => place.is_same_place(ordered),
             Self::Conversation => {
                 let is_new = place.conversation_id.as_str() == external_id.as_str();
                 is_new && place.is_same_account(ordered) && !place.is_same_place(ordered)
@@ -363,6 +364,17 @@ pub struct DeliveryRequested {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
     pub parts: Vec<Private<String>>,
+}
+
+/// A text that a client sends to a conversation of a session without a turn, with the place that the router chose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageSend {
+    pub delivery_id: DeliveryId,
+    /// The client's name for the message: a message of a user with the same name in the same session is the same.
+    pub message_id: MessageId,
+    pub conversation: ConversationRef,
+    pub route: DeliveryRoute,
+    pub text: Private<String>,
 }
 
 /// A completion that is sent nowhere, because the router refused to choose a place.

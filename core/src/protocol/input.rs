@@ -3,6 +3,7 @@ use crate::id::{AgentId, ControlId, DeliveryId, EventId, MessageId, RequestId, R
 use crate::private::Private;
 use crate::protocol::binding::{BindingChange, BindingEnd};
 use crate::protocol::delivery::InputOrigin;
+use crate::protocol::delivery::MessageSend;
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
 use serde::de::{Deserializer, Error};
@@ -312,6 +313,8 @@ pub enum ControlRequest {
     },
     /// Send a held or failed delivery again, or drop it.
     SettleDelivery { delivery_id: DeliveryId, again: bool },
+    /// Send a text to a conversation. The node of the client has asked the router for its place.
+    SendMessage { send: Box<MessageSend> },
 }
 
 impl ControlRequest {

@@ -52,6 +52,8 @@ define_codes! {
     IdempotencyConflict = "idempotency_conflict", false;
     /// Nothing was changed: the conversation has another binding than the request named, or none.
     NotApplied = "not_applied", false;
+    /// No conversation was chosen for a message; the text begins with the router's reason.
+    NoDestination = "no_destination", false;
     /// The addressed agent is no member of the session.
     AgentNotInSession = "agent_not_in_session", false;
     /// The agent could not be reached.
@@ -139,6 +141,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 38);
+        assert_eq!(Code::ALL.len(), 39);
     }
 }

@@ -88,6 +88,9 @@ pub(super) fn decide(
 ) {
     match command {
         DeliveryFactCommand::Take((position, control)) => {
+            if let ControlRequest::SendMessage { send } = &control.what {
+                return delivery_unasked::request_message(context, progress, (position, &control), send, plan);
+            }
             settle_by_operator(context, progress, position, control, plan)
         }
         DeliveryFactCommand::Request(run_id) => request(context, progress, &run_id, plan),

@@ -1,16 +1,17 @@
-//! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended, and the
-//! answers of clients' turns that conversations mirror. Called by `delivery_decide`.
-use crate::id::{DeliveryId, RunId};
+//! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended, the
+//! answers of clients' turns that conversations mirror, and texts that clients send by themselves. Called by `delivery_decide`.
+use crate::id::{DeliveryId, InboxPosition, RunId};
 use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::BindingEnd;
 use crate::protocol::conversation::ConversationRef;
-use crate::protocol::delivery::{DeliveryKind, DeliveryRequested, TextLimit, split_text};
+use crate::protocol::delivery::{DeliveryKind, DeliveryRequested, MessageSend, TextLimit, split_text};
 use crate::protocol::entry::{DeliveryFact, Fact};
+use crate::protocol::input::ControlEntry;
 use crate::session::context::SessionContext;
 use crate::session::delivery_decide::{self, DeliveryProgress};
 use crate::session::delivery_state::MirrorBinding;
-use crate::session::plan::{Plan, RecordContext};
+use crate::session::plan::{FactSource, Plan, RecordContext};
 
 /// The level of facts since which a delivery may be a farewell, and need be about no run.
 const UNASKED_LEVEL: u32 = 4;
@@ -82,6 +83,35 @@ pub(super) fn request_mirrors(
         plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
         delivery_decide::start_or_fail(context, progress, (delivery_id, place), plan);
     }
+}
+
+/// Requests the delivery of a text that a client sends, to the place that the router chose when the text was accepted. If
+/// its binding has ended since, no part of the text is sent.
+pub(super) fn request_message(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    (position, control): (InboxPosition, &ControlEntry),
+    send: &MessageSend,
+    plan: &mut Plan,
+) {
+    let MessageSend { delivery_id, message_id: _, conversation, route, text } = send;
+    let limit = TextLimit::default();
+    let parts = split_text(text.reveal(), limit.max as usize, limit.unit).into_iter().map(Private).collect();
+    let requested = DeliveryRequested {
+        delivery_id: delivery_id.clone(),
+        kind: DeliveryKind::Notice,
+        conversation: conversation.clone(),
+        reply_to: None,
+        about_run: None,
+        route: Some(*route),
+        generation: None,
+        parts,
+    };
+    let source = FactSource::User(control.user.clone());
+    let about = RecordContext { answers: Some(position), source, ..RecordContext::default() };
+    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), about);
+    delivery_decide::start_or_fail(context, progress, (delivery_id.clone(), conversation), plan);
+    plan.answer_with_fact(control);
 }
 
 fn names_of(place: &ConversationRef) -> [&str; 3] {

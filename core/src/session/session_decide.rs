@@ -64,7 +64,9 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
         ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
             plan.binding(BindingFactCommand::Take((position, control)));
         }
-        ControlRequest::SettleDelivery { .. } => plan.delivery(DeliveryFactCommand::Take((position, control))),
+        ControlRequest::SettleDelivery { .. } | ControlRequest::SendMessage { .. } => {
+            plan.delivery(DeliveryFactCommand::Take((position, control)));
+        }
     }
     // The next entry is decided once this one is performed.
     if !lane.waiting.is_empty() {

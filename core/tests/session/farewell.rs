@@ -1,5 +1,6 @@
 //! Farewells: the last word to a conversation whose binding has ended.
 use crate::script::{Script, check};
+use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::entry::{DeliveryFact, Fact};
 
 const ANSWERED: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started 0'hi' \
@@ -63,7 +64,7 @@ fn suppressed_place_gets_no_farewell() {
 /// Covers: BR-05.
 #[test]
 fn farewell_is_about_no_run_and_named_after_its_binding() {
-    let mut script = Script::new(turnway_core::protocol::agent::OnOwnerLoss::Retry);
+    let mut script = Script::new(OnOwnerLoss::Retry);
     for generation in [7, 8] {
         script.step(&end(generation, "lobby", true));
         script.step("delivery sent");
@@ -76,4 +77,13 @@ fn farewell_is_about_no_run_and_named_after_its_binding() {
     assert_eq!(requested.len(), 2);
     assert!(requested.iter().all(|it| it.about_run.is_none() && it.kind.as_str() == "farewell"), "{requested:?}");
     assert_ne!(requested[0].delivery_id, requested[1].delivery_id);
+}
+
+/// A node of an earlier release could not read the fact.
+#[test]
+fn fleet_with_an_earlier_release_says_no_farewell() {
+    let mut script = Script::new(OnOwnerLoss::Retry);
+    script.runtime.set_fact_level(3);
+    script.step(&end(7, "lobby", true));
+    assert_eq!(script.record, ["binding.ended", "answered"]);
 }

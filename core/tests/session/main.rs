@@ -12,6 +12,7 @@ mod mirror;
 mod replace;
 mod resume;
 mod script;
+mod send;
 mod snapshots;
 mod steer;
 mod tasks;

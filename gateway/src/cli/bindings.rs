@@ -1,7 +1,7 @@
 //! `turnway bindings …`: lists, makes, ends and explains the bindings of conversations to sessions. Called by `main`.
 use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
-use super::place::{format_place, parse_place};
+use super::place::{format_place, parse_place, place_body};
 use super::table::{Column, Table, stdout_is_terminal};
 use super::time_format::{format_ago, format_date, parse_wait};
 use super::{CliError, CliExit, write_json, write_stdout};
@@ -164,7 +164,7 @@ pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, Cli
 
 fn bind_body(args: &BindArgs) -> Value {
     let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    let mut body = json!({ "conversation": conversation_body(&args.conversation), "session_id": args.session });
+    let mut body = json!({ "conversation": place_body(&args.conversation), "session_id": args.session });
     if let Some(parent) = &args.parent {
         body["conversation"]["parent_conversation_id"] = parent.as_str().into();
     }
@@ -182,14 +182,6 @@ fn bind_body(args: &BindArgs) -> Value {
         }
     }
     body
-}
-
-fn conversation_body(place: &ConversationRef) -> Value {
-    json!({
-        "channel": place.channel.as_str(),
-        "account_id": place.account_id.as_str(),
-        "conversation_id": place.conversation_id.as_str(),
-    })
 }
 
 /// Returns the body that names the binding which a conversation has now: another one is not ended.

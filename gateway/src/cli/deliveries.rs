@@ -1,7 +1,7 @@
 //! `turnway deliveries …`: lists, explains and settles the answers to conversations that were not sent. Called by `main`.
 use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
-use super::place::{PlaceFilter, format_place, parse_filter};
+use super::place::{PlaceFilter, format_place, parse_filter, parse_place, place_body};
 use super::sessions::{PAGE_LEN_MAX, fetch_page};
 use super::table::{Column, Table, stdout_is_terminal};
 use super::time_format::{format_ago, format_date, parse_wait};
@@ -12,6 +12,7 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::Duration;
+use turnway_core::protocol::conversation::ConversationRef;
 
 /// Facts in one page of a log.
 const FACTS_LEN: usize = 500;
@@ -27,6 +28,8 @@ pub enum DeliveriesCliCommand {
     Retry(DeliveryArgs),
     /// Drop a delivery
     Drop(DeliveryArgs),
+    /// Send a text to a conversation that is bound to a session, without a turn
+    Send(SendArgs),
     /// Send every held or failed delivery of a conversation, an account or a session again
     RetryAll(SettleAllArgs),
     /// Drop every failed delivery, with --held also every held one, of a conversation, an account or a session
@@ -54,6 +57,24 @@ pub struct DeliveryArgs {
     pub session: String,
     /// The delivery's id
     pub delivery: String,
+    /// The gateway and the credentials.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
+}
+
+/// Arguments of `turnway deliveries send`.
+#[derive(Clone, Debug, Args)]
+pub struct SendArgs {
+    /// The session whose conversation gets the text
+    pub session: String,
+    /// The text, at most 24 KiB
+    pub text: String,
+    /// The conversation; without it, the only one that is bound to the session
+    #[arg(long, value_name = "CHANNEL/ACCOUNT/CONVERSATION", value_parser = parse_place)]
+    pub to: Option<ConversationRef>,
+    /// Name of the message: the same name again is the same message
+    #[arg(long, value_name = "ID")]
+    pub message_id: Option<String>,
     /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: GatewayArgs,
@@ -121,9 +142,30 @@ enum Settlement {
     Drop,
 }
 
+/// Sends a text and prints the id of its delivery.
+async fn send(args: &SendArgs, json: bool) -> Result<CliExit, CliError> {
+    let mut body = json!({ "text": args.text });
+    if let Some(place) = &args.to {
+        body["conversation"] = place_body(place);
+    }
+    if let Some(message_id) = &args.message_id {
+        body["message_id"] = message_id.as_str().into();
+    }
+    let path = format!("/v1/sessions/{}/messages", args.session);
+    let accepted = call(&args.gateway, Method::POST, &path, Some(body)).await?;
+    if json {
+        write_json(&accepted)?;
+    } else {
+        let id = accepted.get("delivery_id").and_then(Value::as_str).unwrap_or_default();
+        write_stdout(&format!("{id}\n"))?;
+    }
+    Ok(CliExit::Success)
+}
+
 /// Performs a command and prints its answer, as a table or as JSON.
 pub async fn run(command: DeliveriesCliCommand, json: bool) -> Result<CliExit, CliError> {
     match command {
+        DeliveriesCliCommand::Send(args) => send(&args, json).await,
         DeliveriesCliCommand::Ls(args) => {
             let listed = fetch(&args.gateway, args.session.as_deref(), args.place.as_ref()).await?;
             print_deliveries(&listed, json)

@@ -1,5 +1,5 @@
 //! Conversations on the command line: `CHANNEL/ACCOUNT/CONVERSATION`. Used by the commands about bindings, deliveries and accounts.
-use serde_json::Value;
+use serde_json::{Value, json};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_wire::channel::account::NamedAccount;
 
@@ -14,6 +14,15 @@ pub struct PlaceFilter {
 pub(super) fn format_place(conversation: &Value) -> String {
     let part = |name: &str| conversation.get(name).and_then(Value::as_str).unwrap_or_default();
     format!("{}/{}/{}", part("channel"), part("account_id"), part("conversation_id"))
+}
+
+/// Returns a conversation in the form of a request.
+pub(super) fn place_body(place: &ConversationRef) -> Value {
+    json!({
+        "channel": place.channel.as_str(),
+        "account_id": place.account_id.as_str(),
+        "conversation_id": place.conversation_id.as_str(),
+    })
 }
 
 /// Parses `CHANNEL/ACCOUNT/CONVERSATION`; only the last part may contain a slash.

@@ -1,18 +1,23 @@
-//! Serves `GET /v1/sessions/{session_id}/messages`: the conversation, read backwards from its end.
-use crate::http::openapi::refusals::ResourceRefusals;
+//! Serves `/v1/sessions/{session_id}/messages`: reads the conversation backwards from its end, and sends texts to the
+//! conversations of platforms that are bound to the session.
+use crate::http::openapi::bindings::ConversationSchema;
+use crate::http::openapi::refusals::{ResourceRefusals, SendRefusals};
 use crate::http::openapi::shape;
 use crate::http::query::HttpQuery;
 use crate::http::request_link::RequestFailure;
 use crate::http::session_facts::{ANSWER_BYTES_MAX, SessionFactReader, with_deadline};
 use crate::http::{HttpContext, HttpResult, request_parts};
-use crate::response;
+use crate::response::{self, Body};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_core::id::{RunId, Seq, SessionId};
+use turnway_core::id::{DeliveryId, MessageId, RunId, Seq, SessionId};
 use turnway_core::protocol::entry::{Entry, Fact, RunFact};
+use turnway_wire::channel::command::LinkCommand;
+use turnway_wire::channel::json::delivery::parse_send_body;
+use turnway_wire::channel::notification::{AcceptedSend, CommandReply, Notification};
 use turnway_wire::channel::transcript::{Transcript, TranscriptMessage, TranscriptPage};
 use utoipa::ToSchema;
 
@@ -36,6 +41,64 @@ pub(super) struct MessagesPage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     floor: Option<Seq>,
+}
+
+/// A text to a conversation that is bound to the session
+#[derive(Serialize, ToSchema)]
+#[schema(as = SendMessageRequest)]
+pub(super) struct SendMessageSchema {
+    /// The same id again is the same message; absent: `request_id`, or else an id of its own
+    #[schema(pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "m1")]
+    message_id: Option<String>,
+    /// Absent: the only one that is bound to the session
+    conversation: Option<ConversationSchema>,
+    /// At most 24 KiB; not blank
+    #[schema(min_length = 1, max_length = 24576, pattern = r"\S", example = "The build is green.")]
+    text: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = AcceptedSend)]
+pub(super) struct AcceptedSendPayload {
+    #[schema(value_type = String)]
+    session_id: SessionId,
+    #[schema(value_type = String)]
+    message_id: MessageId,
+    /// The delivery, as in `GET /v1/deliveries`
+    #[schema(value_type = String)]
+    delivery_id: DeliveryId,
+}
+
+/// Sends a text to a conversation that is bound to the session, without a turn
+#[utoipa::path(
+    post,
+    operation_id = "send_message",
+    path = "/v1/sessions/{session_id}/messages",
+    params(
+        ("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+    ),
+    request_body = SendMessageSchema,
+    responses((status = 200, description = "The delivery is durably requested", body = AcceptedSendPayload), SendRefusals),
+)]
+pub(super) async fn send(
+    State(context): State<Arc<HttpContext>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> HttpResult {
+    let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
+    // The body of an unauthenticated client is not read.
+    let mut link = context.open_link(&headers).await?;
+    let text = request_parts::read_json(&headers, body).await?;
+    link.send(LinkCommand::Send(Box::new(parse_send_body(&text, &session)?))).await?;
+    let accepted = link
+        .wait_for(|note| {
+            if let Notification::Reply(CommandReply::MessageAccepted(accepted)) = note { Some(accepted) } else { None }
+        })
+        .await?;
+    let AcceptedSend { request_id: _, session: session_id, message_id, delivery_id } = *accepted;
+    Ok(response::json(StatusCode::OK, &AcceptedSendPayload { session_id, message_id, delivery_id }))
 }
 
 /// Lists the messages of a conversation, backwards from its end

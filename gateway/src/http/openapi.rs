@@ -43,6 +43,7 @@ use utoipa::{Modify, OpenApi};
         delivery_paths::settle,
         events::of_session,
         messages::list,
+        messages::send,
         node::show,
         runs::command,
         runs::facts,

@@ -30,6 +30,7 @@ pub fn status_of(code: Code) -> StatusCode {
         Code::Busy
         | Code::IdempotencyConflict
         | Code::NotApplied
+        | Code::NoDestination
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::BotIdInUse

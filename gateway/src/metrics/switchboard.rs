@@ -194,7 +194,7 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
 const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 10] = [
     (
         "turnway_adapter_routes_total",
-        "Answers of the router to sessions of this node about the places of completions, by mode and reason.",
+        "Answers of the router about the places of completions, to sessions of this node, and of texts that its clients send, by mode and reason.",
         &[ROUTE_MODE, ROUTE_REASON],
         Tally(|s| &s.routes.0),
     ),

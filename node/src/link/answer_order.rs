@@ -278,6 +278,7 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
             Some(session)
         }
         Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
+        Notification::Reply(CommandReply::MessageAccepted(accepted)) => Some(&accepted.session),
         Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
             Some(&snapshot.session)
         }

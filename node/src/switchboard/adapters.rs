@@ -29,6 +29,7 @@ use signals::{SignalEffect, TurnEvent, TurnSignals};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{DeliveryId, LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::agent::AgentDirectory;
@@ -235,7 +236,7 @@ impl Adapters {
         let stage = InboundStage::Lookup;
         let pending = PendingInbound { link, inbound, text_limit, settings, arrived_at: now.store, stage };
         let number = self.inbound.add(pending);
-        sink.push(BindingsCommand::Perform { link, request_id, command, inbound: Some(number) });
+        sink.push(BindingsCommand::Perform { link, request_id, command, purpose: AskPurpose::Inbound(number) });
     }
 
     fn set_capabilities(&mut self, link: LinkId, change: CapabilitiesCommand, sink: &mut EffectSink) {
@@ -316,8 +317,8 @@ impl Adapters {
             }
             InboundResult::Change(pending, command) => {
                 let request_id = pending.inbound.request_id.clone();
-                let number = Some(self.inbound.add(pending));
-                sink.push(BindingsCommand::Perform { link, request_id, command, inbound: number });
+                let purpose = AskPurpose::Inbound(self.inbound.add(pending));
+                sink.push(BindingsCommand::Perform { link, request_id, command, purpose });
             }
             InboundResult::Stale(receipt) => {
                 sink.stats.stale_messages += 1;

@@ -1,15 +1,24 @@
 //! The bindings of conversations at this node: performs the ops of the service and of the upkeep, tells the upkeep what the
 //! service changed, and answers links. Decides nothing about bindings.
+pub(super) mod sends;
+
 use super::adapters::inbound::PlaceBindings;
-use super::effect::{AdaptersCommand, BindingsCommand};
+use super::effect::{AdaptersCommand, BindingsCommand, PartEffect};
 use super::sink::{EffectSink, Timer};
-use turnway_bindings::service::{self, BindingAsker, BindingService};
+use sends::{PendingSends, RefusedSend, SendRouting};
+use std::sync::Arc;
+use turnway_bindings::service::{self, AskPurpose, BindingAsker, BindingService};
 use turnway_bindings::upkeep::{self, BindingUpkeep};
+use turnway_core::id::LinkId;
 use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
+use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
 use turnway_core::store::{ConversationOp, Op, OpTicket, Reply, StoreError};
 use turnway_core::time::Now;
+use turnway_wire::channel::binding::{BindingCommand, BindingReply};
+use turnway_wire::channel::command::SendCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// The fact that a node must know to take part: reports go into sessions' logs, which every node reads.
@@ -22,14 +31,17 @@ pub(super) struct Bindings {
     upkeep: BindingUpkeep,
     /// Every live node knows the facts that reports lead to. Until then, rows keep the changes.
     may_report: bool,
+    sends: PendingSends,
+    directory: Arc<AgentDirectory>,
 }
 
 impl Bindings {
     /// Creates the part of a node that has just started.
-    pub(super) fn new(seed: u64, may_report: bool) -> Self {
+    pub(super) fn new(seed: u64, may_report: bool, directory: Arc<AgentDirectory>) -> Self {
         let mut rng = Rng::from_number(seed);
         let service = BindingService::new(Rng::from_number(rng.next_u64()));
-        Self { service, upkeep: BindingUpkeep::new(rng), may_report }
+        let sends = PendingSends::default();
+        Self { service, upkeep: BindingUpkeep::new(rng), may_report, sends, directory }
     }
 
     /// Sets whether every live node knows the facts that reports lead to.
@@ -39,15 +51,16 @@ impl Bindings {
 
     /// Returns the number of requests and of rows in work; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
-        self.service.waiting_count() + self.upkeep.open_count()
+        self.service.waiting_count() + self.upkeep.open_count() + self.sends.count()
     }
 
     /// Handles an effect of another part.
     pub(super) fn handle_effect(&mut self, now: Now, command: BindingsCommand, sink: &mut EffectSink) {
         match command {
-            BindingsCommand::Perform { link, request_id, command, inbound } => {
+            BindingsCommand::Send { link, send } => self.look_up_send(now, link, *send, sink),
+            BindingsCommand::Perform { link, request_id, command, purpose } => {
                 let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
-                let asker = BindingAsker { link, request_id, principal, inbound };
+                let asker = BindingAsker { link, request_id, principal, purpose };
                 self.service.handle_input(now, service::Input::Command { asker, command });
                 self.drain(now, sink);
             }
@@ -95,6 +108,33 @@ impl Bindings {
         sink.timers.set(Timer::Bindings, next.max(now.mono + upkeep::SEARCH_INTERVAL_MIN));
     }
 
+    /// Reads the bindings of the session to which a message belongs.
+    fn look_up_send(&mut self, now: Now, link: LinkId, send: SendCommand, sink: &mut EffectSink) {
+        let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
+        let request_id = send.request_id.clone();
+        let command = BindingCommand::List { session: send.session.clone() };
+        let number = self.sends.add((link, principal.clone()), send, (now, sink.rng.next_u128()));
+        let asker = BindingAsker { link, request_id, principal, purpose: AskPurpose::Send(number) };
+        self.service.handle_input(now, service::Input::Command { asker, command });
+        self.drain(now, sink);
+    }
+
+    /// Submits a message whose place the router has chosen, or tells its link why there is none.
+    fn route_send(&mut self, now: Now, number: u64, reply: Result<BindingReply, Refusal>, sink: &mut EffectSink) {
+        let Some(SendRouting { outcome, answer }) = self.sends.route(now, &self.directory, number, reply) else {
+            return;
+        };
+        if let Some((mode, reason)) = answer {
+            sink.stats.count_destination(mode, reason);
+        }
+        match outcome {
+            Ok(routed) => sink.push(PartEffect::SubmitSend(Box::new(routed))),
+            Err(RefusedSend { link, send, refusal }) => {
+                sink.refuse(link, send.request_id, Some(send.session), None, refusal);
+            }
+        }
+    }
+
     /// Performs the outputs of both machines. Those of the service may be inputs of the upkeep.
     fn drain(&mut self, now: Now, sink: &mut EffectSink) {
         while let Some(output) = self.service.poll_output() {
@@ -105,16 +145,20 @@ impl Bindings {
                     self.upkeep.handle_input(now, upkeep::Input::Changed { key, row });
                 }
                 service::Output::Changed { .. } => {}
-                service::Output::Reply { asker: BindingAsker { inbound: Some(number), .. }, reply } => {
-                    sink.push(AdaptersCommand::UseBinding { number, result: reply.map(PlaceBindings::of_reply) });
-                }
-                service::Output::Reply { asker: BindingAsker { link, request_id, .. }, reply } => match reply {
-                    Ok(reply) => {
-                        let reply = CommandReply::Binding { request_id, reply };
-                        sink.notify(link, Notification::Reply(reply));
+                service::Output::Reply { asker: BindingAsker { link, request_id, purpose, .. }, reply } => {
+                    match (purpose, reply) {
+                        (AskPurpose::Inbound(number), reply) => {
+                            let result = reply.map(PlaceBindings::of_reply);
+                            sink.push(AdaptersCommand::UseBinding { number, result });
+                        }
+                        (AskPurpose::Send(number), reply) => self.route_send(now, number, reply, sink),
+                        (AskPurpose::Request, Ok(reply)) => {
+                            let reply = CommandReply::Binding { request_id, reply };
+                            sink.notify(link, Notification::Reply(reply));
+                        }
+                        (AskPurpose::Request, Err(refusal)) => sink.refuse(link, request_id, None, None, refusal),
                     }
-                    Err(refusal) => sink.refuse(link, request_id, None, None, refusal),
-                },
+                }
             }
         }
         while let Some(op) = self.upkeep.poll_output() {
@@ -142,6 +186,7 @@ fn count_report(control: &ControlEntry, sink: &mut EffectSink) {
         | ControlRequest::Remove { .. }
         | ControlRequest::Handover { .. }
         | ControlRequest::Label { .. }
-        | ControlRequest::SettleDelivery { .. } => {}
+        | ControlRequest::SettleDelivery { .. }
+        | ControlRequest::SendMessage { .. } => {}
     }
 }

@@ -4,11 +4,13 @@ use super::adapters::changes::InboundCancel;
 use super::adapters::inbound::InboundTurn;
 use super::adapters::inbound::PlaceBindings;
 use super::adapters::signals::TurnEvent;
+use super::bindings::sends::RoutedSend;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
 use super::io::Output;
 use std::sync::Arc;
 use std::time::Duration;
+use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{
     Cursor, DeliveryId, Epoch, FenceToken, LinkId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, Principal, RequestId,
     RunId, Seq, SessionKey,
@@ -28,7 +30,7 @@ use turnway_core::time::Mono;
 use turnway_wire::channel::account::AccountCommand;
 use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
-use turnway_wire::channel::command::{LinkCommand, SubscribeCommand};
+use turnway_wire::channel::command::{LinkCommand, SendCommand, SubscribeCommand};
 use turnway_wire::channel::notification::Notification;
 use turnway_wire::peer::PeerMessage;
 
@@ -60,6 +62,8 @@ pub(super) enum PartEffect {
     },
     /// Remove one of the node's own links.
     DropLink(LinkId),
+    /// Submit a message to a conversation, whose place is chosen.
+    SubmitSend(Box<RoutedSend>),
     /// Cancel the turn of a message that was deleted in a conversation.
     CancelInbound(Box<InboundCancel>),
     /// Exit if nothing is left to hand over.
@@ -98,9 +102,11 @@ pub(super) enum BindingsCommand {
         link: LinkId,
         request_id: Option<RequestId>,
         command: BindingCommand,
-        /// The event that waits for the answer, instead of the link.
-        inbound: Option<u64>,
+        /// The use of the answer.
+        purpose: AskPurpose,
     },
+    /// Ask for the place of a message that a link sends to a conversation of a session.
+    Send { link: LinkId, send: Box<SendCommand> },
     /// A session is closed or deleted: its bindings end.
     EndAll { session: SessionKey, reason: UnbindReason },
 }

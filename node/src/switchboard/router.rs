@@ -30,7 +30,7 @@ use turnway_core::store::{self, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Now;
 use turnway_wire::channel::adapter::{InboundDisposition, InboundReceipt};
 use turnway_wire::channel::command::{ControlAnswer, ControlKind};
-use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
+use turnway_wire::channel::notification::{AcceptedSend, AcceptedTurn, CommandReply, Notification};
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
 /// Base interval between offers; the wait grows with the number of offers.
@@ -458,6 +458,7 @@ impl RequestRouter {
                 ControlAnswer::Handover(handover_id) => {
                     await_snapshot(&request.key, waiter, SnapshotPurpose::Handover(handover_id), sink);
                 }
+                ControlAnswer::Message => notify_message_accepted(&request.key, waiter, &control.what, sink),
                 ControlAnswer::Performed(kind) => notify_performed(&request.key, waiter, kind, sink),
                 ControlAnswer::PerformedOrFact(kind) => {
                     let follows = sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&request.key));
@@ -545,6 +546,10 @@ fn new_control(
 ) -> NewRequest {
     let name = if let Some(run_id) = what.cancelled_run() {
         format!("cancel:{run_id}")
+    } else if let ControlRequest::SendMessage { send } = &what
+        && !planted(Planted::SendRepeated)
+    {
+        format!("send:{}", send.delivery_id)
     } else {
         EventId::new(now.store, sink.rng.next_u128()).to_string()
     };
@@ -586,6 +591,18 @@ fn handle_orphaned_reply(
         }
         None => sink.push(OwnershipCommand::Claim { key, expect: owner }),
     }
+}
+
+/// Tells a client that its message to a conversation is in the log.
+fn notify_message_accepted(key: &SessionKey, waiter: RequestWaiter, what: &ControlRequest, sink: &mut EffectSink) {
+    let ControlRequest::SendMessage { send } = what else { return };
+    let accepted = AcceptedSend {
+        request_id: waiter.request_id,
+        session: key.session.clone(),
+        message_id: send.message_id.clone(),
+        delivery_id: send.delivery_id.clone(),
+    };
+    sink.notify(waiter.link, Notification::Reply(CommandReply::MessageAccepted(Box::new(accepted))));
 }
 
 /// Tells a client that its request is performed.

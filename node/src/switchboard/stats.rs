@@ -93,7 +93,7 @@ pub struct SwitchboardStats {
     pub deliveries_open: u64,
     /// Gauge: tasks and questions about bindings in work.
     pub tasks_open: u64,
-    /// Places of completions that the router chose or refused, by mode and then by reason.
+    /// Places of completions and of proactive sends that the router chose or refused, by mode and then by reason.
     pub routes: CounterArray<{ RouteMode::ALL.len() * RouteReason::ALL.len() }>,
     /// Connections of adapters.
     pub adapters: u64,
@@ -253,8 +253,13 @@ impl SwitchboardStats {
     /// Counts an answer of the router.
     pub(super) fn count_route(&mut self, answer: &RouteAnswer) {
         if let RouteAnswer::Completion { route, .. } = answer {
-            self.routes.add(route.mode as usize * RouteReason::ALL.len() + route.reason as usize);
+            self.count_destination(route.mode, route.reason);
         }
+    }
+
+    /// Counts a place that the router chose, or a refusal.
+    pub(super) fn count_destination(&mut self, mode: RouteMode, reason: RouteReason) {
+        self.routes.add(mode as usize * RouteReason::ALL.len() + reason as usize);
     }
 
     /// Records the durable end of a turn that took `took` since its arrival.

@@ -9,6 +9,7 @@ use super::sink::{EffectSink, Timer};
 use questions::{LookupReply, PendingQuestion};
 use running::SpawnedTask;
 use std::collections::BTreeMap;
+use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{EventId, LinkId, Principal, SessionKey};
 use turnway_core::protocol::action::ToolReport;
 use turnway_core::protocol::route::RouteQuestion;
@@ -161,7 +162,7 @@ impl Tasks {
         let pending = PendingQuestion { key, question };
         let command = pending.command();
         self.questions.insert(link, pending);
-        sink.push(BindingsCommand::Perform { link, request_id: None, command, inbound: None });
+        sink.push(BindingsCommand::Perform { link, request_id: None, command, purpose: AskPurpose::Request });
     }
 }
 

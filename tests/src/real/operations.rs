@@ -70,6 +70,7 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "invite_agent", "session_id": session, "agent_id": "echo", "active": true}),
             json!({"type": "remove_agent", "session_id": session, "agent_id": "held", "reason": "mine now"}),
             json!({"type": "settle_delivery", "session_id": session, "delivery_id": NO_DELIVERY, "decision": "drop"}),
+            json!({"type": "send_message", "session_id": session, "text": "from me now"}),
         ],
         ClientOperation::Decide => vec![
             json!({"type": "handover_decision", "session_id": session, "handover_id": NO_HANDOVER, "decision": "confirm"}),

@@ -49,6 +49,7 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
         | Notification::Reply(CommandReply::Performed { session, .. } | CommandReply::CancelAccepted { session, .. })
         | Notification::ProcessOutput { session, .. } => Some(session),
         Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
+        Notification::Reply(CommandReply::MessageAccepted(accepted)) => Some(&accepted.session),
         Notification::Reply(CommandReply::Members(members)) => Some(&members.session),
         Notification::Reply(CommandReply::Handover(decided)) => Some(&decided.session),
         Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
@@ -225,6 +226,7 @@ impl Connection {
     fn answered(&mut self, note: &Notification) {
         let id = match note {
             Notification::Reply(CommandReply::TurnAccepted(accepted)) => accepted.request_id.as_ref(),
+            Notification::Reply(CommandReply::MessageAccepted(accepted)) => accepted.request_id.as_ref(),
             Notification::Reply(CommandReply::Members(members)) => members.request_id.as_ref(),
             Notification::Reply(CommandReply::Handover(decided)) => decided.request_id.as_ref(),
             Notification::Reply(

@@ -17,6 +17,7 @@ mod paused;
 mod quic;
 mod rebound;
 mod rooms;
+mod send;
 mod signals;
 mod stale;
 mod suppressed;

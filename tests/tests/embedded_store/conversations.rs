@@ -124,7 +124,7 @@ fn bind(conversation: &str, nonce: u128) -> Op {
 }
 
 fn unbind(conversation: &str, generation: Generation) -> Op {
-    change(conversation, BindingAction::Unbind { generation, reason: UnbindReason::Manual })
+    change(conversation, BindingAction::Unbind { generation, reason: UnbindReason::Manual, farewell: false })
 }
 
 /// Returns the conversation of an op.

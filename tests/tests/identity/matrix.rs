@@ -121,7 +121,11 @@ async fn by_http(node: &Node, prize: &Target, thief: &ForeignCredential) -> usiz
                 path
             };
             let has_body = operation.get("requestBody").is_some();
-            let body = if has_body { r#"{"agent_id": "held", "message": {"content": "mine?"}}"# } else { "" };
+            let body = match has_body {
+                true if path.ends_with("/messages") => r#"{"text": "mine?"}"#,
+                true => r#"{"agent_id": "held", "message": {"content": "mine?"}}"#,
+                false => "",
+            };
             // Requests that create a session in another tenant are tested over WebSocket.
             if has_body && thief.other_tenant {
                 continue;

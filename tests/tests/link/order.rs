@@ -89,6 +89,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
         | LinkCommand::Account { .. }
+        | LinkCommand::Send(_)
         | LinkCommand::Inbound(_)
         | LinkCommand::Delivered(_)
         | LinkCommand::Capabilities(_)

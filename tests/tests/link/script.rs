@@ -167,6 +167,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::FindRun { .. } => "find".to_owned(),
             LinkCommand::Binding { .. } => "binding".to_owned(),
             LinkCommand::Account { .. } => "account".to_owned(),
+            LinkCommand::Send(_) => "send".to_owned(),
             LinkCommand::Inbound(_) => "inbound".to_owned(),
             LinkCommand::Delivered(_) => "delivered".to_owned(),
             LinkCommand::Capabilities(_) => "capabilities".to_owned(),

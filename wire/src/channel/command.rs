@@ -6,6 +6,8 @@ use crate::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundComm
 use crate::channel::binding::BindingCommand;
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::private::Private;
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlRequest, Message, Strategy};
 use turnway_core::protocol::json::Json;
@@ -59,6 +61,9 @@ pub enum LinkCommand {
     /// A request about the accounts that adapters serve. Answered by
     /// [`CommandReply::Account`](super::notification::CommandReply::Account).
     Account { request_id: Option<RequestId>, command: AccountCommand },
+    /// Sends a text to a conversation of a session, without a turn. Answered by
+    /// [`CommandReply::MessageAccepted`](super::notification::CommandReply::MessageAccepted).
+    Send(Box<SendCommand>),
     /// Something happened in a conversation of the adapter's account.
     Inbound(Box<InboundCommand>),
     /// The adapter's report about a part that it was to send.
@@ -82,6 +87,18 @@ pub enum CancelTarget {
     Run(RunId),
     /// Every open run of the session.
     Session(SessionId),
+}
+
+/// A text to a conversation of a session, without a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendCommand {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    /// The client's name for the message; absent: the request id names it, and else nothing does.
+    pub message_id: Option<MessageId>,
+    /// The conversation; absent: the only one that is bound to the session.
+    pub conversation: Option<ConversationRef>,
+    pub text: Private<String>,
 }
 
 /// A user message with its addressee and options.

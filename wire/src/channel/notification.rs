@@ -98,6 +98,8 @@ pub enum CommandReply {
         /// The run, if the request named one.
         run_id: Option<RunId>,
     },
+    /// A message to a conversation is durably requested.
+    MessageAccepted(Box<AcceptedSend>),
     /// The answer to a session list, in the requested order.
     SessionList {
         sessions: Vec<SessionListEntry>,
@@ -149,6 +151,15 @@ pub struct DeliveryListReply {
 pub struct DeliveryListEntry {
     pub delivery_id: DeliveryId,
     pub delivery: Box<OpenDelivery>,
+}
+
+/// The acceptance of a message to a conversation; see [`CommandReply::MessageAccepted`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedSend {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    pub message_id: MessageId,
+    pub delivery_id: DeliveryId,
 }
 
 /// The acceptance of a turn; see [`CommandReply::TurnAccepted`].
@@ -282,6 +293,7 @@ impl CommandReply {
             Self::Account { reply, .. } => reply.weight(),
             Self::DeliveryList(reply) => reply.weight(),
             Self::TurnAccepted(_)
+            | Self::MessageAccepted(_)
             | Self::Members(_)
             | Self::Handover(_)
             | Self::Performed { .. }

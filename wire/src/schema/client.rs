@@ -154,6 +154,19 @@ fn members() -> Vec<MessageSpec> {
                 required("decision", words(&["retry", "drop"]), "`retry`: it may appear twice."),
             ],
         ),
+        of_session(
+            "send_message",
+            "Sends a text to a conversation of the session, without a turn.",
+            vec![
+                optional(
+                    "message_id",
+                    Defined("message_id"),
+                    "The same id again is the same message; absent: `request_id`.",
+                ),
+                optional("conversation", Defined("conversation"), "Absent: the only one that is bound to the session."),
+                required("text", text(), "At most 24 KiB; not blank."),
+            ],
+        ),
         of_session("list_deliveries", "Lists the deliveries that are not sent.", Vec::new()),
     ]
 }
@@ -213,6 +226,15 @@ fn answers() -> Vec<MessageSpec> {
             answer(members),
         ),
         MessageSpec::new("handover", "Answers `handover_decision`.", answer(handover)),
+        MessageSpec::new(
+            "message_accepted",
+            "Answers `send_message`: the delivery is durably requested.",
+            answer(vec![
+                session(),
+                required("message_id", Defined("message_id"), ""),
+                required("delivery_id", Defined("delivery_id"), ""),
+            ]),
+        ),
         MessageSpec::new("delivery_settled", "Answers `settle_delivery`.", answer(vec![session()])),
         MessageSpec::new(
             "deliveries",

@@ -54,7 +54,6 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
 
     fn borrow(state: &'a State) -> Self {
         let Deliveries { gathered, suppressed, open, mirrors, mirrored, origins: _ } = &state.deliveries;
-        let turn = |(id, turn): (&RunId, &Box<MirroredTurn>)| (id.clone(), MirroredTurnVersion10::borrow(turn));
         let routed = open.iter().filter_map(|(id, delivery)| Some((id.clone(), delivery.generation?.0)));
         Self {
             base: StateVersion9::borrow(state),
@@ -62,7 +61,7 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
             suppressed: suppressed.iter().cloned().map(JsonText).collect(),
             generations: routed.collect(),
             mirrors: mirrors.iter().map(MirrorBindingVersion10::borrow).collect(),
-            mirrored: mirrored.iter().map(turn).collect(),
+            mirrored: mirrored.iter().map(|(id, turn)| (id.clone(), MirroredTurnVersion10::borrow(turn))).collect(),
         }
     }
 

@@ -120,7 +120,7 @@ fn only_an_end_that_permits_it_has_a_farewell() {
     assert!(report.farewell && report.ended == Some(UnbindReason::MaxAgeExpired), "{report:?}");
 }
 
-/// Whether a conversation mirrors a session is about the session: it stays only if the session does.
+/// A mirror shows one session, and ends with the binding to that session.
 #[test]
 fn mirror_stays_with_its_session_unless_a_bind_names_it() {
     let mut bench = Bench::new();

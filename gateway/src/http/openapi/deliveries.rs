@@ -66,7 +66,9 @@ enum DeliveryFailureSchema {
     TooOld,
     TooMany,
     Misplaced,
+    Rebound,
     Dropped,
+    Suppressed,
 }
 
 #[derive(Serialize, ToSchema)]

@@ -28,6 +28,10 @@ pub(in crate::http) struct TurnRefusals;
 #[derive(Debug)]
 pub(in crate::http) struct BindingRefusals;
 
+/// Errors of a message to a conversation.
+#[derive(Debug)]
+pub(in crate::http) struct SendRefusals;
+
 /// The codes of problems, as a closed enumeration.
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct CodeSchema;
@@ -53,6 +57,9 @@ const BODY: [(u16, &str); 3] = [
 const TURN: [(u16, &str); 1] = [(409, "`busy`, `idempotency_conflict` or `session_closed`.")];
 const BINDING: [(u16, &str); 1] =
     [(409, "`session_closed`, or `not_applied`: `current` is the binding that the conversation has.")];
+
+const SEND: [(u16, &str); 1] =
+    [(409, "`no_destination`: nothing is sent; the text begins with the router's reason, such as `ambiguous`.")];
 
 fn responses_of<'a>(statuses: impl IntoIterator<Item = &'a (u16, &'a str)>) -> BTreeMap<String, RefOr<Response>> {
     let refused = |why: &str| {
@@ -84,6 +91,12 @@ impl IntoResponses for BodyRefusals {
 impl IntoResponses for TurnRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY).chain(&TURN))
+    }
+}
+
+impl IntoResponses for SendRefusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY).chain(&SEND))
     }
 }
 

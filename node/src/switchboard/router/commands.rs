@@ -5,11 +5,13 @@ use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext, new_control};
 use crate::switchboard::adapters::changes::InboundCancel;
 use crate::switchboard::adapters::inbound::InboundTurn;
+use crate::switchboard::bindings::sends::RoutedSend;
 use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
+use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
@@ -71,11 +73,12 @@ impl RequestRouter {
             LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),
             LinkCommand::FindRun { run_id } => queries::find_run(link, principal, run_id, sink),
             LinkCommand::Binding { request_id, command } => {
-                sink.push(BindingsCommand::Perform { link, request_id, command, inbound: None });
+                sink.push(BindingsCommand::Perform { link, request_id, command, purpose: AskPurpose::Request });
             }
             LinkCommand::Account { request_id, command } => {
                 sink.push(AdaptersCommand::Account { link, request_id, command });
             }
+            LinkCommand::Send(send) => sink.push(BindingsCommand::Send { link, send }),
             LinkCommand::Inbound(inbound) => sink.push(AdaptersCommand::Inbound { link, inbound }),
             LinkCommand::Delivered(delivered) => {
                 sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });
@@ -216,6 +219,21 @@ impl RequestRouter {
         let InboundCancel { link, request_id, key, principal, run_id, session } = cancel;
         let waiter = RequestWaiter { inbound: Some(session), ..RequestWaiter::new(context.now, link, request_id) };
         self.put_control(context, key, principal, waiter, ControlRequest::Cancel { run_id: Some(run_id) }, sink);
+    }
+
+    /// Hands a message to a conversation to the owner of its session; the link is answered once it is durable.
+    pub(in crate::switchboard) fn submit_send(
+        &mut self,
+        context: RouterContext<'_>,
+        routed: RoutedSend,
+        sink: &mut EffectSink,
+    ) {
+        let RoutedSend { link, request_id, principal, key, send } = routed;
+        if sink.links.get(link).is_none() {
+            return;
+        }
+        let waiter = RequestWaiter { repeatable: true, ..RequestWaiter::new(context.now, link, request_id) };
+        self.put_control(context, key, principal, waiter, ControlRequest::SendMessage { send: Box::new(send) }, sink);
     }
 
     fn put_control(

@@ -7,6 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{Cursor, LinkId, MessageId, RunId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::action::{ToolError, ToolReport};
@@ -111,7 +112,12 @@ impl SpawnedTask {
             mirror: None,
             metadata: BTreeMap::new(),
         }));
-        sink.push(BindingsCommand::Perform { link: self.link, request_id: None, command, inbound: None });
+        sink.push(BindingsCommand::Perform {
+            link: self.link,
+            request_id: None,
+            command,
+            purpose: AskPurpose::Request,
+        });
     }
 
     fn submit(&mut self, sink: &mut EffectSink) {

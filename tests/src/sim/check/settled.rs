@@ -174,6 +174,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
         | LinkCommand::Account { .. }
+        | LinkCommand::Send(_)
         | LinkCommand::Inbound(_)
         | LinkCommand::Capabilities(_)
         | LinkCommand::FindRun { .. } => true,

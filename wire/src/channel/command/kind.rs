@@ -125,6 +125,7 @@ impl LinkCommand {
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
             Self::Binding { command, .. } => CommandKind::of_binding(command),
             Self::Account { command, .. } => CommandKind::of_account(command),
+            Self::Send(_) => Self::kind_of_send(),
             Self::Inbound(_) => CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested"),
             // Not counted with inbound messages: a lost receipt means that nobody knows whether a part was sent.
             Self::Delivered(_) => {
@@ -135,6 +136,12 @@ impl LinkCommand {
                 CommandKind::read()
             }
         }
+    }
+
+    /// Returns the properties of a message to a conversation. The release that knows this fact also knows deliveries that
+    /// are about no run.
+    const fn kind_of_send() -> CommandKind {
+        CommandKind::request(ClientOperation::Change).leading_to("turn.gathered")
     }
 
     /// Returns the request id that the answer echoes.
@@ -151,6 +158,7 @@ impl LinkCommand {
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
             Self::Inbound(inbound) => inbound.request_id.as_ref(),
+            Self::Send(send) => send.request_id.as_ref(),
             Self::Capabilities(change) => change.request_id.as_ref(),
             Self::Delivered(_) | Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
         }
@@ -178,6 +186,7 @@ impl LinkCommand {
             Self::Open { session, .. } => session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
             Self::Invoke(invoke) => invoke.session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
             Self::Subscribe(subscribe) => CommandTarget::Session(&subscribe.session),
+            Self::Send(send) => CommandTarget::Session(&send.session),
             Self::Control { session, .. }
             | Self::Delete { session }
             | Self::Unsubscribe { session, .. }
@@ -210,6 +219,8 @@ pub enum ControlAnswer {
     Performed(&'static str),
     /// The same; a subscriber gets a fact with the request's id instead.
     PerformedOrFact(&'static str),
+    /// The id of the delivery, by [`CommandReply::MessageAccepted`].
+    Message,
     /// Facts only; [`CommandReply::CancelAccepted`] if the command asked for a receipt.
     Receipt,
 }
@@ -258,6 +269,9 @@ impl ControlKind {
                 let kind = "delivery_settled";
                 let command = CommandKind::request(ClientOperation::Change).ordered(OrderedKind::Performed(kind));
                 Self { command: command.leading_to("delivery.requested"), answer: ControlAnswer::Performed(kind) }
+            }
+            ControlRequest::SendMessage { .. } => {
+                Self { command: LinkCommand::kind_of_send(), answer: ControlAnswer::Message }
             }
             ControlRequest::Cancel { .. } => {
                 let command = CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping);

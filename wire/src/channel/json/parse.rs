@@ -44,6 +44,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("handover_decision", true),
     ("settle_delivery", true),
     ("list_deliveries", true),
+    ("send_message", true),
     ("register_tools", false),
     ("bind", true),
     ("unbind", true),
@@ -139,6 +140,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         "handover_decision" => decision(request_id, fields)?,
         "settle_delivery" => delivery::parse_settlement(request_id, fields)?,
+        "send_message" => LinkCommand::Send(Box::new(delivery::parse_send(request_id, None, fields)?)),
         "list_deliveries" => LinkCommand::ListDeliveries { request_id, session: session(fields)? },
         "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }

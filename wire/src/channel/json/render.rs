@@ -75,9 +75,8 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Signal(signal) => to(signal::render_signal(ts, signal)),
         Notification::AdapterState(state) => to(adapter::render_adapter_state(ts, state)),
         Notification::LimitReached(refusal) => to(render_error(ts, &None, refusal)),
-        Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
-            to(adapter::render_inbound_accepted(ts, receipt));
-        }
+        Notification::Reply(CommandReply::InboundAccepted(it)) => to(adapter::render_inbound_accepted(ts, it)),
+        Notification::Reply(CommandReply::MessageAccepted(sent)) => to(delivery::render_message_accepted(ts, sent)),
         Notification::Reply(CommandReply::CapabilitiesSet { request_id }) => {
             to(reply_frame(ts, "capabilities_set", request_id, EmptyPayload {}).text(96));
         }

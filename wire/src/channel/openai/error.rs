@@ -53,6 +53,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         Code::Busy
         | Code::IdempotencyConflict
         | Code::NotApplied
+        | Code::NoDestination
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::BotIdInUse

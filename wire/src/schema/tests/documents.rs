@@ -118,6 +118,7 @@ fn table_has_every_fact_and_its_messages() {
         "go_away",
         "handover",
         "members",
+        "message_accepted",
         "paused_accounts",
         "pong",
         "refreshed",

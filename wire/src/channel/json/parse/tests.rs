@@ -1,8 +1,10 @@
 //! Parsing of well-formed and malformed client messages.
 use super::*;
+use crate::channel::binding::BindingCommand;
 use crate::channel::json::documented;
 use std::sync::Arc;
 use turnway_core::id::{EventId, SessionKey, TenantId};
+use turnway_core::limits;
 use turnway_core::protocol::entry::{Entry, Fact, InputFact};
 use turnway_core::protocol::input::{Content, ControlRequest};
 use turnway_core::rng::Rng;
@@ -121,6 +123,49 @@ fn session_label_is_parsed_within_its_limits() {
 }
 
 /// Covers: SR-S5, SR-D1, SR-E1.
+#[test]
+fn send_message_is_parsed_within_its_limits() {
+    let send = |more: &str| format!(r#"{{"type":"send_message","request_id":"r1","session_id":"s1"{more}}}"#);
+    let LinkCommand::Send(parsed) = command(&send(r#","text":"hi","message_id":"m1""#)) else { panic!("a send") };
+    assert_eq!((parsed.session.clone(), parsed.request_id.clone()), (session_id(), request_id()));
+    assert_eq!((parsed.text.reveal(), parsed.message_id.is_some(), parsed.conversation), ("hi", true, None));
+    let place = r#","text":"hi","conversation":{"channel":"rooms","account_id":"main","conversation_id":"7"}"#;
+    let LinkCommand::Send(parsed) = command(&send(place)) else { panic!("a send") };
+    assert_eq!(parsed.conversation.expect("a place").channel.as_str(), "rooms");
+    let longest = "x".repeat(limits::DELIVERY_TEXT_BYTES_MAX);
+    command(&send(&format!(r#","text":"{longest}""#)));
+    assert_eq!(flaw(&send(&format!(r#","text":"{longest}x""#))), MalformedReason::InvalidField("text"));
+    assert_eq!(flaw(&send(r#","text":" \n""#)), MalformedReason::InvalidField("text"));
+    assert_eq!(flaw(&send("")), MalformedReason::MissingField("text"));
+    let address =
+        r#","text":"hi","conversation":{"channel":"rooms","account_id":"main","conversation_id":"channel:7"}"#;
+    assert!(matches!(flaw(&send(address)), MalformedReason::InvalidField(field) if field.starts_with("conversation")));
+    // The path of an HTTP request names the session; a body may repeat it.
+    let body = |text: &str| delivery::parse_send_body(text, &session_id()).map(|send| send.session);
+    assert_eq!(body(r#"{"text":"hi"}"#), Ok(session_id()));
+    assert_eq!(body(r#"{"text":"hi","session_id":"s1"}"#), Ok(session_id()));
+    assert!(body(r#"{"text":"hi","session_id":"s2"}"#).is_err());
+}
+
+#[test]
+fn binding_flags_are_parsed() {
+    let bind = r#"{"type":"bind","session_id":"s1","conversation":{"channel":"rooms","account_id":"main","conversation_id":"7"}"#;
+    for (more, expected) in [("", None), (r#","mirror":true"#, Some(true)), (r#","mirror":false"#, Some(false))] {
+        let LinkCommand::Binding { command: BindingCommand::Bind(parsed), .. } = command(&format!("{bind}{more}}}"))
+        else {
+            panic!("a bind")
+        };
+        assert_eq!(parsed.mirror, expected);
+    }
+    for (more, expected) in [("", false), (r#","farewell":true"#, true)] {
+        let text = format!(r#"{{"type":"unbind","session_id":"s1"{more}}}"#);
+        let LinkCommand::Binding { command: BindingCommand::Unbind { farewell, .. }, .. } = command(&text) else {
+            panic!("an unbind")
+        };
+        assert_eq!(farewell, expected);
+    }
+}
+
 #[test]
 fn member_changes_are_parsed() {
     let request = |text: &str| {

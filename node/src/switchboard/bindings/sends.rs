@@ -1,0 +1,133 @@
+//! Messages that links send to conversations of sessions without a turn: waits for the bindings of the session, and asks
+//! the router for the place. Called by `bindings`; the router of requests then hands the message to the session's owner.
+use std::collections::BTreeMap;
+use turnway_bindings::router::{BindingLookup, Requester, RouteQuery, RoutedEvent, resolve_destination};
+use turnway_core::id::{DeliveryId, EventId, LinkId, MessageId, Principal, RequestId, SessionKey};
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::binding::Binding;
+use turnway_core::protocol::delivery::MessageSend;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::protocol::route::{DeliveryRoute, RouteMode, RouteReason};
+use turnway_core::time::Now;
+use turnway_wire::channel::binding::BindingReply;
+use turnway_wire::channel::command::SendCommand;
+
+/// The messages of one node whose bindings are being read. The service bounds them for each link, and answers each.
+#[derive(Debug, Default)]
+pub(super) struct PendingSends {
+    sends: BTreeMap<u64, PendingSend>,
+    last_number: u64,
+}
+
+#[derive(Debug)]
+struct PendingSend {
+    link: LinkId,
+    principal: Principal,
+    message_id: MessageId,
+    send: SendCommand,
+}
+
+/// A message whose place is chosen.
+#[derive(Debug)]
+pub(in crate::switchboard) struct RoutedSend {
+    pub(in crate::switchboard) link: LinkId,
+    pub(in crate::switchboard) request_id: Option<RequestId>,
+    pub(in crate::switchboard) principal: Principal,
+    pub(in crate::switchboard) key: SessionKey,
+    pub(in crate::switchboard) send: MessageSend,
+}
+
+/// A message that is not sent.
+#[derive(Debug)]
+pub(super) struct RefusedSend {
+    pub(super) link: LinkId,
+    pub(super) send: SendCommand,
+    pub(super) refusal: Refusal,
+}
+
+/// The outcome of a message whose bindings were read.
+#[derive(Debug)]
+pub(super) struct SendRouting {
+    pub(super) outcome: Result<RoutedSend, RefusedSend>,
+    /// The router's answer, if it was asked.
+    pub(super) answer: Option<(RouteMode, RouteReason)>,
+}
+
+impl PendingSends {
+    /// Returns the number of messages that wait; 0 when all is quiet.
+    pub(super) fn count(&self) -> usize {
+        self.sends.len()
+    }
+
+    /// Adds a message; returns its number. A message without a name is named by its request, or else by `chance`.
+    pub(super) fn add(
+        &mut self,
+        (link, principal): (LinkId, Principal),
+        send: SendCommand,
+        (now, chance): (Now, u128),
+    ) -> u64 {
+        self.last_number += 1;
+        let of_request = || MessageId::parse(send.request_id.as_ref()?.as_str()).ok();
+        let random = || {
+            let id = EventId::new(now.store, chance).to_string();
+            MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
+        };
+        let message_id = send.message_id.clone().or_else(of_request).unwrap_or_else(random);
+        self.sends.insert(self.last_number, PendingSend { link, principal, message_id, send });
+        self.last_number
+    }
+
+    /// Chooses the place of a message by the bindings of its session; `None`: the message is not known.
+    pub(super) fn route(
+        &mut self,
+        now: Now,
+        directory: &AgentDirectory,
+        number: u64,
+        reply: Result<BindingReply, Refusal>,
+    ) -> Option<SendRouting> {
+        let PendingSend { link, principal, message_id, send } = self.sends.remove(&number)?;
+        let bindings = match reply {
+            Ok(BindingReply::Listed(bindings)) => bindings,
+            Ok(_) => Vec::new(),
+            Err(refusal) => {
+                let answer = (refusal.code == Code::StoreUnavailable)
+                    .then_some((RouteMode::Refused, RouteReason::LookupUnavailable));
+                return Some(SendRouting { outcome: Err(RefusedSend { link, send, refusal }), answer });
+            }
+        };
+        // A binding whose time is over routes nothing, although nobody has ended it yet.
+        let stands = |binding: &Binding| binding.expiry().is_none_or(|(at, _)| at > now.store);
+        let bindings: Vec<Binding> = bindings.into_iter().filter(stands).collect();
+        let requester = send.conversation.clone().map_or(Requester::Missing, Requester::Known);
+        // A user who names a conversation has no right to it: only operators may leave the bindings of the session.
+        let falls_back = send.conversation.as_ref().is_some_and(|place| {
+            let may_leave = principal.operator || planted(Planted::SendLeavesBindings);
+            may_leave && directory.channels.settings(&place.channel).falls_back
+        });
+        let destination = resolve_destination(&RouteQuery {
+            event: RoutedEvent::ProactiveSend,
+            target: Some(&send.session),
+            bindings: BindingLookup::Found(&bindings),
+            requester: &requester,
+            fail_closed: !falls_back,
+        });
+        let answer = Some((destination.mode, destination.reason));
+        let Some(place) = destination.place.cloned() else {
+            let reason = destination.reason.as_str();
+            let why = format!("{reason}: no conversation of the session was chosen, and nothing is sent");
+            let refusal = Refusal::new(Code::NoDestination, why);
+            return Some(SendRouting { outcome: Err(RefusedSend { link, send, refusal }), answer });
+        };
+        let route = DeliveryRoute {
+            mode: destination.mode,
+            reason: destination.reason,
+            generation: destination.binding.map(|binding| binding.generation),
+        };
+        let key = SessionKey { tenant: principal.tenant.clone(), session: send.session };
+        let delivery_id = DeliveryId::of_message(&key, &principal.user, &message_id);
+        let message = MessageSend { delivery_id, message_id, conversation: place, route, text: send.text };
+        let routed = RoutedSend { link, request_id: send.request_id, principal, key, send: message };
+        Some(SendRouting { outcome: Ok(routed), answer })
+    }
+}
