@@ -349,6 +349,20 @@ impl MessageId {
         let parts = [channel.as_str(), account.as_str(), conversation.as_str(), message.as_str(), "edit", edit];
         Self(format!("{channel}:{}", hash_parts(&parts)).into())
     }
+
+    /// Returns the name of the press of a button in the inbox of its session: that of all presses below one delivery, or
+    /// with `press` that of a single one.
+    pub fn of_press(
+        channel: &ChannelName,
+        account: &AccountId,
+        conversation: &ConversationId,
+        delivery: &DeliveryId,
+        press: Option<&RequestId>,
+    ) -> Self {
+        let press = press.map_or("", RequestId::as_str);
+        let parts = [channel.as_str(), account.as_str(), conversation.as_str(), delivery.as_str(), "press", press];
+        Self(format!("{channel}:{}", hash_parts(&parts)).into())
+    }
 }
 
 /// The beginning of the names of users that are accounts of platforms.

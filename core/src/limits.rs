@@ -566,6 +566,16 @@ pub const DELIVERIES_FAILED_KEPT_MAX: usize = 8;
 /// Places of a session that refused the gateway, to which nothing is sent; the oldest is forgotten. A session writes to few
 /// places, and a forgotten one costs one more attempt.
 pub const SUPPRESSED_PLACES_MAX: usize = 16;
+/// Maximum buttons of one message: five rows of five, the most that Discord shows.
+pub const BUTTONS_MAX: usize = 25;
+/// Maximum bytes of a button's id: with the id of its delivery it fits into the 64 bytes that Telegram returns with a press.
+pub const BUTTON_ID_BYTES_MAX: usize = 32;
+/// Maximum characters of a button's label: those of Discord.
+pub const BUTTON_LABEL_CHARACTERS_MAX: usize = 80;
+/// Answers of a session that can still be pressed: the last ones that a person scrolls back to.
+pub const RECENT_DELIVERIES_MAX: usize = 32;
+/// Maximum bytes of the buttons of these answers: the session's snapshot contains them.
+pub const RECENT_BUTTONS_BYTES_MAX: usize = 64 * 1024;
 /// Time after which a delivery is not tried any more: an answer of yesterday confuses more than it helps.
 pub const DELIVERY_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum attempts at one part: with waits up to [`DELIVERY_RETRY_MAX`] they take about as long as the maximum age.

@@ -22,6 +22,10 @@ define_planted! {
     // --- deliveries to conversations ---
     /// Two deliveries to one place may be on their way at a time: an answer overtakes the one before it.
     DeliveryLanesCross,
+    /// A press counts in whichever conversation it is reported: a stranger decides for the people of another one.
+    PressFromElsewhere,
+    /// Presses of different people below one answer are taken for one, so that each is answered as the first.
+    EveryPressCounts,
     /// A delivery to a place that has refused earlier ones for good is tried.
     SuppressedPlacesTried,
     /// A conversation that mirrors its session also gets the answers that go to other conversations, or to itself.

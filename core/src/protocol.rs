@@ -15,6 +15,7 @@ pub mod history;
 pub mod input;
 pub mod json;
 pub mod member;
+pub mod message_action;
 pub mod pattern;
 pub mod qualified;
 pub mod refusal;

@@ -24,6 +24,7 @@ mod input_steer;
 mod member_apply;
 mod member_decide;
 mod member_state;
+mod message_decide;
 
 mod outbox;
 mod plan;
@@ -45,7 +46,7 @@ mod text_hash;
 
 pub use action_state::{Action, Actions, FinishedAction};
 pub use context::SessionCounts;
-pub use delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin, OriginEnd};
+pub use delivery_state::{Deliveries, DeliveryPhase, OpenDelivery, OpenOrigin, OriginEnd, RecentDelivery};
 pub use handover_state::{
     AnswerTail, ConfirmedHandover, Handover, HandoverEnded, HandoverStatus, Handovers, PendingJoin,
 };

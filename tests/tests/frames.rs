@@ -138,6 +138,7 @@ fn of_deliveries() -> Vec<PeerMessage> {
         conversation,
         reply_to: MessageId::parse("m1").ok(),
         text: Private("höh".to_owned()),
+        buttons: None,
         requested_at: Millis(1_764_000_000_123),
         deadline: Millis(1_764_000_000_456),
         may_be_sent: true,

@@ -1,6 +1,8 @@
 //! References to conversations: the places on a platform where people talk, such as a channel, a thread or a topic. The
 //! only place where references from outside are normalised; raw texts go no further.
-use crate::id::{AccountId, BadName, ChannelName, ConversationId, MessageId, SessionId, TenantId};
+use crate::id::{
+    AccountId, BadName, ChannelName, ConversationId, DeliveryId, MessageId, RequestId, SessionId, TenantId,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -87,6 +89,12 @@ impl ConversationRef {
     /// Returns the name that an edit of a platform's message has in the inbox of a session.
     pub fn inbox_edit_id(&self, message: &MessageId, edit: &str) -> MessageId {
         MessageId::of_edit(&self.channel, &self.account_id, &self.conversation_id, message, edit)
+    }
+
+    /// Returns the name that the press of a button has in the inbox of a session. Without `press`, all presses below one
+    /// delivery have the same name, so that the store accepts the first one only.
+    pub fn inbox_press_id(&self, delivery: &DeliveryId, press: Option<&RequestId>) -> MessageId {
+        MessageId::of_press(&self.channel, &self.account_id, &self.conversation_id, delivery, press)
     }
 
     /// Returns whether both are the same conversation, whatever their parents.

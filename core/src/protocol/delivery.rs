@@ -1,5 +1,6 @@
 //! Deliveries: what the gateway sends to conversations by itself, and what adapters report about it. The session machine
 //! decides on deliveries, the node's adapters carry them out, and the log records them.
+mod button;
 mod pause;
 mod preview;
 mod split;
@@ -11,11 +12,13 @@ use crate::protocol::conversation::ConversationRef;
 use crate::protocol::route::{DeliveryRoute, RouteReason};
 use crate::protocol::task::TaskOrigin;
 use crate::time::Millis;
+pub use button::{Button, ButtonDisplay, ButtonPress, ButtonSet, ButtonStyle};
 pub use pause::{AccountPause, MisplacedPart, PauseReason, PausedAccount};
 pub use preview::{PreviewText, preview_text};
 use serde::{Deserialize, Serialize};
 pub use split::{TextUnit, split_text};
 use std::fmt;
+use std::sync::Arc;
 
 /// One account of the gateway on a platform, within a tenant: what an adapter serves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,6 +49,13 @@ pub struct InputOrigin {
     /// the message was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debounce_ms: Option<u64>,
+    /// The level of the capability `buttons` there when the message was accepted; absent: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buttons: Option<i8>,
+    /// The button that was pressed, if the input is a press and no message. `message_id` is then the message with the
+    /// button.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Box<ButtonPress>>,
 }
 
 /// The person or program that wrote a message on a platform. It names somebody and grants nothing.
@@ -269,6 +279,9 @@ pub struct DeliveryOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageId>,
     pub text: Private<String>,
+    /// The buttons below the last part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buttons: Option<Arc<ButtonSet>>,
     pub requested_at: Millis,
     /// The time after which the part is not sent any more.
     pub deadline: Millis,
@@ -363,6 +376,12 @@ pub struct DeliveryRequested {
     /// binding stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
+    /// The buttons below the last part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buttons: Option<Arc<ButtonSet>>,
+    /// The length of one message there. Present in answers since sessions remember their latest ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_limit: Option<TextLimit>,
     pub parts: Vec<Private<String>>,
 }
 

@@ -1,5 +1,6 @@
 //! Inputs and control requests of users, as stored in a session's inbox and control lane.
 use crate::id::{AgentId, ControlId, DeliveryId, EventId, MessageId, RequestId, RunId, UserId};
+use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::{BindingChange, BindingEnd};
 use crate::protocol::delivery::InputOrigin;
@@ -206,10 +207,13 @@ impl Input {
     /// hashed as text.
     ///
     /// A platform may send a message again with another name of its sender, or after an edit. It is the same message, which
-    /// its id alone tells.
+    /// its id alone tells. Presses of buttons that exclude each other have one id; the platform's id of the press tells
+    /// them apart.
     pub fn body_hash(&self) -> BodyHash {
-        if self.origin.is_some() {
-            return Sha256::digest(self.message_id.as_str()).into();
+        if let Some(origin) = &self.origin {
+            let press = origin.decision.as_ref().filter(|_| !planted(Planted::EveryPressCounts));
+            let press = press.map_or("", |decision| decision.press_id.as_str());
+            return Sha256::new().chain_update(self.message_id.as_str()).chain_update(press).finalize().into();
         }
         let content = match &self.message.content {
             Content::Text(text) => text.as_str().into(),
@@ -232,6 +236,10 @@ impl Input {
     /// Returns whether the input is a person's edit of a message that came from a conversation.
     pub fn is_edit(&self) -> bool {
         self.origin.is_some() && self.replaces.is_some()
+    }
+    /// Returns whether the input is the press of a button.
+    pub fn is_decision(&self) -> bool {
+        self.origin.as_ref().is_some_and(|origin| origin.decision.is_some())
     }
     /// Returns the bytes that the `data` of the input's `user.message` fact takes, as JSON.
     pub fn fact_bytes(&self) -> usize {
@@ -367,6 +375,23 @@ mod tests {
             let json = serde_json::to_string(&kept).expect("serialises");
             assert_eq!(serde_json::from_str::<Input>(&json).ok(), Some(kept));
         }
+    }
+
+    /// A store that has accepted one of two presses refuses the other, and recognises the first one's repetition.
+    #[test]
+    fn presses_of_one_message_have_different_hashes() {
+        let pressed = |press: &str| {
+            let decision = json!({"delivery_id": "d".repeat(26), "button_id": "yes", "press_id": press});
+            let origin = json!({
+                "conversation": {"channel": "rooms", "account_id": "main", "conversation_id": "lobby"},
+                "message_id": "x1", "sender": {"id": "ann"}, "text_limit": {"max": 64, "unit": "utf16"},
+                "decision": decision,
+            });
+            Input { origin: serde_json::from_value(origin).expect("an origin"), ..input("Yes", None) }
+        };
+        assert_eq!(pressed("p1").message_id, pressed("p2").message_id);
+        assert_ne!(pressed("p1").body_hash(), pressed("p2").body_hash());
+        assert_eq!(pressed("p1").body_hash(), pressed("p1").body_hash());
     }
 
     /// Hashes stored by the release before this rule: its messages are recognised, however their numbers are written

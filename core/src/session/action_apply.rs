@@ -32,7 +32,13 @@ pub(super) fn apply(state: &mut State, entry: &Entry, fact: &ActionFact) {
         ActionFact::SystemEvent(report) => {
             actions.open.get_mut(&report.action_id).into_iter().for_each(|action| action.progress_count += 1);
         }
-        ActionFact::Ended(ended) => actions.end(ended, |run_id| state.runs.contains_key(run_id)),
+        ActionFact::Ended(ended) => {
+            let action = actions.open.get(&ended.action_id).filter(|_| ended.ok);
+            if let Some((run_id, set)) = action.and_then(|action| Some((&action.run_id, action.buttons()?))) {
+                state.deliveries.set_buttons(run_id, set);
+            }
+            actions.end(ended, |run_id| state.runs.contains_key(run_id));
+        }
         // The end of the action, which follows, removes it.
         ActionFact::ProcessExited(_) | ActionFact::ProcessCanceled(_) => {}
     }

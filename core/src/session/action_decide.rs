@@ -12,11 +12,13 @@ use crate::protocol::action::{
 use crate::protocol::agent::{EventMark, Order};
 use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact};
 use crate::protocol::json::Json;
+use crate::protocol::message_action::BUTTONS_TOOL;
 use crate::protocol::task::SPAWN_AGENT_TOOL;
 use crate::session::action_state::{Action, Actions};
 use crate::session::attempt::Attempt;
 use crate::session::command::{ActionCommand, DeliveryFactCommand};
 use crate::session::context::SessionContext;
+use crate::session::message_decide;
 use crate::session::outbox::Output;
 use crate::session::plan::{FactSource, Plan, RecordContext};
 use crate::session::task_decide::{self, TaskRefusal};
@@ -39,10 +41,13 @@ struct ActionEnd {
 }
 
 /// The result of the check of a call.
-enum TaskCheck {
-    /// The call gives no task.
+enum CallCheck {
+    /// The call is for a tool runner.
     None,
-    Accepted,
+    /// The call gives a task.
+    Task,
+    /// The call is carried out, with this result.
+    Done(Json),
     Refused(TaskRefusal),
 }
 
@@ -94,8 +99,13 @@ pub(super) fn decide(
             let end = ActionEnd::failed("too_many_actions", why, ProcessExit::Exited, false);
             end_action(context, deadlines, action_id, end, plan);
         }
-        ActionCommand::RefuseTask { action_id, refusal: (code, why) } => {
+        ActionCommand::RefuseCall { action_id, refusal: (code, why) } => {
             let end = ActionEnd::failed(code, why, ProcessExit::Exited, false);
+            end_action(context, deadlines, action_id, end, plan);
+        }
+        ActionCommand::Finish { action_id, result } => {
+            let process = ProcessExit::Exited;
+            let end = ActionEnd { ok: true, result: Some(result), error: None, process, signal: false };
             end_action(context, deadlines, action_id, end, plan);
         }
         ActionCommand::StartTask { delivery_id, place } => task_decide::start(context, &delivery_id, &place, plan),
@@ -123,7 +133,7 @@ fn handle_request(
     };
     let ActionRequest { name, what, timeout } = request;
     let action_id = plan.event_id(context);
-    let (what, task) = check_call(context, run_id, what);
+    let (what, check) = check_call(context, run_id, what);
     let usual = match &what {
         ActionSpec::ToolCall { tool, .. } if [SPAWN_TOOL, SPAWN_AGENT_TOOL].contains(&tool.as_str()) => {
             limits::PROCESS_TIMEOUT
@@ -143,10 +153,11 @@ fn handle_request(
     if crowded {
         return plan.action(ActionCommand::Refuse(action_id));
     }
-    match task {
-        TaskCheck::None => {}
-        TaskCheck::Refused(refusal) => return plan.action(ActionCommand::RefuseTask { action_id, refusal }),
-        TaskCheck::Accepted => return plan.delivery(DeliveryFactCommand::RequestConversation(action_id)),
+    match check {
+        CallCheck::None => {}
+        CallCheck::Refused(refusal) => return plan.action(ActionCommand::RefuseCall { action_id, refusal }),
+        CallCheck::Done(result) => return plan.action(ActionCommand::Finish { action_id, result }),
+        CallCheck::Task => return plan.delivery(DeliveryFactCommand::RequestConversation(action_id)),
     }
     let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
     if planted(Mutant::ActionEarly) {
@@ -156,17 +167,22 @@ fn handle_request(
     }
 }
 
-/// Checks a call that gives a task. Returns the call as it is recorded.
-fn check_call(context: &SessionContext, run_id: &RunId, what: ActionSpec) -> (ActionSpec, TaskCheck) {
-    let ActionSpec::ToolCall { tool, args } = what else { return (what, TaskCheck::None) };
+/// Checks a call that the gateway carries out. Returns the call as it is recorded.
+fn check_call(context: &SessionContext, run_id: &RunId, what: ActionSpec) -> (ActionSpec, CallCheck) {
+    let ActionSpec::ToolCall { tool, args } = what else { return (what, CallCheck::None) };
+    if tool.as_str() == BUTTONS_TOOL {
+        let check = message_decide::check_buttons(context, run_id, &args);
+        let check = check.map_or_else(CallCheck::Refused, CallCheck::Done);
+        return (ActionSpec::ToolCall { tool, args }, check);
+    }
     if tool.as_str() != SPAWN_AGENT_TOOL {
-        return (ActionSpec::ToolCall { tool, args }, TaskCheck::None);
+        return (ActionSpec::ToolCall { tool, args }, CallCheck::None);
     }
     match task_decide::check_task(context, run_id, &args) {
-        Ok(task) => (ActionSpec::ToolCall { tool, args: task_decide::recorded_args(&task) }, TaskCheck::Accepted),
+        Ok(task) => (ActionSpec::ToolCall { tool, args: task_decide::recorded_args(&task) }, CallCheck::Task),
         Err(refusal) => {
             let args = task_decide::refused_args(args);
-            (ActionSpec::ToolCall { tool, args }, TaskCheck::Refused(refusal))
+            (ActionSpec::ToolCall { tool, args }, CallCheck::Refused(refusal))
         }
     }
 }
@@ -299,7 +315,7 @@ fn settle(context: &SessionContext, deadlines: &mut ActionDeadlines, action_id: 
 
 /// Returns the order about an action that a previous owner has started.
 fn continue_order(context: &SessionContext, action_id: EventId, action: &Action) -> Option<Output> {
-    if action.is_task() {
+    if action.is_of_gateway() {
         return task_decide::continue_order(context, action_id, action);
     }
     Some(Output::Tool(query_order(context, action_id, action)))
@@ -348,7 +364,7 @@ fn end_action(
     record_for_action(context, action_id, ActionFact::Ended(ended), plan);
     deadlines.deadlines.remove(&action_id);
     creation.into_iter().for_each(|delivery_id| plan.delivery(DeliveryFactCommand::Drop(delivery_id)));
-    if action.is_task() {
+    if action.is_of_gateway() {
         cancel.filter(|_| signal).into_iter().for_each(|order| plan.send_after(order));
     } else if signal {
         let order = ToolOrder::Signal { action_id, signal: KILL, runner: action.runner.clone() };

@@ -6,6 +6,8 @@ use crate::private::Private;
 use crate::protocol::action::{
     ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
+use crate::protocol::delivery::ButtonSet;
+use crate::protocol::message_action::{BUTTONS_TOOL, MESSAGE_TOOLS};
 use crate::protocol::task::SPAWN_AGENT_TOOL;
 use crate::time::Millis;
 use serde_json::Value;
@@ -181,6 +183,16 @@ impl Action {
     /// Returns whether the action is a task for another agent.
     pub(super) fn is_task(&self) -> bool {
         self.tool.as_str() == SPAWN_AGENT_TOOL
+    }
+
+    /// Returns the buttons that the action sets below the answer of its turn.
+    pub(super) fn buttons(&self) -> Option<ButtonSet> {
+        if self.tool.as_str() == BUTTONS_TOOL { serde_json::from_str(self.args.reveal()).ok() } else { None }
+    }
+
+    /// Returns whether the gateway carries the action out, and no tool runner.
+    pub(super) fn is_of_gateway(&self) -> bool {
+        self.is_task() || MESSAGE_TOOLS.contains(&self.tool.as_str())
     }
 
     fn to_context(&self, action_id: EventId) -> OpenAction {

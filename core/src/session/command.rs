@@ -7,6 +7,7 @@ use crate::protocol::binding::{BindingEnd, BindingId};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::handover::HandoverRequest;
 use crate::protocol::input::ControlEntry;
+use crate::protocol::json::Json;
 use crate::protocol::steer::SteerOutcome;
 use crate::session::ending::Ending;
 use crate::session::input_state::SteeredInput;
@@ -56,8 +57,10 @@ pub(super) enum ActionCommand {
     Request { run_id: RunId, attempt: u32, request: Box<ActionRequest>, mark: Option<EventMark> },
     /// End an action that is one too many.
     Refuse(EventId),
-    /// End an action that gives no task, for a reason.
-    RefuseTask { action_id: EventId, refusal: TaskRefusal },
+    /// End an action that the gateway does not carry out, for a reason.
+    RefuseCall { action_id: EventId, refusal: TaskRefusal },
+    /// End an action that the gateway has carried out.
+    Finish { action_id: EventId, result: Json },
     /// Begin the task for which the platform has made a conversation.
     StartTask { delivery_id: DeliveryId, place: ConversationRef },
     /// Continue or end one open action.

@@ -7,8 +7,8 @@ use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{
-    DeliveryAttempted, DeliveryErrorClass, DeliveryFailed, DeliveryFailure, DeliveryHeld, DeliveryKind, DeliveryOrder,
-    DeliveryOutcome, DeliveryRedriven, DeliveryReport, DeliveryRequested, DeliverySent, split_text,
+    ButtonDisplay, DeliveryAttempted, DeliveryErrorClass, DeliveryFailed, DeliveryFailure, DeliveryHeld, DeliveryKind,
+    DeliveryOrder, DeliveryOutcome, DeliveryRedriven, DeliveryReport, DeliveryRequested, DeliverySent, split_text,
 };
 use crate::protocol::entry::{DeliveryFact, Fact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// The level of facts since which `delivery.failed` has the reason `suppressed`.
 const SUPPRESSION_LEVEL: u32 = 4;
+/// The level of facts since which sessions remember their latest answers.
+const RECENT_LEVEL: u32 = 4;
 
 /// This owner's part of the deliveries, which is not in the log.
 #[derive(Debug, Default)]
@@ -155,7 +157,7 @@ pub(super) fn cut_notice(cut_bytes: u64) -> String {
 
 /// Makes the request of a turn's delivery to a place.
 fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: RequestedPlace) -> DeliveryRequested {
-    let OpenOrigin { origin, answer, cut_bytes, end } = open;
+    let OpenOrigin { origin, answer, cut_bytes, end, buttons } = open;
     let is_task = origin.task.is_some();
     let mut text = match end {
         Some(OriginEnd::Failed { message }) if is_task => format!("The task failed: {}", message.reveal()),
@@ -171,6 +173,11 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         (false, true) => DeliveryKind::Notice,
         (false, false) => DeliveryKind::Final,
     };
+    let set = buttons.as_ref().filter(|_| !has_failed);
+    let display = ButtonDisplay::of_level(origin.buttons);
+    if let Some(set) = set.filter(|_| display == ButtonDisplay::Text) {
+        set.append_as_text(&mut text);
+    }
     let limit = origin.text_limit;
     let parts = split_text(&text, limit.max as usize, limit.unit);
     let RequestedPlace { conversation: place, route } = to;
@@ -187,6 +194,8 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         about_run: Some(run_id.clone()),
         route,
         generation: None,
+        buttons: set.filter(|_| display == ButtonDisplay::Native).cloned(),
+        text_limit: (context.fact_level >= RECENT_LEVEL && kind != DeliveryKind::Notice).then_some(limit),
         parts: parts.into_iter().map(Private).collect(),
     }
 }
@@ -330,6 +339,7 @@ fn order(
         conversation: delivery.conversation.clone(),
         reply_to: delivery.reply_to.clone(),
         text,
+        buttons: delivery.buttons.clone().filter(|_| delivery.next_part() == delivery.part_count()),
         requested_at: delivery.requested_at,
         deadline,
         may_be_sent,

@@ -1,16 +1,20 @@
 //! State of deliveries to conversations: turns that came from a conversation, and messages that are not sent yet.
 //! `delivery_apply`, `input_apply` and `run_apply` change it.
-use crate::id::{DeliveryId, MessageId, RunId, Seq};
+use crate::id::{DeliveryId, MessageId, RequestId, RunId, Seq};
 use crate::limits;
 use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
-use crate::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
+use crate::protocol::delivery::{
+    ButtonPress, ButtonSet, DeliveryFailure, DeliveryKind, DeliveryRequested, DeliverySent, InputOrigin, TextLimit,
+};
 use crate::protocol::task::TaskShow;
 use crate::shrink::Shrink;
 use crate::time::Millis;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A session's deliveries, as recorded in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub struct Deliveries {
     pub mirrors: Vec<MirrorBinding>,
     /// Turns of clients that began while there were mirrors, until their deliveries are requested.
     pub mirrored: BTreeMap<RunId, Box<MirroredTurn>>,
+    /// The latest answers, the oldest first, at most [`limits::RECENT_DELIVERIES_MAX`].
+    pub recent: Vec<RecentDelivery>,
 }
 
 /// A binding whose conversation mirrors the session.
@@ -50,6 +56,26 @@ pub struct MirroredTurn {
     pub places: Option<Vec<MirrorBinding>>,
 }
 
+/// An answer to a conversation, sent or not, which people and agents may refer to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentDelivery {
+    pub delivery_id: DeliveryId,
+    /// The run whose answer it is.
+    pub about_run: RunId,
+    pub conversation: ConversationRef,
+    /// The length of one message there.
+    pub text_limit: TextLimit,
+    /// The number of its messages.
+    pub parts: u32,
+    /// The platform's ids of the messages that were sent.
+    pub external_ids: Vec<MessageId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buttons: Option<Arc<ButtonSet>>,
+    /// The press that was accepted first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<RequestId>,
+}
+
 /// A turn that came from a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOrigin {
@@ -60,6 +86,8 @@ pub struct OpenOrigin {
     pub cut_bytes: u64,
     /// The end of the turn, whose delivery is to be requested.
     pub end: Option<OriginEnd>,
+    /// The buttons that the agent wants below the answer.
+    pub buttons: Option<Arc<ButtonSet>>,
 }
 
 /// The end of a turn that leads to a delivery.
@@ -80,6 +108,8 @@ pub struct OpenDelivery {
     pub reply_to: Option<MessageId>,
     /// The version of the binding that the router chose: the delivery is sent only while that binding stands.
     pub generation: Option<Generation>,
+    /// The buttons below the last part.
+    pub buttons: Option<Arc<ButtonSet>>,
     pub parts: Vec<Private<String>>,
     /// Number of parts that the platform has.
     pub sent: u32,
@@ -102,9 +132,9 @@ pub enum DeliveryPhase {
 // === impl Deliveries ===
 
 impl Deliveries {
-    /// Returns whether nothing came from a conversation and nothing is to be sent to one.
+    /// Returns whether nothing came from a conversation and nothing is to be sent to one, whatever was sent before.
     pub fn is_empty(&self) -> bool {
-        let Self { origins, gathered, open, suppressed, mirrors, mirrored } = self;
+        let Self { origins, gathered, open, suppressed, mirrors, mirrored, recent: _ } = self;
         let has_mirrors = !mirrors.is_empty() || !mirrored.is_empty();
         origins.is_empty() && gathered.is_empty() && open.is_empty() && suppressed.is_empty() && !has_mirrors
     }
@@ -134,7 +164,8 @@ impl Deliveries {
     }
 
     pub(super) fn add_origin(&mut self, run_id: &RunId, origin: &InputOrigin) {
-        let open = OpenOrigin { origin: origin.clone(), answer: Private::default(), cut_bytes: 0, end: None };
+        let open =
+            OpenOrigin { origin: origin.clone(), answer: Private::default(), cut_bytes: 0, end: None, buttons: None };
         self.origins.insert(run_id.clone(), Box::new(open));
     }
 
@@ -247,7 +278,9 @@ impl Deliveries {
             self.forget_origin(run_id);
             self.take_mirrored(run_id, &requested.conversation);
         }
-        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, generation, .. } = requested;
+        self.remember(requested);
+        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, generation, buttons, .. } =
+            requested;
         let delivery = OpenDelivery {
             seq,
             requested_at,
@@ -255,12 +288,57 @@ impl Deliveries {
             conversation: conversation.clone(),
             reply_to: reply_to.clone(),
             generation: generation.or_else(|| route.and_then(|route| route.generation)),
+            buttons: buttons.clone(),
             parts: parts.clone(),
             sent: 0,
             attempts: 0,
             phase: DeliveryPhase::Pending,
         };
         self.open.insert(delivery_id.clone(), Box::new(delivery));
+    }
+
+    /// Remembers an answer; the oldest ones are forgotten past the limits.
+    fn remember(&mut self, requested: &DeliveryRequested) {
+        let (Some(text_limit), Some(about_run)) = (requested.text_limit, &requested.about_run) else { return };
+        self.recent.push(RecentDelivery {
+            delivery_id: requested.delivery_id.clone(),
+            about_run: about_run.clone(),
+            conversation: requested.conversation.clone(),
+            text_limit,
+            parts: u32::try_from(requested.parts.len()).unwrap_or(u32::MAX),
+            external_ids: Vec::new(),
+            buttons: requested.buttons.clone(),
+            decided_by: None,
+        });
+        let bytes_of = |recent: &RecentDelivery| recent.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
+        let mut bytes: usize = self.recent.iter().map(bytes_of).sum();
+        while self.recent.len() > limits::RECENT_DELIVERIES_MAX || bytes > limits::RECENT_BUTTONS_BYTES_MAX {
+            bytes -= bytes_of(&self.recent.remove(0));
+        }
+    }
+
+    /// Sets the buttons that the answer of a turn is to have.
+    pub(super) fn set_buttons(&mut self, run_id: &RunId, set: ButtonSet) {
+        if let Some(open) = self.origins.get_mut(run_id) {
+            open.buttons = (!set.buttons.is_empty()).then(|| Arc::new(set));
+        }
+    }
+
+    /// Records the press of a button.
+    pub(super) fn record_decision(&mut self, decision: &ButtonPress) {
+        let recent = self.recent.iter_mut().find(|recent| recent.delivery_id == decision.delivery_id);
+        if let Some(recent) = recent.filter(|recent| recent.decided_by.is_none()) {
+            recent.decided_by = Some(decision.press_id.clone());
+        }
+    }
+
+    /// Records the platform's id of a part of an answer.
+    pub(super) fn record_external_id(&mut self, sent: &DeliverySent) {
+        let recent = self.recent.iter_mut().find(|recent| recent.delivery_id == sent.delivery_id);
+        // A receipt that an operator's retry repeats changes nothing.
+        if let Some(recent) = recent.filter(|recent| recent.external_ids.len() + 1 == sent.part as usize) {
+            recent.external_ids.push(sent.external_id.clone());
+        }
     }
 
     /// Records an attempt at the next part.
@@ -370,7 +448,8 @@ impl OpenDelivery {
     }
 
     fn bytes(&self) -> usize {
-        self.parts.iter().map(|part| part.reveal().len()).sum()
+        let buttons = self.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
+        buttons + self.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
     }
 
     fn is_sent(&self) -> bool {

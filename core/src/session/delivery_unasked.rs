@@ -48,6 +48,8 @@ pub(super) fn request_farewell(
         about_run: None,
         route: None,
         generation: None,
+        buttons: None,
+        text_limit: None,
         parts,
     };
     plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::default());
@@ -78,6 +80,8 @@ pub(super) fn request_mirrors(
             about_run: Some(run_id.clone()),
             route: None,
             generation: Some(*generation),
+            buttons: None,
+            text_limit: None,
             parts: parts.clone(),
         };
         plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
@@ -105,6 +109,8 @@ pub(super) fn request_message(
         about_run: None,
         route: Some(*route),
         generation: None,
+        buttons: None,
+        text_limit: None,
         parts,
     };
     let source = FactSource::User(control.user.clone());

@@ -10,6 +10,9 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Inp
         InputFact::UserMessage { message_id, request_id, user, origin, .. } => {
             if let Some(origin) = origin {
                 state.deliveries.add_origin(run_id, origin);
+                if let Some(decision) = &origin.decision {
+                    state.deliveries.record_decision(decision);
+                }
                 if origin.task.is_none() {
                     state.deliveries.lift_suppression(&origin.conversation);
                 }

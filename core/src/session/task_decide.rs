@@ -80,6 +80,8 @@ pub(super) fn request_conversation(
         about_run: Some(action.run_id.clone()),
         route: None,
         generation: None,
+        buttons: None,
+        text_limit: None,
         parts: vec![Private(args.conversation_name())],
     };
     let about = RecordContext { tx: Some(action_id), ..RecordContext::run(&action.run_id) };

@@ -55,7 +55,7 @@ impl Script {
         self.submit(heard(message, room, None));
     }
 
-    fn last_requested(&self) -> DeliveryId {
+    pub(crate) fn last_requested(&self) -> DeliveryId {
         let requested = self.log.iter().rev().find_map(|(_, entry)| {
             let Fact::Delivery(DeliveryFact::Requested(requested)) = &entry.fact else { return None };
             Some(requested.delivery_id.clone())
@@ -74,6 +74,8 @@ pub(crate) fn heard(message: &str, room: &str, task: Option<TaskOrigin>) -> Requ
         platform_time: None,
         text_limit: TextLimit { max: 64, unit: TextUnit::Utf16 },
         debounce_ms: None,
+        buttons: None,
+        decision: None,
         task,
     };
     Request {

@@ -8,6 +8,7 @@ mod gather;
 mod handover;
 mod kinds;
 mod members;
+mod messages;
 mod mirror;
 mod replace;
 mod resume;

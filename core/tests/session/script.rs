@@ -211,7 +211,11 @@ impl Script {
     fn take_delivery(&mut self, order: Arc<DeliveryOrder>) -> String {
         let doubt = if order.may_be_sent { "?" } else { "" };
         let DeliveryOrder { attempt, part, parts, .. } = &*order;
-        let word = format!("DELIVER({part}/{parts},{attempt}{doubt} {})", order.text.reveal());
+        let ids = order.buttons.iter().flat_map(|set| &set.buttons).map(|button| button.id.as_str());
+        let ids = ids.collect::<Vec<_>>().join(",");
+        let buttons = if ids.is_empty() { ids } else { format!("[{ids}]") };
+        let word =
+            format!("DELIVER({part}/{parts},{attempt}{doubt} {}){buttons}", order.text.reveal().replace('\n', "/"));
         self.sending.push(order);
         word
     }
@@ -415,6 +419,7 @@ impl Script {
             ["act" | "tool", ..] => self.act(&words),
             ["task" | "given" | "route" | "stands", ..] => self.task(&words),
             ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
+            ["level" | "buttons" | "presses", ..] => self.use_messages(&words),
             ["writes" | "shows", ..] => self.write(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),

@@ -9,11 +9,13 @@ mod lease;
 mod orders;
 mod paused_list;
 mod pauses;
+pub(super) mod presses;
 mod sealed;
 mod served_account;
 pub(super) mod signals;
 
-use super::effect::{AdaptersCommand, BindingsCommand, OwnershipCommand, PartEffect};
+use super::delivery::snapshot_waiters::SnapshotPurpose;
+use super::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand, OwnershipCommand, PartEffect};
 use super::membership::lease::Lease;
 use super::router::queries;
 use super::sink::{EffectSink, Timer};
@@ -24,6 +26,7 @@ use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingIn
 use lease::{LeaseChange, StoredAccount};
 use orders::{OrderEffect, OutgoingOrders};
 use pauses::{AccountAsker, AccountPauses, PauseEffect};
+use presses::{ButtonPresses, PressStep};
 use served_account::ServedAccount;
 use signals::{SignalEffect, TurnEvent, TurnSignals};
 use std::collections::BTreeMap;
@@ -40,7 +43,7 @@ use turnway_core::protocol::delivery::{
 };
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
-use turnway_core::session::Input as RuntimeInput;
+use turnway_core::session::{Input as RuntimeInput, RecentDelivery};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::account::AccountCommand;
@@ -69,6 +72,7 @@ pub(super) struct Adapters {
     changes: MessageChanges,
     pauses: AccountPauses,
     bots: BotClaims,
+    presses: ButtonPresses,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
     /// Every live node knows the fact of a gathered message.
@@ -104,6 +108,7 @@ impl Adapters {
             changes: MessageChanges::default(),
             pauses: AccountPauses::default(),
             bots: BotClaims::default(),
+            presses: ButtonPresses::default(),
             may_publish: false,
             may_gather: false,
             directory,
@@ -122,7 +127,7 @@ impl Adapters {
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
         let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
-        let open = self.orders.len() + self.inbound.len() + self.changes.len() + self.pauses.len();
+        let open = self.orders.len() + self.inbound.len() + self.changes.len() + self.pauses.len() + self.presses.len();
         open + desks.map(AdapterDesk::open_count).sum::<usize>()
     }
 
@@ -202,6 +207,7 @@ impl Adapters {
                 self.handle_account_command(context.now, AccountAsker { link, request_id }, command, sink);
             }
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
+            AdaptersCommand::UseAnswers { number, answers } => self.use_answers(number, answers, sink),
             AdaptersCommand::Send(order) => {
                 let mut effects = Vec::new();
                 self.orders.add(context.now, order, &mut effects);
@@ -227,6 +233,7 @@ impl Adapters {
         let Some(served) = self.accounts.get(&account) else { return };
         let capabilities = served.lease.capabilities_of(link);
         let text_limit = capabilities.map(|it| it.text_limit(&inbound.conversation)).unwrap_or_default();
+        let buttons = capabilities.and_then(|it| it.button_level(&inbound.conversation));
         // With the binding that ended last, but without the parent's, which is never used.
         let conversation = ConversationRef { parent_conversation_id: None, ..inbound.conversation.clone() };
         let command = BindingCommand::Resolve { conversation, explain: true };
@@ -234,7 +241,7 @@ impl Adapters {
         let settings = self.directory.channels.settings(&account.channel);
         let settings = ChannelSettings { debounce: settings.debounce.filter(|_| self.may_gather), ..settings };
         let stage = InboundStage::Lookup;
-        let pending = PendingInbound { link, inbound, text_limit, settings, arrived_at: now.store, stage };
+        let pending = PendingInbound { link, inbound, text_limit, buttons, settings, arrived_at: now.store, stage };
         let number = self.inbound.add(pending);
         sink.push(BindingsCommand::Perform { link, request_id, command, purpose: AskPurpose::Inbound(number) });
     }
@@ -311,6 +318,10 @@ impl Adapters {
                 let step = self.changes.begin(*changed);
                 self.perform_change(link, step, sink);
             }
+            InboundResult::Press(press) => {
+                let step = self.presses.begin(*press);
+                self.perform_press(step, sink);
+            }
             InboundResult::Cancel(cancel) => sink.push(PartEffect::CancelInbound(cancel)),
             InboundResult::Refused(pending, refusal) => {
                 sink.refuse(link, pending.inbound.request_id, None, None, refusal);
@@ -327,6 +338,26 @@ impl Adapters {
             InboundResult::Done(receipt) => {
                 sink.notify(link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
             }
+        }
+    }
+
+    /// Continues with a press, whose answer was looked for in the state of a session.
+    fn use_answers(&mut self, number: u64, answers: Result<Vec<RecentDelivery>, Refusal>, sink: &mut EffectSink) {
+        if let Some(step) = self.presses.use_answers(number, answers) {
+            self.perform_press(step, sink);
+        }
+    }
+
+    fn perform_press(&mut self, step: PressStep, sink: &mut EffectSink) {
+        match step {
+            PressStep::Read { number, link, key } => {
+                let purpose = SnapshotPurpose::Press(number);
+                sink.push(DeliveryCommand::AwaitState { key, link, request_id: None, purpose });
+            }
+            PressStep::Result(link, result) if account_of(link, sink).is_some() => {
+                self.perform_inbound(link, *result, sink);
+            }
+            PressStep::Result(..) => {}
         }
     }
 

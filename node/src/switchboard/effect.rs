@@ -24,7 +24,7 @@ use turnway_core::protocol::input::Input;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::protocol::route::RouteQuestion;
 use turnway_core::protocol::task::TaskOrder;
-use turnway_core::session::{Input as RuntimeInput, State};
+use turnway_core::session::{Input as RuntimeInput, RecentDelivery, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
 use turnway_wire::channel::account::AccountCommand;
@@ -124,6 +124,8 @@ pub(super) enum AdaptersCommand {
     Account { link: LinkId, request_id: Option<RequestId>, command: AccountCommand },
     /// The binding of an event's conversation was looked up.
     UseBinding { number: u64, result: Result<PlaceBindings, Refusal> },
+    /// The latest answers with buttons of a session were read for a press.
+    UseAnswers { number: u64, answers: Result<Vec<RecentDelivery>, Refusal> },
     /// Have a part of a session of this node sent.
     Send(Arc<DeliveryOrder>),
     /// A delivery has ended without the order that was given for it.

@@ -28,7 +28,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::shrink::Shrink;
 use turnway_core::store::{self, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Now;
-use turnway_wire::channel::adapter::{InboundDisposition, InboundReceipt};
+use turnway_wire::channel::adapter::{IgnoreReason, InboundDisposition, InboundReceipt};
 use turnway_wire::channel::command::{ControlAnswer, ControlKind};
 use turnway_wire::channel::notification::{AcceptedSend, AcceptedTurn, CommandReply, Notification};
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
@@ -384,6 +384,9 @@ impl RequestRouter {
 
     fn refuse_request(&mut self, request_key: &RequestKey, refusal: Refusal, sink: &mut EffectSink) {
         let Some(request) = self.remove_request(request_key, sink) else { return };
+        if request.is_decision() && refusal.code == Code::IdempotencyConflict {
+            return notify_decided(request, sink);
+        }
         let run_id = match &request.payload {
             RequestPayload::Input(_) => None,
             RequestPayload::Control { control, .. } => control.what.cancelled_run().cloned(),
@@ -603,6 +606,21 @@ fn notify_message_accepted(key: &SessionKey, waiter: RequestWaiter, what: &Contr
         delivery_id: send.delivery_id.clone(),
     };
     sink.notify(waiter.link, Notification::Reply(CommandReply::MessageAccepted(Box::new(accepted))));
+}
+
+/// Tells an adapter that a button of the same message was pressed before.
+fn notify_decided(request: PendingRequest, sink: &mut EffectSink) {
+    for waiter in request.waiters.into_iter().filter(|waiter| !waiter.answered) {
+        let receipt = InboundReceipt {
+            request_id: waiter.request_id,
+            disposition: InboundDisposition::Ignored,
+            reason: Some(IgnoreReason::Decided),
+            session: None,
+            run_id: None,
+            duplicate: false,
+        };
+        sink.notify(waiter.link, Notification::Reply(CommandReply::InboundAccepted(Box::new(receipt))));
+    }
 }
 
 /// Tells a client that its request is performed.

@@ -2,6 +2,7 @@
 //! both stores and over several nodes.
 mod agents;
 mod bots;
+mod buttons;
 mod capabilities;
 mod changes;
 mod chaos;

@@ -2,7 +2,7 @@
 //! §1.6, §2).
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use turnway_core::id::{MessageId, SessionKey, TenantId, UserId};
+use turnway_core::id::{DeliveryId, MessageId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::action::{ActionsContext, FactDelivery};
 use turnway_core::protocol::agent::Invoke;
 use turnway_core::protocol::conversation::ConversationRef;
@@ -46,6 +46,15 @@ struct OriginContext<'a> {
     sender: &'a Sender,
     #[serde(skip_serializing_if = "Option::is_none")]
     platform_time: Option<Millis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<DecisionContext<'a>>,
+}
+
+/// The button that was pressed, if the input is a press.
+#[derive(Debug, Serialize)]
+struct DecisionContext<'a> {
+    delivery_id: &'a DeliveryId,
+    button_id: &'a str,
 }
 
 /// A fact for an agent: the shape of `GET …/events`, with ids in their qualified forms.
@@ -91,10 +100,23 @@ impl<'a> InputContext<'a> {
 
 impl<'a> OriginContext<'a> {
     fn of(origin: &'a InputOrigin) -> Self {
-        // The limit of a message there and the debounce are of no use to an agent: the gateway observes them.
-        let InputOrigin { conversation, message_id, sender, platform_time, text_limit: _, debounce_ms: _, task: _ } =
-            origin;
-        Self { conversation, message_id, sender, platform_time: *platform_time }
+        // The limit of a message there, the debounce and the level of buttons are of no use to an agent: the gateway
+        // observes them.
+        let InputOrigin {
+            conversation,
+            message_id,
+            sender,
+            platform_time,
+            text_limit: _,
+            debounce_ms: _,
+            task: _,
+            buttons: _,
+            decision,
+        } = origin;
+        let decision = decision
+            .as_ref()
+            .map(|decision| DecisionContext { delivery_id: &decision.delivery_id, button_id: &decision.button_id });
+        Self { conversation, message_id, sender, platform_time: *platform_time, decision }
     }
 }
 

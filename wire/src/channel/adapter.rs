@@ -21,6 +21,8 @@ const KEY: &str = "key";
 const TYPING: &str = "typing";
 /// The capability to post an answer that is still being written, to change it, and to remove it.
 const PREVIEW: &str = "preview";
+/// The capability to show buttons below a message, and to report who presses them.
+const BUTTONS: &str = "buttons";
 
 /// The `kind` of a preview, which is no kind of a delivery.
 pub const PREVIEW_KIND: &str = "preview";
@@ -86,10 +88,22 @@ pub enum InboundEvent {
     Delete,
     /// Somebody reacted to a message.
     Reaction,
+    /// Somebody pressed a button below a message.
+    Decision(Box<PressedButton>),
     /// The platform closed the conversation: its binding ends.
     Closed,
     /// The platform gave the conversation another id: its binding moves there.
     Moved(ConversationId),
+}
+
+/// A button that somebody has pressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PressedButton {
+    /// The platform's id of the press.
+    pub press_id: RequestId,
+    pub button_id: String,
+    /// The delivery of the message; absent: the message's id tells it.
+    pub delivery_id: Option<DeliveryId>,
 }
 
 /// The new content of a message.
@@ -153,11 +167,13 @@ pub enum InboundDisposition {
     Ignored,
 }
 
-/// The reason why a message was ignored.
+/// The reason why a message or a press was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IgnoreReason {
     /// The message is older than the channel's `stale_after`.
     Stale,
+    /// A button of the same message was pressed before.
+    Decided,
 }
 
 /// The state of an adapter's connection: one connection of an account sends, the others stand by.
@@ -184,7 +200,7 @@ impl AdapterCapabilities {
 
     /// Removes what has no effect in a single conversation: unknown capabilities, and those of the whole platform.
     pub fn retain_of_conversation(&mut self) {
-        self.0.retain(|name, _| [TEXT, TYPING, PREVIEW].contains(&name.as_str()));
+        self.0.retain(|name, _| [TEXT, TYPING, PREVIEW, BUTTONS].contains(&name.as_str()));
     }
 
     /// Returns whether typing signals are shown, if it is declared.
@@ -195,6 +211,11 @@ impl AdapterCapabilities {
     /// Returns whether previews are shown, if it is declared.
     pub fn shows_previews(&self) -> Option<bool> {
         self.0.get(PREVIEW).map(|preview| preview.level > 0)
+    }
+
+    /// Returns the level of buttons, if it is declared.
+    pub fn button_level(&self) -> Option<i8> {
+        self.0.get(BUTTONS).map(|buttons| buttons.level)
     }
 
     /// Returns whether the adapter can make conversations.
@@ -219,19 +240,20 @@ impl AdapterOutcome {
 
 impl InboundEvent {
     /// The names of the events on the wire.
-    pub const NAMES: [&str; 6] = ["message", "edit", "delete", "reaction", "conversation_closed", "moved"];
+    pub const NAMES: [&str; 7] = ["message", "edit", "delete", "reaction", "decision", "conversation_closed", "moved"];
 }
 
 // === impl IgnoreReason ===
 
 impl IgnoreReason {
     /// All reasons, for the schema.
-    pub const ALL: [Self; 1] = [Self::Stale];
+    pub const ALL: [Self; 2] = [Self::Stale, Self::Decided];
 
     /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stale => "stale",
+            Self::Decided => "decided",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Messages between a node and an adapter.
 use super::connection::{self, answer, sent};
-use super::definition::platform_id;
+use super::definition::{button_id, buttons, platform_id};
 use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
     words,
@@ -32,7 +32,7 @@ fn hello() -> Vec<FieldSpec> {
         optional(
             "capabilities",
             capabilities(),
-            "What it can do, by name: `text`, `key`, `typing`, `preview`, `create_conversation`.",
+            "What it can do, by name: `text`, `key`, `typing`, `preview`, `buttons`, `create_conversation`.",
         ),
     ]
 }
@@ -70,11 +70,21 @@ fn requests() -> Vec<MessageSpec> {
         optional("content", Defined("content"), "Required for the event `message`; the new one for `edit`."),
         optional("edit_id", label(), "`edit`: the platform's name of this edit; absent: its content tells it apart."),
     ]);
+    let decision = vec![
+        required("press_id", label(), "The platform's id of the press."),
+        required("button_id", button_id(), ""),
+        optional(
+            "delivery_id",
+            Defined("delivery_id"),
+            "Of the message with the button; absent: `message_id` tells it.",
+        ),
+    ];
     let inbound = vec![
         required("conversation", Defined("conversation"), "Of the adapter's account."),
         required("sender", sender, "Who wrote it; grants nothing."),
         required("message", message, ""),
         optional("event", words(&InboundEvent::NAMES), "Absent: `message`."),
+        optional("decision", JsonShape::Object(decision), "The button, for the event `decision`."),
         optional("moved_to", platform_id(&["8"]), "The new id, for the event `moved`."),
         optional("platform_time", integer(), "Unix milliseconds, by the platform's clock."),
     ];
@@ -118,7 +128,11 @@ fn deliver_kinds() -> Vec<&'static str> {
 fn answers() -> Vec<MessageSpec> {
     let accepted = vec![
         required("disposition", words(&InboundDisposition::ALL.map(InboundDisposition::as_str)), ""),
-        optional("reason", words(&IgnoreReason::ALL.map(IgnoreReason::as_str)), "`ignored`: the message is too old."),
+        optional(
+            "reason",
+            words(&IgnoreReason::ALL.map(IgnoreReason::as_str)),
+            "`ignored`: the message is too old, or a button of it was pressed before.",
+        ),
         optional("session_id", Defined("session_id"), ""),
         optional("run_id", Defined("run_id"), ""),
         required("duplicate", JsonShape::Flag, "The message had been accepted before."),
@@ -132,6 +146,7 @@ fn answers() -> Vec<MessageSpec> {
         required("kind", words(&deliver_kinds()), "`preview`: an answer that is still being written."),
         required("text", text(), "Markdown, within the declared limit."),
         optional("reply_to", Defined("message_id"), "The message that it answers."),
+        optional("buttons", buttons(), "Below the last part; needs the capability `buttons`."),
         required("key", text(), "The same for each attempt at the part: at most 25 characters."),
         required("deadline_ts", Defined("timestamp"), "Not to be sent after this time."),
     ];

@@ -8,6 +8,7 @@ use turnway_core::limits;
 use turnway_core::protocol::action::OpenState;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::binding::{BindingStatus, TargetKind, UnbindReason};
+use turnway_core::protocol::delivery::ButtonStyle;
 use turnway_core::protocol::input::Role;
 use turnway_core::protocol::refusal::Code;
 
@@ -312,7 +313,27 @@ pub(super) fn platform_message() -> Vec<FieldSpec> {
     ]
 }
 
+/// Returns the buttons below a message.
+pub(super) fn buttons() -> JsonShape {
+    list(JsonShape::Object(vec![
+        required("id", button_id(), ""),
+        required("label", text(), "One line, at most 80 characters."),
+        optional("style", words(&ButtonStyle::ALL.map(ButtonStyle::as_str)), "Absent: the platform's usual look."),
+    ]))
+}
+
+/// Returns the id of a button.
+pub(super) fn button_id() -> JsonShape {
+    pattern("^[!-~]{1,32}$", &["yes"])
+}
+
 fn input_context() -> Vec<FieldSpec> {
+    let decision = vec![
+        required("delivery_id", Defined("delivery_id"), "The delivery of the message with the button."),
+        required("button_id", button_id(), ""),
+    ];
+    let decision = optional("decision", JsonShape::Object(decision), "The button that was pressed, if it is a press.");
+    let origin = [platform_message(), vec![decision]].concat();
     let handover = vec![
         required("handover_id", Defined("qualified_action_id"), ""),
         required("from", Defined("agent_id"), "The agent that handed the session over."),
@@ -343,7 +364,7 @@ fn input_context() -> Vec<FieldSpec> {
     vec![
         required("tenant", Defined("tenant_id"), ""),
         required("user_id", Defined("user_id"), ""),
-        optional("origin", JsonShape::Object(platform_message()), "The message, if it came from a conversation."),
+        optional("origin", JsonShape::Object(origin), "The message, if it came from a conversation."),
         optional("handover", JsonShape::Object(handover), "Present in the first turn after a handover."),
         optional("open_actions", list(JsonShape::Object(open)), "Open actions of the whole session."),
         optional("ended_actions", list(JsonShape::Object(ended)), "Ended actions that the agent may not know of."),

@@ -1,6 +1,6 @@
 //! The data of each fact, as `event`, `GET …/events` and orders to agents carry it, and the envelope around it.
 //! Ids may be in their qualified forms, because agents receive facts in those.
-use super::definition::platform_message;
+use super::definition::{button_id, buttons, platform_message};
 use super::shape::{
     FieldSpec, JsonShape, constant, integer, list, names, optional, pattern, required, small_integer, text, words,
 };
@@ -123,6 +123,10 @@ fn delivery_facts() -> Vec<FactRow> {
             "Deliveries of the session that are held, or failed and kept, from now on; lists of sessions show it.";
         required("undelivered", small_integer(), meaning)
     };
+    let button_set = vec![
+        required("buttons", buttons(), ""),
+        optional("reusable", JsonShape::Flag, "Every press is an input, and not only the first one."),
+    ];
     let requested = vec![
         delivery_id(),
         required("kind", names(&DeliveryKind::ALL), ""),
@@ -135,6 +139,8 @@ fn delivery_facts() -> Vec<FactRow> {
             integer(),
             "The version of the binding that mirrors; nothing is sent once it has changed.",
         ),
+        optional("buttons", JsonShape::Object(button_set), "Below the last part."),
+        optional("text_limit", JsonShape::Object(text_limit()), "The longest message there."),
         required("parts", list(text()), "The messages, as they are sent."),
     ];
     let sent = vec![
@@ -339,18 +345,29 @@ fn action_facts() -> Vec<FactRow> {
     ]
 }
 
+fn text_limit() -> Vec<FieldSpec> {
+    vec![required("max", small_integer(), ""), required("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "")]
+}
+
 /// Returns the fields of the origin of a message.
 fn origin() -> Vec<FieldSpec> {
-    let limit =
-        vec![required("max", small_integer(), ""), required("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "")];
-    let limit =
-        vec![required("text_limit", JsonShape::Object(limit), "The longest message that the adapter can send there.")];
+    let meaning = "The longest message that the adapter can send there.";
+    let limit = vec![required("text_limit", JsonShape::Object(text_limit()), meaning)];
     let debounce = vec![optional(
         "debounce_ms",
         integer(),
         "The time for which the message waited for further ones of its sender.",
     )];
-    [platform_message(), limit, debounce].concat()
+    let decision = vec![
+        required("delivery_id", Defined("delivery_id"), "The delivery of the message with the button."),
+        required("button_id", button_id(), ""),
+        required("press_id", Defined("request_id"), "The platform's id of the press."),
+    ];
+    let buttons = vec![
+        optional("buttons", JsonShape::Range(-2, 2), "The level of the capability `buttons` there; absent: 0."),
+        optional("decision", JsonShape::Object(decision), "The button that was pressed, if the input is a press."),
+    ];
+    [platform_message(), limit, debounce, buttons].concat()
 }
 
 fn input_facts() -> Vec<FactRow> {

@@ -29,7 +29,10 @@ impl DeliveryFact {
     /// Returns the bytes of content, in addition to the fixed weight of a fact.
     pub(super) fn content_bytes(&self) -> usize {
         match self {
-            Self::Requested(requested) => requested.parts.iter().map(|part| part.reveal().len()).sum(),
+            Self::Requested(requested) => {
+                let buttons = requested.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
+                buttons + requested.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
+            }
             Self::Attempted(_)
             | Self::Sent(_)
             | Self::Held(_)

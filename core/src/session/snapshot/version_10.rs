@@ -1,14 +1,17 @@
 //! Snapshots of version 10: version 9 with the inputs that are part of another turn, the places to which nothing is sent,
-//! the bindings that deliveries were routed by, and the turns of clients that conversations mirror. Written only for a session that has some.
+//! the bindings that deliveries were routed by, the turns of clients that conversations mirror, and the latest answers with
+//! their buttons. Written only for a session that has some.
 use super::version_9::{JsonText, StateVersion9};
 use crate::id::{DeliveryId, RunId};
 use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
+use crate::protocol::delivery::ButtonSet;
 use crate::protocol::versioned::VersionedForm;
-use crate::session::delivery_state::{Deliveries, MirrorBinding, MirroredTurn};
+use crate::session::delivery_state::{Deliveries, MirrorBinding, MirroredTurn, OpenDelivery, RecentDelivery};
 use crate::session::state::State;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The version in the header of these snapshots.
 pub(super) const VERSION: u8 = 10;
@@ -22,6 +25,11 @@ pub(super) struct StateVersion10<'a> {
     generations: Vec<(DeliveryId, u64)>,
     mirrors: Vec<MirrorBindingVersion10>,
     mirrored: Vec<(RunId, MirroredTurnVersion10)>,
+    recent: Vec<JsonText<RecentDelivery>>,
+    /// Buttons of deliveries that are not sent.
+    buttons: Vec<(DeliveryId, JsonText<Arc<ButtonSet>>)>,
+    /// Buttons of turns that have not ended.
+    turn_buttons: Vec<(RunId, JsonText<Arc<ButtonSet>>)>,
 }
 
 /// The form of a [`MirrorBinding`].
@@ -41,19 +49,22 @@ struct MirroredTurnVersion10 {
 
 /// Returns whether a state has something that version 9 cannot hold.
 pub(super) fn is_needed(state: &State) -> bool {
-    let Deliveries { gathered, suppressed, open, mirrors, mirrored, origins: _ } = &state.deliveries;
+    let Deliveries { gathered, suppressed, open, origins, mirrors, mirrored, recent } = &state.deliveries;
+    let is_newer = |delivery: &OpenDelivery| delivery.generation.is_some() || delivery.buttons.is_some();
     let has_mirrors = !mirrors.is_empty() || !mirrored.is_empty();
     has_mirrors
-        || !gathered.is_empty()
-        || !suppressed.is_empty()
-        || open.values().any(|delivery| delivery.generation.is_some())
+        || !(gathered.is_empty() && suppressed.is_empty() && recent.is_empty())
+        || open.values().any(|delivery| is_newer(delivery))
+        || origins.values().any(|open| open.buttons.is_some())
 }
 
 impl<'a> VersionedForm<'a> for StateVersion10<'a> {
     type Domain = State;
 
     fn borrow(state: &'a State) -> Self {
-        let Deliveries { gathered, suppressed, open, mirrors, mirrored, origins: _ } = &state.deliveries;
+        let Deliveries { gathered, suppressed, open, origins, mirrors, mirrored, recent } = &state.deliveries;
+        let buttons = open.iter().filter_map(|(id, delivery)| Some((id.clone(), JsonText(delivery.buttons.clone()?))));
+        let turns = origins.iter().filter_map(|(run_id, open)| Some((run_id.clone(), JsonText(open.buttons.clone()?))));
         let routed = open.iter().filter_map(|(id, delivery)| Some((id.clone(), delivery.generation?.0)));
         Self {
             base: StateVersion9::borrow(state),
@@ -62,11 +73,14 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
             generations: routed.collect(),
             mirrors: mirrors.iter().map(MirrorBindingVersion10::borrow).collect(),
             mirrored: mirrored.iter().map(|(id, turn)| (id.clone(), MirroredTurnVersion10::borrow(turn))).collect(),
+            recent: recent.iter().cloned().map(JsonText).collect(),
+            buttons: buttons.collect(),
+            turn_buttons: turns.collect(),
         }
     }
 
     fn into_domain(self) -> State {
-        let Self { base, gathered, suppressed, generations, mirrors, mirrored } = self;
+        let Self { base, gathered, suppressed, generations, mirrors, mirrored, recent, buttons, turn_buttons } = self;
         let mut state = base.into_domain();
         state.deliveries.gathered = gathered.into_iter().collect();
         state.deliveries.suppressed = suppressed.into_iter().map(|place| place.0).collect();
@@ -76,6 +90,17 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
         for (id, generation) in generations {
             if let Some(delivery) = state.deliveries.open.get_mut(&id) {
                 delivery.generation = Some(Generation(generation));
+            }
+        }
+        state.deliveries.recent = recent.into_iter().map(|recent| recent.0).collect();
+        for (id, set) in buttons {
+            if let Some(delivery) = state.deliveries.open.get_mut(&id) {
+                delivery.buttons = Some(set.0);
+            }
+        }
+        for (run_id, set) in turn_buttons {
+            if let Some(open) = state.deliveries.origins.get_mut(&run_id) {
+                open.buttons = Some(set.0);
             }
         }
         state

@@ -101,7 +101,7 @@ impl VersionedForm<'_> for DeliveriesVersion9 {
     type Domain = Deliveries;
 
     fn borrow(deliveries: &Deliveries) -> Self {
-        let Deliveries { origins, gathered: _, open, suppressed: _, mirrors: _, mirrored: _ } = deliveries;
+        let Deliveries { origins, gathered: _, open, suppressed: _, mirrors: _, mirrored: _, recent: _ } = deliveries;
         Self {
             origins: origins.iter().map(|(id, origin)| (id.clone(), OpenOriginVersion9::borrow(origin))).collect(),
             open: open.iter().map(|(id, delivery)| (id.clone(), OpenDeliveryVersion9::borrow(delivery))).collect(),
@@ -117,6 +117,7 @@ impl VersionedForm<'_> for DeliveriesVersion9 {
             suppressed: Vec::new(),
             mirrors: Vec::new(),
             mirrored: BTreeMap::new(),
+            recent: Vec::new(),
         }
     }
 }
@@ -125,7 +126,7 @@ impl VersionedForm<'_> for OpenOriginVersion9 {
     type Domain = OpenOrigin;
 
     fn borrow(open: &OpenOrigin) -> Self {
-        let OpenOrigin { origin, answer, cut_bytes, end } = open;
+        let OpenOrigin { origin, answer, cut_bytes, end, buttons: _ } = open;
         Self {
             origin: JsonText(origin.clone()),
             answer: answer.clone(),
@@ -136,7 +137,7 @@ impl VersionedForm<'_> for OpenOriginVersion9 {
 
     fn into_domain(self) -> OpenOrigin {
         let Self { origin, answer, cut_bytes, end } = self;
-        OpenOrigin { origin: origin.0, answer, cut_bytes, end: end.map(OriginEndVersion9::into_domain) }
+        OpenOrigin { origin: origin.0, answer, cut_bytes, end: end.map(OriginEndVersion9::into_domain), buttons: None }
     }
 }
 
@@ -173,6 +174,7 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             attempts,
             phase,
             generation: _,
+            buttons: _,
         } = delivery;
         Self {
             seq: *seq,
@@ -196,6 +198,7 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             conversation: conversation.0,
             reply_to,
             generation: None,
+            buttons: None,
             parts,
             sent,
             attempts,

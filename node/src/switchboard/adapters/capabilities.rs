@@ -62,6 +62,12 @@ impl LinkCapabilities {
         own.and_then(AdapterCapabilities::shows_previews).or_else(|| self.usual.shows_previews()).unwrap_or_default()
     }
 
+    /// Returns the level of buttons in a conversation, if it is declared.
+    pub(super) fn button_level(&self, conversation: &ConversationRef) -> Option<i8> {
+        let own = self.differing.get(&conversation.conversation_id);
+        own.and_then(AdapterCapabilities::button_level).or_else(|| self.usual.button_level())
+    }
+
     /// Returns whether the adapter makes conversations.
     pub(super) fn creates_conversations(&self) -> bool {
         self.usual.creates_conversations()

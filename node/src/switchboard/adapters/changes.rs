@@ -210,7 +210,7 @@ impl ChangedMessage {
 
     /// Returns the turn that takes the place of another, with new content.
     fn turn(&self, content: Content, target: Candidate) -> InboundTurn {
-        let PendingInbound { link, inbound, text_limit, .. } = &self.pending;
+        let PendingInbound { link, inbound, text_limit, buttons, .. } = &self.pending;
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let user = self.user();
         let inbox_id = self.edit_id().unwrap_or_else(|| conversation.inbox_message_id(message_id));
@@ -221,6 +221,8 @@ impl ChangedMessage {
             platform_time: *platform_time,
             text_limit: *text_limit,
             debounce_ms: None,
+            buttons: *buttons,
+            decision: None,
             task: None,
         };
         let input = conversation_input(&target.key, user, inbox_id, content, origin, Some(target.run_id));

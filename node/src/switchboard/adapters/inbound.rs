@@ -1,6 +1,7 @@
 //! Events of conversations, on their way to a session: the session of the conversation's binding, or the
 //! conversation's own. The adapter is answered once what follows is durable.
 use super::changes::{ChangedMessage, InboundCancel};
+use super::presses::PendingPress;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -39,6 +40,8 @@ pub(super) struct PendingInbound {
     pub(super) link: LinkId,
     pub(super) inbound: InboundCommand,
     pub(super) text_limit: TextLimit,
+    /// The level of buttons in the conversation, if it is declared.
+    pub(super) buttons: Option<i8>,
     /// The channel's settings, as far as every live node can follow them.
     pub(super) settings: ChannelSettings,
     /// The time by the store's clock at which the adapter brought the event.
@@ -117,6 +120,8 @@ pub(super) enum InboundResult {
     Change(PendingInbound, BindingCommand),
     /// A message was changed or deleted, whose turn is to be looked for.
     Changed(Box<ChangedMessage>),
+    /// A button was pressed, whose message is to be looked for.
+    Press(Box<PendingPress>),
     /// The turn of a deleted message ends.
     Cancel(Box<InboundCancel>),
     /// The event is to be brought again.
@@ -242,6 +247,13 @@ impl PendingInbound {
                 let kind = if binding.is_some() { InboundSession::Bound } else { InboundSession::Own };
                 InboundResult::Changed(Box::new(ChangedMessage::new(self, account, sessions, kind)))
             }
+            (InboundEvent::Decision(_), binding) => {
+                let own = self.inbound.conversation.own_session(&account.tenant);
+                let mut sessions = bindings.earlier_sessions(now, own.clone());
+                sessions.push(binding.as_ref().map_or(own, |binding| binding.session.clone()));
+                let kind = if binding.is_some() { InboundSession::Bound } else { InboundSession::Own };
+                InboundResult::Press(Box::new(PendingPress::new(self, account, sessions, kind)))
+            }
             (InboundEvent::Closed | InboundEvent::Moved(_) | InboundEvent::Edit(None) | InboundEvent::Reaction, _) => {
                 InboundResult::Done(self.receipt(InboundDisposition::Ignored))
             }
@@ -329,7 +341,7 @@ impl SearchedMessage {
 
     fn turn(self, account: &AccountKey) -> InboundTurn {
         let Self { pending, content, binding, .. } = self;
-        let PendingInbound { link, inbound, text_limit, settings, arrived_at: _, stage: _ } = pending;
+        let PendingInbound { link, inbound, text_limit, buttons, settings, arrived_at: _, stage: _ } = pending;
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let (kind, session) = match &binding {
             Some(binding) => (InboundSession::Bound, binding.session.clone()),
@@ -342,8 +354,17 @@ impl SearchedMessage {
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
         let debounce_ms = settings.debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
-        let origin =
-            InputOrigin { conversation, message_id, sender, platform_time, text_limit, debounce_ms, task: None };
+        let origin = InputOrigin {
+            conversation,
+            message_id,
+            sender,
+            platform_time,
+            text_limit,
+            debounce_ms,
+            task: None,
+            buttons,
+            decision: None,
+        };
         let input = conversation_input(&session, user, inbox_id, content, origin, None);
         InboundTurn { link, request_id, key: session, principal, input, session: kind }
     }

@@ -199,6 +199,7 @@ mod tests {
             reply_to: None,
             text: Private("hello".to_owned()),
             requested_at: Millis(0),
+            buttons: None,
             deadline: Millis(u64::MAX),
             may_be_sent: false,
         };

@@ -1,5 +1,7 @@
 //! Links that wait for a session's present state, and their answers.
 use super::subscription::session_snapshot;
+use crate::switchboard::adapters::presses::answers_with_buttons;
+use crate::switchboard::effect::AdaptersCommand;
 use crate::switchboard::sink::EffectSink;
 use std::collections::BTreeMap;
 use turnway_core::id::{EventId, LinkId, RequestId, SessionKey};
@@ -37,6 +39,8 @@ pub(in crate::switchboard) enum SnapshotPurpose {
     /// The link has changed the members.
     Members,
     Handover(EventId),
+    /// The part for adapters looks for the answer below which somebody has pressed a button; not the link is answered.
+    Press(u64),
 }
 
 impl SnapshotWaiters {
@@ -55,7 +59,11 @@ impl SnapshotWaiters {
 
     /// Refuses every link that waits for a session.
     pub(in crate::switchboard) fn refuse_all(&mut self, key: &SessionKey, refusal: &Refusal, sink: &mut EffectSink) {
-        for SnapshotWaiter { link, request_id, .. } in self.0.remove(key).unwrap_or_default() {
+        for SnapshotWaiter { link, request_id, purpose, .. } in self.0.remove(key).unwrap_or_default() {
+            if let SnapshotPurpose::Press(number) = purpose {
+                sink.push(AdaptersCommand::UseAnswers { number, answers: Err(refusal.clone()) });
+                continue;
+            }
             sink.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
         }
     }
@@ -75,6 +83,11 @@ impl SnapshotWaiters {
             self.0.insert(key.clone(), early);
         }
         for SnapshotWaiter { link, request_id, purpose, .. } in ready {
+            if let SnapshotPurpose::Press(number) = purpose {
+                // A conversation may ask any session: only answers that went to it count.
+                sink.push(AdaptersCommand::UseAnswers { number, answers: Ok(answers_with_buttons(state)) });
+                continue;
+            }
             let Some(there) = sink.links.get(link) else { continue };
             let verdict = authorize(&there.principal, ClientOperation::Read, view.user.as_ref());
             match verdict.and_then(|()| reply_of(key, state, request_id.clone(), purpose)) {
@@ -109,6 +122,8 @@ fn reply_of(
             let standing = state.handovers.status(handover_id).ok_or_else(Refusal::not_found)?;
             CommandReply::Handover(Box::new(HandoverReply { request_id, session, handover_id, standing }))
         }
+        // Answered above.
+        SnapshotPurpose::Press(_) => return Err(Refusal::not_found()),
         SnapshotPurpose::Deliveries => {
             let open = state.deliveries.open.iter();
             let mut deliveries: Vec<DeliveryListEntry> = open

@@ -45,6 +45,11 @@ impl PendingRequest {
         self.position.is_none() && !self.accepted_by_owner && self.waiters.iter().all(|waiter| waiter.repeatable)
     }
 
+    /// Returns whether the request is the press of a button.
+    pub(in crate::switchboard) fn is_decision(&self) -> bool {
+        matches!(&self.payload, RequestPayload::Input(input) if input.is_decision())
+    }
+
     /// Returns whether a closed session is opened for the request: for the message of a conversation whose own session
     /// it is, unless somebody closes the session again and again.
     pub(in crate::switchboard) fn opens_session(&self) -> bool {

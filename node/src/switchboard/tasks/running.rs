@@ -131,7 +131,7 @@ impl SpawnedTask {
         let origin = args.requester.as_deref().map(|requester| {
             let depth = requester.task.map_or(0, |task| task.depth) + 1;
             let task = TaskOrigin { action_id: *action_id, show: args.show, depth };
-            Box::new(InputOrigin { task: Some(task), debounce_ms: None, ..requester.clone() })
+            Box::new(InputOrigin { task: Some(task), debounce_ms: None, decision: None, ..requester.clone() })
         });
         Input {
             run_id: self.run_id.clone(),

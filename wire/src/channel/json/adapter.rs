@@ -1,7 +1,7 @@
 //! Messages of adapters as JSON.
 use crate::channel::adapter::{
     AdapterCapabilities, AdapterHello, AdapterOutcome, CapabilitiesCommand, Capability, DeliveredCommand,
-    InboundCommand, InboundEvent, MessageEdit,
+    InboundCommand, InboundEvent, MessageEdit, PressedButton,
 };
 use crate::channel::json::conversation::{
     CONVERSATION, PLACE, parse_account, parse_conversation, parse_new_id, parse_optional,
@@ -12,7 +12,7 @@ use crate::channel::json::mention;
 use serde_json::Value;
 use turnway_core::id::{DeliveryId, MessageId, RequestId};
 use turnway_core::limits::{ADAPTER_CAPABILITIES_MAX, SENDER_CHARACTERS_MAX};
-use turnway_core::protocol::delivery::{DeliveryErrorClass, Sender, TextUnit};
+use turnway_core::protocol::delivery::{ButtonSet, DeliveryErrorClass, Sender, TextUnit};
 use turnway_core::time::Millis;
 
 /// Parses the fields of an adapter's `hello`.
@@ -80,11 +80,13 @@ pub fn parse_inbound(request_id: Option<RequestId>, fields: &mut Fields) -> Resu
     let edit_id = fields::name(&mut message, "message.edit_id", RequestId::parse)?;
     let content = fields::any(&mut message, "message.content").map(mention::parse_content).transpose()?;
     let moved_to = parse_new_id(&conversation, fields, "moved_to")?;
+    let decision = fields::object(fields, "decision")?.map(parse_decision).transpose()?;
     let event = match fields::text(fields, "event")?.as_deref() {
         None | Some("message") => InboundEvent::Message(required(content, "message.content")?),
         Some("edit") => InboundEvent::Edit(content.map(|content| Box::new(MessageEdit { content, edit_id }))),
         Some("delete") => InboundEvent::Delete,
         Some("reaction") => InboundEvent::Reaction,
+        Some("decision") => InboundEvent::Decision(Box::new(required(decision, "decision")?)),
         Some("conversation_closed") => InboundEvent::Closed,
         Some("moved") => InboundEvent::Moved(required(moved_to, "moved_to")?),
         Some(_) => return Err(MalformedReason::InvalidField("event")),
@@ -97,6 +99,16 @@ pub fn parse_inbound(request_id: Option<RequestId>, fields: &mut Fields) -> Resu
         platform_time: fields::integer(fields, "platform_time")?.map(Millis),
         event,
     })
+}
+
+fn parse_decision(mut object: Fields) -> Result<PressedButton, MalformedReason> {
+    let press_id = required(fields::name(&mut object, "decision.press_id", RequestId::parse)?, "decision.press_id")?;
+    let button_id = required(fields::text(&mut object, "decision.button_id")?, "decision.button_id")?;
+    if !ButtonSet::is_button_id(&button_id) {
+        return Err(MalformedReason::InvalidField("decision.button_id"));
+    }
+    let delivery_id = fields::name(&mut object, "decision.delivery_id", DeliveryId::parse)?;
+    Ok(PressedButton { press_id, button_id, delivery_id })
 }
 
 fn parse_sender(fields: &mut Fields) -> Result<Sender, MalformedReason> {

@@ -206,7 +206,8 @@ fn adapter_messages_of_the_schema_are_parsed() {
     try_group(MessageGroup::FromAdapter, &["/role"], |_, text| {
         let mut message: Value = serde_json::from_str(text).expect("JSON");
         let place = json!({"channel": "rooms", "account_id": "main", "conversation_id": "7"});
-        let mut fields = vec![("moved_to", json!("8")), ("code", json!("gone"))];
+        let decision = json!({"press_id": "p1", "button_id": "yes"});
+        let mut fields = vec![("moved_to", json!("8")), ("code", json!("gone")), ("decision", decision)];
         if message["type"] == "delivered" {
             fields.push(("place", place));
         } else if message["type"] == "conversation_created" {

@@ -1,5 +1,6 @@
 //! Parsing of well-formed and malformed client messages.
 use super::*;
+use crate::channel::adapter::InboundEvent;
 use crate::channel::binding::BindingCommand;
 use crate::channel::json::documented;
 use std::sync::Arc;
@@ -423,4 +424,29 @@ fn random_input_never_panics_the_parser() {
         good += usize::from(parse(&String::from_utf8_lossy(&bytes)).is_ok());
     }
     assert!(good > 1_000, "the seeds themselves are read");
+}
+
+/// Covers: S-07.
+#[test]
+fn press_needs_a_button_and_the_id_of_the_press() {
+    let press = |decision: &str| {
+        format!(
+            r#"{{"type":"inbound","event":"decision","sender":{{"id":"u1"}},"message":{{"message_id":"m1"}},
+            "conversation":{{"channel":"rooms","account_id":"main","conversation_id":"7"}},"decision":{decision}}}"#
+        )
+    };
+    let LinkCommand::Inbound(inbound) = command(&press(r#"{"press_id":"p1","button_id":"yes"}"#)) else {
+        panic!("no event");
+    };
+    let InboundEvent::Decision(button) = inbound.event else { panic!("no press") };
+    assert_eq!((button.button_id.as_str(), button.delivery_id), ("yes", None));
+    assert_eq!(flaw(&press("null")), MalformedReason::MissingField("decision"));
+    assert_eq!(flaw(&press(r#"{"button_id":"yes"}"#)), MalformedReason::MissingField("decision.press_id"));
+    assert_eq!(flaw(&press(r#"{"press_id":"p1"}"#)), MalformedReason::MissingField("decision.button_id"));
+    for bad in ["", "a b", "é", &"i".repeat(33)] {
+        let decision = format!(r#"{{"press_id":"p1","button_id":"{bad}"}}"#);
+        assert_eq!(flaw(&press(&decision)), MalformedReason::InvalidField("decision.button_id"), "{bad}");
+    }
+    let wrong = r#"{"press_id":"p1","button_id":"yes","delivery_id":"x"}"#;
+    assert_eq!(flaw(&press(wrong)), MalformedReason::InvalidField("decision.delivery_id"));
 }

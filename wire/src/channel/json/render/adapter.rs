@@ -5,7 +5,7 @@ use crate::channel::json::frame::MessageFrame;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{DeliveryKind, PauseReason};
+use turnway_core::protocol::delivery::{Button, DeliveryKind, PauseReason};
 use turnway_core::time::Millis;
 
 #[derive(Serialize)]
@@ -19,6 +19,8 @@ struct DeliverPayload<'a> {
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply_to: Option<&'a MessageId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buttons: Option<&'a [Button]>,
     key: String,
     deadline_ts: Millis,
 }
@@ -79,6 +81,7 @@ pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
         kind: order.kind,
         text: order.text.reveal(),
         reply_to: order.reply_to.as_ref(),
+        buttons: order.buttons.as_ref().map(|set| set.buttons.as_slice()),
         key: order.dedupe_key(),
         deadline_ts: order.deadline,
     };

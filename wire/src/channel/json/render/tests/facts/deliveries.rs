@@ -1,13 +1,19 @@
 //! Facts of deliveries that have no message of their own.
 use super::*;
+use std::sync::Arc;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{DeliveryAttempted, DeliveryKind, DeliveryRequested};
+use turnway_core::protocol::delivery::{
+    Button, ButtonSet, ButtonStyle, DeliveryAttempted, DeliveryKind, DeliveryRequested, TextLimit,
+};
 use turnway_core::protocol::entry::DeliveryFact;
 
 /// Returns one fact of each kind.
 pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let delivery_id = DeliveryId::parse("abcdefghijklmnopqrstuvwxyz").expect("an id");
+    let style = Some(ButtonStyle::Danger);
+    let button = Button { id: "y".to_owned(), label: Private("Yes".to_owned()), style };
+    let set = ButtonSet { buttons: vec![button], reusable: true };
     let requested = DeliveryRequested {
         delivery_id: delivery_id.clone(),
         kind: DeliveryKind::Final,
@@ -16,6 +22,8 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
         conversation: ConversationRef::without_parent("rooms", "main", "lobby").expect("a reference"),
         reply_to: MessageId::parse("m1").ok(),
         about_run: Some(run()),
+        buttons: Some(Arc::new(set)),
+        text_limit: Some(TextLimit::default()),
         parts: vec![Private("höh".to_owned())],
     };
     let attempted = DeliveryAttempted { delivery_id, part: 1, attempt: 2 };

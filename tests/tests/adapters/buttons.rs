@@ -1,0 +1,191 @@
+//! Buttons below answers, on a real node: they are sent as the adapter has declared, and a press becomes a turn, once.
+use super::agents::await_invocations;
+use super::{TestAdapter, await_recorded};
+use serde_json::{Value, json};
+use tempfile::{TempDir, tempdir};
+use turnway_tests::real::agent::{Agents, Invocation, Reply};
+use turnway_tests::real::node::Node;
+
+/// Answers a message with a question and buttons, and the press of a button with its name.
+fn answer(invocation: &Invocation) -> Reply {
+    let decision = invocation.context["origin"]["decision"].clone();
+    let is_poll = invocation.text == "poll";
+    Reply::speak(move |stream| async move {
+        if let Some(button) = decision["button_id"].as_str() {
+            stream.delta(&format!("you chose {button}")).await?;
+            return stream.done().await;
+        }
+        let buttons = json!([{"id": "yes", "label": "Yes, do it", "style": "primary"}, {"id": "no", "label": "No"}]);
+        let args = json!({"buttons": buttons, "reusable": is_poll});
+        stream.event("action", &json!({"tool": "message.buttons", "action_id": "b", "args": args})).await?;
+        stream.delta("Shall I?").await?;
+        stream.done().await
+    })
+}
+
+async fn asking_node(dir: &TempDir, buttons: Value) -> (Agents, Node, TestAdapter) {
+    let agents = Agents::start(|invocation| answer(&invocation)).await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
+    let mut capabilities = json!({"key": 2});
+    if !buttons.is_null() {
+        capabilities["buttons"] = buttons;
+    }
+    let adapter = TestAdapter::active(&node, "main", capabilities).await;
+    (agents, node, adapter)
+}
+
+impl TestAdapter {
+    /// Brings the press of a button; returns the answer.
+    async fn bring_press(&mut self, room: &str, sender: &str, message_id: &str, decision: Value) -> Value {
+        let request_id = format!("press-{}", decision["press_id"].as_str().expect("an id"));
+        self.bring(json!({
+            "type": "inbound", "request_id": request_id, "event": "decision", "conversation": self.place(room),
+            "sender": {"id": sender}, "message": {"message_id": message_id}, "decision": decision,
+        }))
+        .await
+    }
+}
+
+fn outcome(answer: &Value) -> (&str, &str, bool) {
+    let of = |name: &str| answer[name].as_str().unwrap_or_default();
+    (of("disposition"), of("reason"), answer["duplicate"] == true)
+}
+
+/// Covers: BR-36, BD-I4, BR-26.
+#[tokio::test]
+async fn first_press_of_a_button_is_a_turn() {
+    let dir = tempdir().expect("a directory");
+    let (agents, mut node, mut adapter) = asking_node(&dir, json!(2)).await;
+    let accepted = adapter.bring_message("lobby", "m1", "hello").await;
+    let session = accepted["session_id"].as_str().expect("a session").to_owned();
+    let part = adapter.next_part().await;
+    let expected = json!([{"id": "yes", "label": "Yes, do it", "style": "primary"}, {"id": "no", "label": "No"}]);
+    assert_eq!((&part["text"], &part["buttons"]), (&json!("Shall I?"), &expected), "{part}");
+    adapter.confirm(&part, "x1").await;
+    await_recorded(&node, &session, &["delivery.requested null", "delivery.sent 1"]).await;
+    let unknown = adapter.bring_press("lobby", "ann", "x1", json!({"press_id": "p0", "button_id": "maybe"})).await;
+    assert_eq!(unknown["code"], "not_found", "{unknown}");
+    let press = json!({"press_id": "p1", "button_id": "no"});
+    let first = adapter.bring_press("lobby", "bob", "x1", press.clone()).await;
+    assert_eq!(outcome(&first), ("run", "", false), "{first}");
+    assert_eq!(first["session_id"], session.as_str(), "{first}");
+    let answer = adapter.next_part().await;
+    assert_eq!((&answer["text"], &answer["reply_to"]), (&json!("you chose no"), &json!("x1")), "{answer}");
+    adapter.confirm(&answer, "x2").await;
+    let pressed = await_invocations(&agents, 2).await.remove(1);
+    let origin = &pressed.context["origin"];
+    let decision = json!({"delivery_id": part["delivery_id"], "button_id": "no"});
+    assert_eq!((&origin["decision"], &origin["sender"]["id"]), (&decision, &json!("bob")), "{origin}");
+    assert_eq!(pressed.text, "No");
+    let by_id = json!({"press_id": "p2", "button_id": "yes", "delivery_id": part["delivery_id"]});
+    let second = adapter.bring_press("lobby", "ann", "x1", by_id).await;
+    assert_eq!(outcome(&second), ("ignored", "decided", false), "{second}");
+    // The state, and the ids of presses, outlive the node.
+    node.kill_and_restart().await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2, "buttons": 2})).await;
+    let again = adapter.bring_press("lobby", "bob", "x1", press).await;
+    assert_eq!((outcome(&again), &again["run_id"]), (("run", "", true), &first["run_id"]), "{again}");
+    let third = adapter.bring_press("lobby", "ann", "x1", json!({"press_id": "p3", "button_id": "no"})).await;
+    assert_eq!(outcome(&third), ("ignored", "decided", false), "{third}");
+    assert_eq!(agents.journal().len(), 2);
+}
+
+/// Two people press at the same moment, before the first press has reached the session.
+#[tokio::test]
+async fn one_of_two_presses_at_a_time_counts() {
+    let dir = tempdir().expect("a directory");
+    let (agents, _node, mut adapter) = asking_node(&dir, json!(1)).await;
+    adapter.bring_message("lobby", "m1", "hello").await;
+    let part = adapter.next_part().await;
+    // The platform shows the message before its receipt is recorded.
+    for n in 0..8 {
+        let decision = json!({"press_id": format!("p{n}"), "button_id": "yes", "delivery_id": part["delivery_id"]});
+        let press = json!({
+            "type": "inbound", "request_id": format!("r{n}"), "event": "decision", "conversation": adapter.place("lobby"),
+            "sender": {"id": format!("u{n}")}, "message": {"message_id": "x1"}, "decision": decision,
+        });
+        adapter.client.say(press).await.expect("it is sent");
+    }
+    let mut answers = Vec::new();
+    while answers.len() < 8 {
+        let message = adapter.next().await;
+        if message["type"] == "inbound_accepted" {
+            answers.push(outcome(&message).0.to_owned());
+        }
+    }
+    answers.sort_unstable();
+    assert_eq!(answers, [vec!["ignored"; 7], vec!["run"]].concat());
+    adapter.confirm(&part, "x1").await;
+    adapter.next_part().await;
+    assert_eq!(agents.journal().len(), 2);
+}
+
+#[tokio::test]
+async fn reusable_buttons_are_pressed_again_and_again() {
+    let dir = tempdir().expect("a directory");
+    let (agents, _node, mut adapter) = asking_node(&dir, json!(2)).await;
+    adapter.bring_message("lobby", "m1", "poll").await;
+    let part = adapter.next_part().await;
+    adapter.confirm(&part, "x1").await;
+    for (press_id, button_id, duplicate) in [("p1", "yes", false), ("p2", "no", false), ("p1", "yes", true)] {
+        let decision = json!({"press_id": press_id, "button_id": button_id, "delivery_id": part["delivery_id"]});
+        let answer = adapter.bring_press("lobby", "ann", "x1", decision).await;
+        assert_eq!(outcome(&answer), ("run", "", duplicate), "{answer}");
+    }
+    for expected in ["you chose yes", "you chose no"] {
+        let part = adapter.next_part().await;
+        assert_eq!(part["text"], expected, "{part}");
+        adapter.confirm(&part, expected).await;
+    }
+    assert_eq!(agents.journal().len(), 3);
+}
+
+/// A press counts only where its delivery went, also if one session has both conversations.
+///
+/// Covers: BD-R8.
+#[tokio::test]
+async fn press_in_another_conversation_is_refused() {
+    let dir = tempdir().expect("a directory");
+    let (agents, node, mut adapter) = asking_node(&dir, json!(2)).await;
+    let accepted = adapter.bring_message("lobby", "m1", "hello").await;
+    let part = adapter.next_part().await;
+    adapter.confirm(&part, "x1").await;
+    let press = |id: &str| json!({"press_id": id, "button_id": "yes", "delivery_id": part["delivery_id"]});
+    let stranger = adapter.bring_press("hall", "eve", "x1", press("p1")).await;
+    assert_eq!((&stranger["type"], &stranger["code"]), (&json!("error"), &json!("not_found")), "{stranger}");
+    let bind = json!({"type": "bind", "session_id": accepted["session_id"], "conversation": adapter.place("attic")});
+    let bound = adapter.client.ask("b", bind).await.expect("an answer");
+    assert_eq!(bound["type"], "bound", "{bound}");
+    let forged = adapter.bring_press("attic", "eve", "x1", press("p2")).await;
+    assert_eq!((&forged["type"], &forged["code"]), (&json!("error"), &json!("forbidden")), "{forged}");
+    // Another account's conversation of the same name.
+    let mut other = TestAdapter::active(&node, "other", json!({"key": 2, "buttons": 2})).await;
+    let foreign = other.bring_press("lobby", "eve", "x1", press("p3")).await;
+    assert_eq!(foreign["code"], "not_found", "{foreign}");
+    let true_one = adapter.bring_press("lobby", "ann", "x1", press("p4")).await;
+    assert_eq!(outcome(&true_one), ("run", "", false), "{true_one}");
+    await_invocations(&agents, 2).await;
+}
+
+/// Covers: BR-36.
+#[tokio::test]
+async fn buttons_of_a_conversation_follow_its_capability() {
+    let dir = tempdir().expect("a directory");
+    let (_agents, _node, mut adapter) = asking_node(&dir, Value::Null).await;
+    let lines = "Shall I?\n\n1. Yes, do it\n2. No";
+    let declared =
+        [(None, lines, false), (Some(2), "Shall I?", true), (Some(0), lines, false), (Some(-1), "Shall I?", false)];
+    for (n, (level, text, is_native)) in declared.into_iter().enumerate() {
+        if let Some(level) = level {
+            let change = json!({
+                "type": "capabilities", "conversation": adapter.place("lobby"), "capabilities": {"buttons": level},
+            });
+            let set = adapter.client.ask("c", change).await.expect("an answer");
+            assert_eq!(set["type"], "capabilities_set", "{set}");
+        }
+        adapter.bring_message("lobby", &format!("m{n}"), "hello").await;
+        let part = adapter.next_part().await;
+        assert_eq!((&part["text"], part["buttons"].is_array()), (&json!(text), is_native), "{level:?}: {part}");
+        adapter.confirm(&part, &format!("x{n}")).await;
+    }
+}
