@@ -5,6 +5,7 @@ use crate::delivery::heard;
 use crate::script::{Script, check, key, user};
 use serde_json::json;
 use turnway_core::id::{MessageId, RequestId, RunId};
+use turnway_core::limits;
 use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::delivery::{ButtonPress, InputOrigin};
 use turnway_core::protocol::input::Input as Request;
@@ -123,13 +124,13 @@ fn first_press_decides_for_its_delivery() {
 #[test]
 fn oldest_answers_are_forgotten_past_the_limit() {
     let mut world = Script::new(OnOwnerLoss::Retry);
-    for n in 0..=turnway_core::limits::RECENT_DELIVERIES_MAX {
+    for n in 0..=limits::RECENT_DELIVERIES_MAX {
         for step in [&format!("level 2 m{n}"), "ack", "buttons y", "text hi", "done", "delivery sent"] {
             world.step(step);
         }
     }
     let recent = &world.runtime.state().deliveries.recent;
-    assert_eq!(recent.len(), turnway_core::limits::RECENT_DELIVERIES_MAX);
+    assert_eq!(recent.len(), limits::RECENT_DELIVERIES_MAX);
     assert_eq!(recent.last().map(|answer| answer.delivery_id.clone()), Some(world.last_requested()));
 }
 
@@ -141,4 +142,22 @@ fn buttons_are_refused_during_an_upgrade() {
     ["level 2 m1", "ack", "buttons y", "text hi", "done"].into_iter().for_each(|step| world.step(step));
     assert!(world.record.iter().any(|word| word == "result(not_supported)"), "{:?}", world.record);
     assert!(world.runtime.state().deliveries.recent.is_empty());
+}
+
+#[test]
+fn answers_with_many_buttons_are_forgotten_sooner() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    let label = "ü".repeat(limits::BUTTON_LABEL_CHARACTERS_MAX);
+    let buttons: Vec<_> = (0..limits::BUTTONS_MAX).map(|n| json!({"id": n.to_string(), "label": label})).collect();
+    for n in 0..20 {
+        [&format!("level 2 m{n}"), "ack"].into_iter().for_each(|step| world.step(step));
+        world.request_action(None, call("message.buttons", json!({"buttons": buttons})));
+        ["text hi", "done", "delivery sent"].into_iter().for_each(|step| world.step(step));
+    }
+    let recent = &world.runtime.state().deliveries.recent;
+    let bytes: usize = recent.iter().filter_map(|answer| answer.buttons.as_ref()).map(|set| set.bytes()).sum();
+    assert!(bytes <= limits::RECENT_BUTTONS_BYTES_MAX, "{bytes}");
+    // One more would not fit.
+    assert!(bytes + bytes / recent.len() > limits::RECENT_BUTTONS_BYTES_MAX, "{bytes}");
+    assert_eq!(recent.last().map(|answer| answer.delivery_id.clone()), Some(world.last_requested()));
 }
