@@ -1,4 +1,5 @@
-//! Conversations on the command line: `CHANNEL/ACCOUNT/CONVERSATION`. Used by the commands about bindings, deliveries and accounts.
+//! Conversations on the command line: `CHANNEL/ACCOUNT/CONVERSATION`. Used by the commands about bindings, deliveries and
+//! accounts.
 use serde_json::{Value, json};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_wire::channel::account::NamedAccount;

@@ -111,12 +111,14 @@ impl ButtonSet {
         }
         let is_label = |label: &str| {
             let count = label.chars().count();
+            // A press is an input with the label as its text, and a text that begins with a comma may be a command.
             !label.trim().is_empty()
+                && !label.trim_start().starts_with(',')
                 && count <= limits::BUTTON_LABEL_CHARACTERS_MAX
                 && !label.chars().any(char::is_control)
         };
         if !self.buttons.iter().all(|button| is_label(button.label.reveal())) {
-            return Err("the `label` of a button is one line of 1 to 80 characters");
+            return Err("the `label` of a button is one line of 1 to 80 characters that does not begin with a comma");
         }
         let is_repeated = |at: usize| self.buttons[..at].iter().any(|other| other.id == self.buttons[at].id);
         if (1..self.buttons.len()).any(is_repeated) {
@@ -171,7 +173,8 @@ mod tests {
         assert_eq!(set(&[]).check(), Ok(()));
         let longer_id = format!("{long_id}i");
         let longer_label = format!("{long_label}x");
-        for bad in [("", "A"), ("a b", "A"), ("é", "A"), (&longer_id, "A"), ("a", ""), ("a", " "), ("a", "A\nB")] {
+        let ids = [("", "A"), ("a b", "A"), ("é", "A"), (&longer_id, "A")];
+        for bad in ids.into_iter().chain([("a", ""), ("a", " "), ("a", "A\nB"), ("a", " ,cancel")]) {
             assert!(set(&[bad]).check().is_err(), "{bad:?}");
         }
         assert!(set(&[("a", &longer_label)]).check().is_err());
