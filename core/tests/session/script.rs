@@ -321,6 +321,12 @@ impl Script {
         self.lane.extend(self.answered.take());
     }
 
+    /// Loses the owner; the next one takes the session over after a while.
+    fn crash_for(&mut self, absence: Duration) {
+        self.now = Now { mono: self.now.mono + absence, store: self.now.store.after(absence) };
+        self.crash();
+    }
+
     fn wait(&mut self, wait: Duration) {
         let until = self.now.mono + wait;
         while let Some(at) = self.runtime.poll_timeout().map(|d| d.at).filter(|at| *at <= until) {
@@ -454,11 +460,7 @@ impl Script {
             ["alive"] => self.report(AgentEvent::Alive),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),
-            ["crash", ms] => {
-                let wait = Duration::from_millis(ms.parse().expect("a time"));
-                self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
-                self.crash();
-            }
+            ["crash", ms] => self.crash_for(Duration::from_millis(ms.parse().expect("a time"))),
             ["lose"] => self.lose_fact(),
             ["drain"] => self.give(Input::Hold),
             ["hand-over"] => self.give(Input::HandOver),
