@@ -71,6 +71,7 @@ mod tests {
     fn crate_of(suite: &str) -> PathBuf {
         match suite {
             "turnway" => root().join("gateway/src"),
+            "turnway_core" => root().join("core/src"),
             "turnway_node" => root().join("node/src"),
             "turnway_bindings" => root().join("bindings/src"),
             "session" => root().join("core/tests/session"),
