@@ -155,6 +155,11 @@ pub(super) fn cut_notice(cut_bytes: u64) -> String {
     }
 }
 
+/// Returns the names of a place from which the id of a delivery to it is derived.
+pub(super) fn names_of(place: &ConversationRef) -> [&str; 3] {
+    [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()]
+}
+
 /// Makes the request of a turn's delivery to a place.
 fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: RequestedPlace) -> DeliveryRequested {
     let OpenOrigin { origin, answer, cut_bytes, end, buttons } = open;
@@ -184,9 +189,8 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
     let mut others = context.state.deliveries.origins.values().map(|open| &open.origin.conversation);
     let is_bad = mutant::planted(Mutant::AnswerElsewhere);
     let place = others.find(|other| is_bad && **other != place).cloned().unwrap_or(place);
-    let names = [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()];
     DeliveryRequested {
-        delivery_id: DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names),
+        delivery_id: DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names_of(&place)),
         kind,
         // A message of another conversation cannot be answered there.
         reply_to: place.is_same_place(&origin.conversation).then(|| origin.message_id.clone()),

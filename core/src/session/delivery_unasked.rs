@@ -33,25 +33,16 @@ pub(super) fn request_farewell(
         return;
     }
     let kind = DeliveryKind::Farewell;
-    let delivery_id =
-        DeliveryId::derive_without_run(&context.key, &ended.binding_id.to_string(), kind.as_str(), &names_of(place));
+    let delivery_id = DeliveryId::derive_without_run(
+        &context.key,
+        &ended.binding_id.to_string(),
+        kind.as_str(),
+        &delivery_decide::names_of(place),
+    );
     if deliveries.open.contains_key(&delivery_id) && !planted(Planted::FarewellRepeated) {
         return;
     }
-    let limit = TextLimit::default();
-    let parts = split_text(&text, limit.max as usize, limit.unit).into_iter().map(Private).collect();
-    let requested = DeliveryRequested {
-        delivery_id: delivery_id.clone(),
-        kind,
-        conversation: place.clone(),
-        reply_to: None,
-        about_run: None,
-        route: None,
-        generation: None,
-        buttons: None,
-        text_limit: None,
-        parts,
-    };
+    let requested = unasked(kind, delivery_id.clone(), place, split(&text));
     plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::default());
     delivery_decide::start_or_fail(context, progress, (delivery_id, place), plan);
 }
@@ -65,24 +56,15 @@ pub(super) fn request_mirrors(
     plan: &mut Plan,
 ) {
     let Some(turn) = context.state.deliveries.mirrored.get(run_id) else { return };
-    let limit = TextLimit::default();
-    let text = format!("{}{}", turn.answer.reveal(), delivery_decide::cut_notice(turn.cut_bytes));
-    let parts: Vec<Private<String>> =
-        split_text(&text, limit.max as usize, limit.unit).into_iter().map(Private).collect();
+    let parts = split(&format!("{}{}", turn.answer.reveal(), delivery_decide::cut_notice(turn.cut_bytes)));
     let kind = DeliveryKind::Final;
     for MirrorBinding { conversation: place, generation } in turn.places.iter().flatten() {
-        let delivery_id = DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &names_of(place));
+        let delivery_id =
+            DeliveryId::derive(&context.key.tenant, run_id, kind.as_str(), &delivery_decide::names_of(place));
         let requested = DeliveryRequested {
-            delivery_id: delivery_id.clone(),
-            kind,
-            conversation: place.clone(),
-            reply_to: None,
             about_run: Some(run_id.clone()),
-            route: None,
             generation: Some(*generation),
-            buttons: None,
-            text_limit: None,
-            parts: parts.clone(),
+            ..unasked(kind, delivery_id.clone(), place, parts.clone())
         };
         plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), RecordContext::run(run_id));
         delivery_decide::start_or_fail(context, progress, (delivery_id, place), plan);
@@ -99,19 +81,9 @@ pub(super) fn request_message(
     plan: &mut Plan,
 ) {
     let MessageSend { delivery_id, message_id: _, conversation, route, text } = send;
-    let limit = TextLimit::default();
-    let parts = split_text(text.reveal(), limit.max as usize, limit.unit).into_iter().map(Private).collect();
     let requested = DeliveryRequested {
-        delivery_id: delivery_id.clone(),
-        kind: DeliveryKind::Notice,
-        conversation: conversation.clone(),
-        reply_to: None,
-        about_run: None,
         route: Some(*route),
-        generation: None,
-        buttons: None,
-        text_limit: None,
-        parts,
+        ..unasked(DeliveryKind::Notice, delivery_id.clone(), conversation, split(text.reveal()))
     };
     let source = FactSource::User(control.user.clone());
     let about = RecordContext { answers: Some(position), source, ..RecordContext::default() };
@@ -120,6 +92,29 @@ pub(super) fn request_message(
     plan.answer_with_fact(control);
 }
 
-fn names_of(place: &ConversationRef) -> [&str; 3] {
-    [place.channel.as_str(), place.account_id.as_str(), place.conversation_id.as_str()]
+/// Returns the request of a delivery that answers no message, without a route and without a binding.
+fn unasked(
+    kind: DeliveryKind,
+    delivery_id: DeliveryId,
+    place: &ConversationRef,
+    parts: Vec<Private<String>>,
+) -> DeliveryRequested {
+    DeliveryRequested {
+        delivery_id,
+        kind,
+        conversation: place.clone(),
+        reply_to: None,
+        about_run: None,
+        route: None,
+        generation: None,
+        buttons: None,
+        text_limit: None,
+        parts,
+    }
+}
+
+/// Splits a text for a conversation whose adapter has named no limit to this session.
+fn split(text: &str) -> Vec<Private<String>> {
+    let limit = TextLimit::default();
+    split_text(text, limit.max as usize, limit.unit).into_iter().map(Private).collect()
 }
