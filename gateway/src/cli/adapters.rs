@@ -2,8 +2,8 @@
 use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, unexpected_answer};
 use super::place::{format_place, parse_account};
-use super::table::{Column, Table, stdout_is_terminal};
-use super::time_format::{format_ago, format_date};
+use super::table::{Column, Table};
+use super::time_format::format_time;
 use super::{CliError, CliExit, write_json, write_stderr, write_stdout};
 use crate::clock::Clock;
 use clap::{Args, Subcommand};
@@ -110,7 +110,7 @@ fn print_paused(accounts: &[Value]) -> Result<CliExit, CliError> {
     let now = Clock::start().now().store.0;
     for account in accounts {
         let row = PausedRow::deserialize(account).map_err(unexpected_answer)?;
-        let since = if stdout_is_terminal() { format_ago(row.since, now) } else { format_date(row.since) };
+        let since = format_time(row.since, now);
         let [session, delivery, place] = match row.misplaced {
             Some(part) => [part.session_id, part.delivery_id, format_place(&part.place)],
             None => ["-"; 3].map(str::to_owned),

@@ -2,8 +2,8 @@
 use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
 use super::place::{format_place, parse_place, place_body};
-use super::table::{Column, Table, stdout_is_terminal};
-use super::time_format::{format_ago, format_date, parse_wait};
+use super::table::{Column, Table};
+use super::time_format::{format_date, format_time, parse_wait};
 use super::{CliError, CliExit, write_json, write_stdout};
 use crate::clock::Clock;
 use clap::{Args, Subcommand};
@@ -228,11 +228,7 @@ fn print_list(answer: &Value, json: bool) -> Result<CliExit, CliError> {
     ]);
     let now = Clock::start().now().store.0;
     for row in rows {
-        let active = if stdout_is_terminal() {
-            format_ago(row.last_activity_at, now)
-        } else {
-            format_date(row.last_activity_at)
-        };
+        let active = format_time(row.last_activity_at, now);
         let status =
             row.reason.as_ref().map_or_else(|| row.status.clone(), |reason| format!("{}: {reason}", row.status));
         let status = if row.mirror { format!("{status}, mirror") } else { status };

@@ -3,8 +3,8 @@ use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
 use super::place::{PlaceFilter, format_place, parse_filter, parse_place, place_body};
 use super::sessions::{PAGE_LEN_MAX, fetch_page};
-use super::table::{Column, Table, stdout_is_terminal};
-use super::time_format::{format_ago, format_date, parse_wait};
+use super::table::{Column, Table};
+use super::time_format::{format_time, parse_wait};
 use super::{CliError, CliExit, write_json, write_stderr, write_stdout};
 use crate::clock::Clock;
 use clap::{Args, Subcommand};
@@ -345,8 +345,7 @@ fn print_deliveries(listed: &[ListedDelivery], json: bool) -> Result<CliExit, Cl
     let now = Clock::start().now().store.0;
     for delivery in listed {
         let row = delivery.row()?;
-        let requested =
-            if stdout_is_terminal() { format_ago(row.requested_ts, now) } else { format_date(row.requested_ts) };
+        let requested = format_time(row.requested_ts, now);
         let state = row.reason.map_or(row.state.clone(), |reason| format!("{}: {reason}", row.state));
         table.push_row([
             delivery.session_id.clone(),

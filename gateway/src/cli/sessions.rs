@@ -1,8 +1,8 @@
 //! `turnway sessions`: lists sessions, newest first. Called by `main`.
 use super::gateway::GatewayArgs;
 use super::http_client::{call, path_with_query, unexpected_answer};
-use super::table::{Column, Table, stdout_is_terminal};
-use super::time_format::{format_ago, format_date};
+use super::table::{Column, Table};
+use super::time_format::format_time;
 use super::{CliError, CliExit, write_json, write_stdout};
 use crate::clock::Clock;
 use clap::Args;
@@ -70,8 +70,7 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<CliExit, CliError> {
     let mut table = Table::new(columns);
     let now = Clock::start().now().store.0;
     for session in sessions {
-        let created =
-            if stdout_is_terminal() { format_ago(session.created_ts, now) } else { format_date(session.created_ts) };
+        let created = format_time(session.created_ts, now);
         let facts = session.seq.to_string();
         let open = session.pending.to_string();
         let annotations: Vec<_> = session.annotations.iter().map(|(name, text)| format!("{name}: {text}")).collect();

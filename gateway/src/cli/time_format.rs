@@ -1,5 +1,6 @@
 //! Formats times for people, and parses the waits that they write. Used by the commands that print tables, and by the
 //! replay.
+use super::table::stdout_is_terminal;
 use crate::config::amount::parse_long_wait;
 use std::time::Duration;
 
@@ -37,6 +38,11 @@ pub(super) fn format_ago(ms: u64, now: u64) -> String {
         3600..86_400 => format!("{}h ago", seconds / 3600),
         86_400.. => format!("{}d ago", seconds / 86_400),
     }
+}
+
+/// Returns the form of a past time in a table: its age on a terminal, else its date.
+pub(super) fn format_time(ms: u64, now: u64) -> String {
+    if stdout_is_terminal() { format_ago(ms, now) } else { format_date(ms) }
 }
 
 #[cfg(test)]
