@@ -47,7 +47,7 @@ async fn mirror_gets_answers_of_clients_and_each_answer_once() {
     adapter.confirm(&part, "x1").await;
     let said = ["delivery.requested null", "delivery.sent 1"];
     await_recorded(&node, "s1", &said).await;
-    // What people write there is answered there, once, and nowhere else.
+    // A message that was written there is answered there, once, and nowhere else.
     for place in ["mirror", "plain"] {
         let accepted = adapter.bring_message(place, &format!("m-{place}"), "from the room").await;
         assert_eq!(accepted["session_id"], "s1", "{accepted}");

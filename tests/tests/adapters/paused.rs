@@ -69,7 +69,7 @@ async fn misplaced_part_pauses_its_account_across_restarts() {
     let mut facts = vec!["delivery.requested null", "delivery.failed 1 misplaced"];
     await_recorded(&node, &session, &facts).await;
     await_metric(&node, "turnway_adapter_paused_accounts 1").await;
-    // What people write is accepted and answered, and the answer waits; another account is not disturbed.
+    // Messages of people are accepted and answered, and the answer waits; another account is not disturbed.
     for id in ["m2", "m3"] {
         let accepted = adapter.bring_message("lobby", id, "still there?").await;
         assert_eq!(accepted["disposition"], "run", "{accepted}");
