@@ -29,10 +29,18 @@ impl TokenExpiry {
 
     /// Recomputes the deadline, and returns whether the token has expired by more than [`limits::TOKEN_GRACE`].
     pub(super) fn has_expired(&mut self, now: Now) -> bool {
-        let grace = limits::TOKEN_GRACE * if planted(Planted::TokenGraceDoubled) { 2 } else { 1 };
-        let last = self.ends.after(grace);
-        self.at = now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0));
+        self.at = now.mono + Duration::from_millis(self.last().0.saturating_sub(now.store.0));
         self.at <= now.mono
+    }
+
+    /// Returns whether the deadline has passed, by the wall time, without a change of the timer.
+    pub(super) fn is_over(&self, now: Now) -> bool {
+        self.last() <= now.store
+    }
+
+    /// Returns the time at which nothing is written any more.
+    fn last(&self) -> Millis {
+        self.ends.after(limits::TOKEN_GRACE * if planted(Planted::TokenGraceDoubled) { 2 } else { 1 })
     }
 }
 

@@ -119,7 +119,9 @@ impl<P: ServiceProtocol> Machine for ServiceConnection<P> {
 
     fn handle_input(&mut self, now: Now, input: Self::Input) {
         if !self.state.is_closed() {
-            self.dispatch(now, input);
+            if !self.state.close_if_over(now) {
+                self.dispatch(now, input);
+            }
             self.finish_step();
         }
     }

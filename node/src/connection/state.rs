@@ -208,6 +208,12 @@ impl<E> ConnectionState<E> {
         Some(Deadline { at: expiry.deadline(), label: "expiry" })
     }
 
+    /// Closes the connection if its credential has expired although its timer was not yet handled, and returns whether
+    /// that is so. Each input is preceded by this check: what arrives beside the timer is not written after the end.
+    pub(crate) fn close_if_over(&mut self, now: Now) -> bool {
+        self.expires.as_ref().is_some_and(|expiry| expiry.is_over(now)) && self.close_if_expired(now)
+    }
+
     /// Closes the connection if its credential has expired, and returns whether that is so.
     pub(crate) fn close_if_expired(&mut self, now: Now) -> bool {
         let expired = self.expires.as_mut().is_some_and(|expiry| expiry.has_expired(now));

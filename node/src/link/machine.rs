@@ -99,7 +99,7 @@ impl Machine for Link {
     type Output = Output;
 
     fn handle_input(&mut self, now: Now, input: Input) {
-        if self.connection.is_closed() {
+        if self.connection.is_closed() || self.connection.close_if_over(now) {
             return;
         }
         match input {

@@ -216,3 +216,23 @@ fn clock_step_causes_no_early_heartbeat() {
     assert_eq!(heartbeats_after_clock_step(runner(expires), Input::Flushed), [25, 50]);
     assert_eq!(heartbeats_after_clock_step(client(expires), link::Input::Flushed), [25, 50]);
 }
+
+/// Returns the outputs for a `ping` at a time, with no timer handled before it.
+fn outputs_at<E: Debug, M: Machine<Output = Output<E>>>(mut machine: M, ping: M::Input, passed: Duration) -> String {
+    while machine.poll_output().is_some() {}
+    machine.handle_input(Now { mono: START.mono + passed, store: START.store.after(passed) }, ping);
+    std::iter::from_fn(|| machine.poll_output()).map(describe).collect::<Vec<_>>().join("; ")
+}
+
+/// Covers: S-03: what arrives beside the due timer, such as text of a run, is not written either.
+#[test]
+fn nothing_is_written_after_the_end_of_a_token() {
+    let end = Some(START.store);
+    let ping = || PING.to_owned();
+    let last = limits::TOKEN_GRACE - Duration::from_millis(1);
+    for (passed, expected) in [(last, "pong r1"), (limits::TOKEN_GRACE, "error unauthorized; CLOSE 4401 unauthorized")] {
+        assert_eq!(outputs_at(agent(end), Input::Text(ping()), passed), expected);
+        assert_eq!(outputs_at(runner(end), Input::Text(ping()), passed), expected);
+        assert_eq!(outputs_at(client(end), link::Input::Text(ping()), passed), expected);
+    }
+}
