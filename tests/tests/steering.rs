@@ -143,7 +143,7 @@ async fn waiting_turn_can_be_replaced_and_a_running_one_cannot() {
 
 /// The owner is killed between passing on the message and its receipt; the next owner passes the message on again.
 ///
-/// Covers: ST-9, G3, EV-A2.
+/// Covers: ST-9, G3, EV-A2, BD-M5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_message_survives_the_loss_of_its_owner() {
     let ((agents, steers), dir) = (agents().await, TempDir::new().expect("a directory"));

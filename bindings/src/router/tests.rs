@@ -217,7 +217,7 @@ fn draw(rng: &mut Rng) -> (Vec<Binding>, Requester) {
     (bindings, requester)
 }
 
-/// Covers: BD-S6, BD-S8, BD-S9, BD-C1, BD-C2.
+/// Covers: BD-S6, BD-S8, BD-S9, BD-C1, BD-C2, BD-C10: no part of another place is kept.
 #[test]
 fn invariants_hold_for_random_sessions() {
     let mut rng = Rng::from_number(25);

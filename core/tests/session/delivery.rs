@@ -204,6 +204,8 @@ fn log_of_a_session_names_its_user_whoever_writes_first() {
 }
 
 /// A turn of a plain client leads to no delivery, nor does one that was cancelled or said nothing.
+///
+/// Covers: BD-C9, BD-I6.
 #[test]
 fn only_answers_to_conversations_are_delivered() {
     check("say m1; ack; text hi; done", &format!("session.opened user.message admitted(a,Run) {ANSWERED}"));
@@ -212,6 +214,9 @@ fn only_answers_to_conversations_are_delivered() {
         "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started agent.invoke.done \
          done(0)",
     );
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    "hears m1; ack; blank; done".split("; ").for_each(|step| world.step(step));
+    assert_eq!(world.record.last().map(String::as_str), Some("done(5)"), "white space is nothing");
     check(
         "hears m1; ack; cancel m1; cancel-ack",
         "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started run.cancelling \
@@ -256,6 +261,23 @@ fn refused_part_waits_or_fails_by_the_class_of_its_error() {
     check(&format!("{answered}; delivery lost; delivery gone; delivery sent"), &format!("{begun} held(1) sent(1/1)"));
 }
 
+/// An owner asks for a part again while the adapter has it, until it knows what became of it.
+///
+/// Covers: BR-12, BR-13: a part on its way is not tried again, and no other message carries its text.
+#[test]
+fn part_on_its_way_is_not_sent_again() {
+    let begun = format!("session.opened user.message admitted(a,Run) {ANSWERED} requested(1) DELIVER(1/1,1 hi)");
+    let answered = "hears m1; ack; text hi; done";
+    check(&format!("{answered}; wait 600000; delivery sent"), &format!("{begun} sent(1/1)"));
+    // The next answer to the place waits, also while an operator has to decide about the first.
+    let next = format!("user.message admitted(a,Run) {} requested(1)", ANSWERED.replace("hi", "ho"));
+    check(&format!("{answered}; hears m2; ack; text ho; done; wait 600000"), &format!("{begun} {next}"));
+    check(
+        &format!("{answered}; hears m2; ack; text ho; done; delivery unknown; wait 1000"),
+        &format!("{begun} {next} attempted(1,2) DELIVER(1/1,2? hi)"),
+    );
+}
+
 /// Covers: BD-Q1, BD-Q7, BD-Q8.
 #[test]
 fn new_owner_asks_before_it_sends_again() {
@@ -278,8 +300,20 @@ fn new_owner_asks_before_it_sends_again() {
     );
 }
 
+/// Covers: BD-Q4, BR-21.
 #[test]
 fn places_do_not_wait_for_each_other() {
+    let said = |text: &str| format!("user.message admitted(a,Run) {}", ANSWERED.replace("hi", text));
+    check(
+        "hears m1 lobby; ack; text hi; done; delivery rate_limit 120000; hears m2 attic; ack; text ho; done; \
+         delivery sent; wait 119999; wait 1",
+        &format!(
+            "session.opened {} requested(1) DELIVER(1/1,1 hi) {} requested(1) DELIVER(1/1,1 ho) sent(1/1) attempted(1,2) \
+             DELIVER(1/1,2 hi)",
+            said("hi"),
+            said("ho"),
+        ),
+    );
     check(
         "hears m1 lobby; ack; text hi; done; hears m2 lobby; ack; text ho; done; hears m3 attic; ack; text ha; done",
         &format!(
@@ -291,6 +325,7 @@ fn places_do_not_wait_for_each_other() {
     );
 }
 
+/// Covers: BD-C4: what was dropped is not sent by another way.
 #[test]
 fn operator_decides_on_a_held_delivery() {
     let begun =

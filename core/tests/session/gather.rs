@@ -135,7 +135,7 @@ fn messages_without_a_debounce_start_at_once() {
 
 /// A new owner waits as long as the old one would have, and every attempt has the same prompt.
 ///
-/// Covers: BD-M8.
+/// Covers: BD-C5, BD-M8.
 #[test]
 fn gathered_messages_survive_the_loss_of_their_owner() {
     check_prompts("writes one; wait 600; crash; wait 399; writes two; wait 999", &[]);

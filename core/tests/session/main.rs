@@ -120,7 +120,19 @@ fn too_large_response_head_is_refused_with_its_limits() {
     assert_eq!(failures.collect::<Vec<_>>(), [limits]);
 }
 
-/// Covers: G3, G8.
+/// Covers: BD-I5: the agent of the first input is busy, and the second one is accepted meanwhile.
+#[test]
+fn second_input_is_admitted_while_the_first_is_deferred() {
+    check(
+        "say m1; 503; say m2; wait 7000; ack; done",
+        &format!(
+            "{BEGUN} user.message admitted(a,Queued,1) run.restarted INVOKE(a,2) agent.invoke.started agent.invoke.done \
+             done(0) run.started INVOKE(a,1)"
+        ),
+    );
+}
+
+/// Covers: G3, G8, BD-I7.
 #[test]
 fn busy_agent_is_retried_after_its_retry_after() {
     let second = format!("{BEGUN} run.restarted INVOKE(a,2)");
@@ -234,9 +246,15 @@ fn addressed_member_answers_and_a_non_member_fails() {
     check("open a; say m1 to b", "session.opened answered user.message failed(agent_not_in_session)");
 }
 
-/// Covers: SR-S5, SR-H4, SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3, LN-SR8, LN-TP7.
+/// Covers: SR-S5, SR-H4, SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3, LN-SR8, LN-TP7, BD-M6: neither an agent's late event
+/// nor a cancel has an effect on what was ended.
 #[test]
 fn close_cancels_running_and_fails_queued_turns() {
+    let closed = format!(
+        "{BEGUN} user.message admitted(a,Queued,1) session.closing failed(session_closed) run.cancelling CANCEL \
+         cancelled(session_close) DROP session.closed answered"
+    );
+    check("say m1; say m2; close; cancel-ack; ack; text late; done", &closed);
     check(
         "say m1; say m2; close; say m3; cancel-ack; say m4; open; say m5",
         &format!(
@@ -302,12 +320,28 @@ fn binding_changes_are_recorded_and_survive_a_change_of_owner() {
     );
 }
 
-/// Covers: G2, G3: attempts are counted, the third after a while, and then no more.
+/// Covers: G2, G3, BR-22: attempts are counted, the third after a while, and then no more; the next input follows.
 #[test]
 fn turn_that_loses_three_owners_is_poison() {
+    let attempts = "run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | failed(poison_turn)";
+    let lost = "crash; crash; wait 999; wait 1; crash";
+    check(&format!("say m1; {lost}"), &format!("{BEGUN} | {attempts}"));
     check(
-        "say m1; crash; crash; wait 999; wait 1; crash",
-        &format!("{BEGUN} | run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | failed(poison_turn)"),
+        &format!("say m1; say m2; {lost}"),
+        &format!("{BEGUN} user.message admitted(a,Queued,1) | {attempts} run.started INVOKE(a,1)"),
+    );
+}
+
+/// Covers: BR-23: an input waits behind a healthy run as long as that lives, and begins by itself.
+#[test]
+fn input_waits_for_as_long_as_the_run_before_it_lives() {
+    let minutes = "; alive; wait 60000".repeat(29);
+    check(
+        &format!("say m1; ack; say m2{minutes}; alive; done; ack"),
+        &format!(
+            "{BEGUN} agent.invoke.started user.message admitted(a,Queued,1) agent.invoke.done done(0) run.started \
+             INVOKE(a,1) agent.invoke.started"
+        ),
     );
 }
 

@@ -430,6 +430,7 @@ impl Script {
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),
+            ["blank"] => self.say("\n\u{2003}\n", None),
             ["text", text, id] => self.say(text, Some(said(id))),
             ["state", word, id] => {
                 self.report(AgentEvent::State { state: (*word).to_owned(), detail: None, id: Some(said(id)) });

@@ -153,7 +153,7 @@ fn task_outlives_its_owner_and_its_turn() {
     );
 }
 
-/// Covers: BD-D7, BD-C4.
+/// Covers: BD-C4, BD-D7.
 #[test]
 fn task_is_cancelled_with_the_turn_that_gave_it() {
     check(

@@ -230,7 +230,8 @@ fn nothing_is_written_after_the_end_of_a_token() {
     let end = Some(START.store);
     let ping = || PING.to_owned();
     let last = limits::TOKEN_GRACE - Duration::from_millis(1);
-    for (passed, expected) in [(last, "pong r1"), (limits::TOKEN_GRACE, "error unauthorized; CLOSE 4401 unauthorized")] {
+    for (passed, expected) in [(last, "pong r1"), (limits::TOKEN_GRACE, "error unauthorized; CLOSE 4401 unauthorized")]
+    {
         assert_eq!(outputs_at(agent(end), Input::Text(ping()), passed), expected);
         assert_eq!(outputs_at(runner(end), Input::Text(ping()), passed), expected);
         assert_eq!(outputs_at(client(end), link::Input::Text(ping()), passed), expected);

@@ -80,7 +80,7 @@ fn input_too_large_for_a_fact_is_refused() {
     assert_eq!(bench.take_shown(1).last().map(String::as_str), Some("refused too_large"));
 }
 
-/// Covers: SR-S5, MP-B10, SR-T4, SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14.
+/// Covers: SR-S5, MP-B10, SR-T4, SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14, BD-M7: a cancel passes what waits.
 #[test]
 fn cancel_stops_the_running_turn_and_starts_the_next() {
     let mut bench = Fixture::new();

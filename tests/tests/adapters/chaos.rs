@@ -10,6 +10,7 @@ use tokio::time::{Instant, interval, timeout};
 use turnway_core::rng::Rng;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
+use turnway_tests::real::web::Web;
 use turnway_tests::real::{PATIENCE, figure, size};
 
 /// Messages of one room, unless there would be less than [`ROOMS_MIN`] rooms: the answers of a room wait for each other.
@@ -169,7 +170,25 @@ async fn held(node: &Node, sessions: &BTreeSet<String>) -> usize {
     held
 }
 
-/// Covers: BD-C1, BD-C2, BD-C3, BD-Q1, BD-Q7, BD-S9, BD-S10.
+/// Checks that each line of a platform was requested in the log of a session of its account, with its place and its text.
+async fn assert_requested(node: &Node, sessions: &BTreeSet<String>, platform: &Platform) {
+    let mut requested = BTreeMap::new();
+    for session in sessions {
+        let path = format!("/v1/sessions/{session}/events?types=delivery.requested&limit=500");
+        let page = Web::new(node.http, None).json(&path).await;
+        for event in page["events"].as_array().expect("events") {
+            let data = event["data"].clone();
+            requested.insert(data["delivery_id"].as_str().expect("an id").to_owned(), data);
+        }
+    }
+    for line in platform.0.lock().expect("the platform").lines.values() {
+        let data = requested.get(line["delivery_id"].as_str().expect("an id")).expect("a delivery of the account");
+        let part = line["part"].as_u64().expect("a part") as usize - 1;
+        assert_eq!((&data["conversation"], &data["parts"][part]), (&line["conversation"], &line["text"]));
+    }
+}
+
+/// Covers: BD-C1, BD-C2, BD-C3, BD-C5, BD-C7, BD-Q1, BD-Q7, BD-S9, BD-S10, BR-12, BR-39.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_arrive_once_while_everything_fails() {
     let count = size("ADAPTER_MESSAGES", 400);
@@ -235,5 +254,9 @@ async fn answers_arrive_once_while_everything_fails() {
     }
     keyed.assert_places(&keyed_messages);
     plain.assert_places(&plain_messages);
-    assert!(!keyed_sessions.lock().expect("sessions").is_empty());
+    let keyed_sessions = keyed_sessions.lock().expect("sessions").clone();
+    for (sessions, platform) in [(&keyed_sessions, &keyed), (&sessions, &plain)] {
+        assert!(!sessions.is_empty());
+        assert_requested(&nodes[0], sessions, platform).await;
+    }
 }

@@ -36,7 +36,7 @@ async fn long_answer_is_sent_in_parts_one_after_the_other() {
     await_recorded(&node, session, &expected).await;
 }
 
-/// Covers: BD-C3, BD-D2, BD-Q3, BR-08, BR-17.
+/// Covers: BD-C3, BD-C11, BD-D2, BD-Q3, BR-08, BR-17.
 #[tokio::test]
 async fn refused_part_is_tried_again_or_fails_by_its_class() {
     let dir = tempdir().expect("a directory");
@@ -68,7 +68,7 @@ async fn refused_part_is_tried_again_or_fails_by_its_class() {
     assert_eq!(part["reply_to"], "m3", "{part}");
 }
 
-/// Covers: BD-Q7, BR-10.
+/// Covers: BD-Q7, BR-10, BR-14.
 #[tokio::test]
 async fn unknown_part_is_repeated_with_its_key_or_held() {
     let dir = tempdir().expect("a directory");

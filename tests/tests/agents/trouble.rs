@@ -23,7 +23,7 @@ fn broken(why: &str) -> AgentEvent {
     AgentEvent::Failed(AgentFailure::Broken(why.to_owned()))
 }
 
-/// Covers: S-27 (redirects are not followed, nothing of a body is read that is no event stream).
+/// Covers: BD-I6, S-27 (redirects are not followed, nothing of a body is read that is no event stream).
 #[tokio::test]
 async fn error_status_decides_whether_agent_is_away() {
     let mut world = World::new("").await;

@@ -173,7 +173,7 @@ async fn lost_attempt_is_retried_at_another_connection() {
     assert_eq!((text.as_str(), &done["status"]), ("from the second", &json!("completed")));
 }
 
-/// Covers: G3, RX-2.
+/// Covers: G3, RX-2, BD-I7.
 #[tokio::test]
 async fn run_that_must_not_be_retried_fails_with_its_connection() {
     let (node, _dir) = node("").await;

@@ -12,6 +12,9 @@ use turnway_core::protocol::delivery::{
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::adapter::{AdapterOutcome, DeliverMessage, DeliveredCommand};
 
+#[cfg(test)]
+mod tests;
+
 /// A part of a delivery.
 type PartId = (DeliveryId, u32);
 

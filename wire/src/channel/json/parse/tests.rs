@@ -426,6 +426,27 @@ fn random_input_never_panics_the_parser() {
     assert!(good > 1_000, "the seeds themselves are read");
 }
 
+/// Covers: BD-I2.
+#[test]
+fn inbound_message_needs_an_id_and_a_whole_place() {
+    let inbound = |message: &str, place: &str| {
+        format!(
+            r#"{{"type":"inbound","sender":{{"id":"u1"}},"message":{{{message}"content":"hi"}},"conversation":{{{place}}}}}"#
+        )
+    };
+    let place = r#""channel":"rooms","account_id":"main","conversation_id":"7""#;
+    assert!(matches!(command(&inbound(r#""message_id":"m1","#, place)), LinkCommand::Inbound(_)));
+    assert_eq!(flaw(&inbound("", place)), MalformedReason::MissingField("message.message_id"));
+    assert_eq!(flaw(&inbound(r#""message_id":"","#, place)), MalformedReason::InvalidField("message.message_id"));
+    for (without, field) in [
+        (r#""account_id":"main","conversation_id":"7""#, "conversation.channel"),
+        (r#""channel":"rooms","conversation_id":"7""#, "conversation.account_id"),
+        (r#""channel":"rooms","account_id":"main""#, "conversation.conversation_id"),
+    ] {
+        assert_eq!(flaw(&inbound(r#""message_id":"m1","#, without)), MalformedReason::MissingField(field));
+    }
+}
+
 /// Covers: S-07.
 #[test]
 fn press_needs_a_button_and_the_id_of_the_press() {
