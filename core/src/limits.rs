@@ -502,6 +502,10 @@ pub const ADAPTER_ACCOUNTS_MAX: usize = 4096;
 pub const ADAPTER_IN_FLIGHT_MAX: usize = 64;
 /// Maximum orders that wait for one adapter at its node; an owner repeats an order that finds no room.
 pub const ADAPTER_QUEUE_MAX: usize = 1024;
+/// Maximum orders for one account that a node has given to the adapter's node and repeats until they are answered: twice
+/// as many as the adapter sends at a time, so that it need not wait for the next ones. Others wait at their own node: an
+/// adapter that comes and goes with ten thousand deliveries pending must not have all of them sent to and fro each time.
+pub const ACCOUNT_ORDERS_SENT_MAX: usize = 2 * ADAPTER_IN_FLIGHT_MAX;
 /// Time for which a node remembers the parts of an account whose last adapter has left: a restart of the adapter.
 pub const ADAPTER_DESK_KEPT: Duration = Duration::from_secs(5 * 60);
 /// Maximum outcomes that are remembered for one account, for owners that ask again.

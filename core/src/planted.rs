@@ -48,6 +48,8 @@ define_planted! {
     MisplacedSendsOn,
     /// A stored pause of an account has no effect on its adapter.
     PauseIgnored,
+    /// All orders of an account are sent to its adapter's node at once.
+    OrdersUnlimited,
     /// Two accounts with one platform bot id send at a time.
     BotIdUnclaimed,
     /// A routed delivery is sent although its binding has ended since.

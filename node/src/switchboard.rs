@@ -372,7 +372,8 @@ impl Switchboard {
                 self.adapters.handle_order(context, from, order, &mut self.sink);
             }
             PeerMessage::DeliveryReport { key, report } => {
-                self.adapters.handle_report(key, DeliveryReport::clone(&report), &mut self.sink);
+                let context = self.adapter_context(now);
+                self.adapters.handle_report(context, key, DeliveryReport::clone(&report), &mut self.sink);
             }
             PeerMessage::NoAdapter { account } => {
                 self.adapters.handle_no_adapter(now, from, &account, &mut self.sink);

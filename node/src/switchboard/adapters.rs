@@ -447,12 +447,20 @@ impl Adapters {
     }
 
     /// Handles what became of a part of a session that this node owns.
-    pub(super) fn handle_report(&mut self, key: SessionKey, report: DeliveryReport, sink: &mut EffectSink) {
+    pub(super) fn handle_report(
+        &mut self,
+        context: AdapterContext,
+        key: SessionKey,
+        report: DeliveryReport,
+        sink: &mut EffectSink,
+    ) {
+        let mut effects = Vec::new();
         // A receipt counts also if the order was answered before.
         let is_receipt = matches!(report.outcome, DeliveryOutcome::Sent { .. });
-        if self.orders.finish(&key, &report) || is_receipt {
+        if self.orders.finish(context.now, &key, &report, &mut effects) || is_receipt {
             sink.push(OwnershipCommand::Report { key, input: RuntimeInput::Delivery(report) });
         }
+        self.send_orders(context, effects, sink);
     }
 
     /// Handles that an adapter of an account has arrived at some node.

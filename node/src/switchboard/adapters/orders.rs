@@ -1,5 +1,5 @@
 //! The orders of sessions owned by this node on their way to the nodes of adapters. An order is repeated until it has an
-//! answer, because messages between nodes may be lost.
+//! answer, because messages between nodes may be lost; orders that an adapter could not take up anyway wait here.
 use super::lease::{LeaseRecord, StoredAccount, lease_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +12,9 @@ use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
+
+#[cfg(test)]
+mod tests;
 
 /// The first wait before another look for the adapter of an account.
 const LOOKUP_WAIT: Duration = Duration::from_millis(500);
@@ -26,7 +29,11 @@ pub(super) type OrderKey = (SessionKey, DeliveryId);
 #[derive(Debug, Default)]
 pub(super) struct OutgoingOrders {
     orders: BTreeMap<OrderKey, OutgoingOrder>,
-    by_account: BTreeMap<AccountKey, BTreeSet<OrderKey>>,
+    by_account: BTreeMap<AccountKey, AccountOrders>,
+    /// The orders that were sent, by the time at which they are repeated.
+    repeats: BTreeSet<(Mono, OrderKey)>,
+    /// Orders so far.
+    count: u64,
     /// The known places of adapters. Bounded by [`limits::ADAPTER_LOCATIONS_MAX`] and by the accounts with orders.
     locations: BTreeMap<AccountKey, AdapterLocation>,
 }
@@ -36,7 +43,24 @@ struct OutgoingOrder {
     order: Arc<DeliveryOrder>,
     /// The order was sent to some node.
     was_sent: bool,
-    next_send: Mono,
+    turn: OrderTurn,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OrderTurn {
+    /// The order waits until earlier ones of its account have an answer; it has this number.
+    Waiting(u64),
+    /// The order was sent, or could have been, and is due again at this time.
+    Repeated(Mono),
+}
+
+/// The orders of one account.
+#[derive(Debug, Default)]
+struct AccountOrders {
+    /// In the order of their arrival.
+    waiting: BTreeMap<u64, OrderKey>,
+    /// At most [`limits::ACCOUNT_ORDERS_SENT_MAX`].
+    repeated: BTreeSet<OrderKey>,
 }
 
 /// The connection of an account's adapter, as the store had it.
@@ -64,8 +88,8 @@ impl OutgoingOrders {
 
     /// Returns the next time at which an order is repeated, or an adapter looked for.
     pub(super) fn next_deadline(&self) -> Option<Mono> {
-        let sends = self.orders.values().map(|order| order.next_send);
-        sends.chain(self.waiting_locations().map(|(_, location)| location.next_lookup)).min()
+        let repeat = self.repeats.first().map(|(at, _)| *at);
+        repeat.into_iter().chain(self.waiting_locations().map(|(_, location)| location.next_lookup)).min()
     }
 
     fn waiting_locations(&self) -> impl Iterator<Item = (&AccountKey, &AdapterLocation)> {
@@ -78,17 +102,44 @@ impl OutgoingOrders {
     pub(super) fn add(&mut self, now: Now, order: Arc<DeliveryOrder>, effects: &mut Vec<OrderEffect>) {
         let key = (order.key.clone(), order.delivery_id.clone());
         let account = order.account();
-        self.by_account.entry(account.clone()).or_default().insert(key.clone());
-        self.orders.insert(key.clone(), OutgoingOrder { order, was_sent: false, next_send: now.mono });
-        self.send(now, &account, &key, effects);
+        self.remove_order(&key);
+        self.count += 1;
+        self.by_account.entry(account.clone()).or_default().waiting.insert(self.count, key.clone());
+        self.orders.insert(key, OutgoingOrder { order, was_sent: false, turn: OrderTurn::Waiting(self.count) });
+        self.send_waiting(now, &account, effects);
     }
 
-    /// Sends an order to the adapter's node, or looks for the adapter.
+    /// Sends the orders whose turn it is to the adapter's node, or looks for the adapter.
+    fn send_waiting(&mut self, now: Now, account: &AccountKey, effects: &mut Vec<OrderEffect>) {
+        let most =
+            if planted::planted(Planted::OrdersUnlimited) { usize::MAX } else { limits::ACCOUNT_ORDERS_SENT_MAX };
+        loop {
+            let Some(of_account) = self.by_account.get_mut(account) else { return };
+            if of_account.repeated.len() >= most {
+                return;
+            }
+            let location = self.locations.entry(account.clone()).or_default();
+            let next = of_account.waiting.first_entry();
+            let Some(next) = next else { return };
+            if location.holder.is_none() {
+                return location.look_up(now, account, effects);
+            }
+            let key = next.remove();
+            of_account.repeated.insert(key.clone());
+            self.send(now, account, &key, effects);
+        }
+    }
+
+    /// Sends an order to the adapter's node, or looks for the adapter, and notes when to repeat that.
     fn send(&mut self, now: Now, account: &AccountKey, key: &OrderKey, effects: &mut Vec<OrderEffect>) {
         let Some(out) = self.orders.get_mut(key) else { return };
         let wait =
             if planted(Mutant::OrderNotRepeated) { limits::DELIVERY_AGE_MAX } else { limits::DELIVERY_ORDER_REPEAT };
-        out.next_send = now.mono + wait;
+        let next = now.mono + wait;
+        if let OrderTurn::Repeated(at) = std::mem::replace(&mut out.turn, OrderTurn::Repeated(next)) {
+            self.repeats.remove(&(at, key.clone()));
+        }
+        self.repeats.insert((next, key.clone()));
         let location = self.locations.entry(account.clone()).or_default();
         let Some((node, _)) = location.holder else { return location.look_up(now, account, effects) };
         let is_again = std::mem::replace(&mut out.was_sent, true) && !planted(Mutant::OrderRepeatedBlindly);
@@ -105,8 +156,15 @@ impl OutgoingOrders {
         }
     }
 
-    /// Removes the order that a report answers; a receipt answers every attempt. Returns whether the order was here.
-    pub(super) fn finish(&mut self, key: &SessionKey, report: &DeliveryReport) -> bool {
+    /// Removes the order that a report answers; a receipt answers every attempt. The next order of the account has its
+    /// turn. Returns whether the order was here.
+    pub(super) fn finish(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        report: &DeliveryReport,
+        effects: &mut Vec<OrderEffect>,
+    ) -> bool {
         let key = (key.clone(), report.delivery_id.clone());
         let is_receipt = matches!(report.outcome, DeliveryOutcome::Sent { .. });
         let is_its =
@@ -114,7 +172,13 @@ impl OutgoingOrders {
         if let Some(location) = self.orders.get(&key).and_then(|out| self.locations.get_mut(&out.order.account())) {
             location.wait = Duration::ZERO;
         }
-        self.orders.get(&key).is_some_and(is_its) && self.remove(&key)
+        if !self.orders.get(&key).is_some_and(is_its) {
+            return false;
+        }
+        if let Some(account) = self.remove(&key) {
+            self.send_waiting(now, &account, effects);
+        }
+        true
     }
 
     /// Withdraws the order of a delivery that has ended without it.
@@ -122,17 +186,29 @@ impl OutgoingOrders {
         self.remove(&(key, delivery_id));
     }
 
-    fn remove(&mut self, key: &OrderKey) -> bool {
-        let Some(out) = self.orders.remove(key) else { return false };
+    /// Removes an order, and returns its account.
+    fn remove(&mut self, key: &OrderKey) -> Option<AccountKey> {
+        let account = self.remove_order(key)?;
+        if self.by_account.get(&account).is_some_and(AccountOrders::is_empty) {
+            self.by_account.remove(&account);
+            self.forget_location(&account);
+        }
+        Some(account)
+    }
+
+    fn remove_order(&mut self, key: &OrderKey) -> Option<AccountKey> {
+        let out = self.orders.remove(key)?;
         let account = out.order.account();
-        if let Some(keys) = self.by_account.get_mut(&account) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_account.remove(&account);
-                self.forget_location(&account);
+        if let Some(of_account) = self.by_account.get_mut(&account) {
+            match out.turn {
+                OrderTurn::Waiting(number) => drop(of_account.waiting.remove(&number)),
+                OrderTurn::Repeated(at) => {
+                    of_account.repeated.remove(key);
+                    self.repeats.remove(&(at, key.clone()));
+                }
             }
         }
-        true
+        Some(account)
     }
 
     /// Returns the node of an account's adapter, or has it looked for if it is unknown.
@@ -223,23 +299,32 @@ impl OutgoingOrders {
         }
     }
 
+    /// Asks a new place of the adapter for what was asked of the former one, and sends what waits.
     fn send_all(&mut self, now: Now, account: &AccountKey, effects: &mut Vec<OrderEffect>) {
-        for key in self.by_account.get(account).cloned().unwrap_or_default() {
+        let again = self.by_account.get(account).map(|of_account| of_account.repeated.clone()).unwrap_or_default();
+        for key in again {
             self.send(now, account, &key, effects);
         }
+        self.send_waiting(now, account, effects);
     }
 
-    /// Repeats the orders that are due, looks for adapters, and drops orders that are too old.
+    /// Repeats the orders that are due, looks for adapters, and drops orders that are too old. Sends what has its turn
+    /// since others were withdrawn.
     pub(super) fn handle_timeout(&mut self, now: Now, effects: &mut Vec<OrderEffect>) {
-        let due = self.orders.iter().filter(|(_, out)| out.next_send <= now.mono);
-        let due: Vec<(OrderKey, AccountKey, bool)> =
-            due.map(|(key, out)| (key.clone(), out.order.account(), out.order.deadline <= now.store)).collect();
-        for (key, account, is_over) in due {
-            if is_over {
+        let due: Vec<OrderKey> =
+            self.repeats.iter().take_while(|(at, _)| *at <= now.mono).map(|(_, key)| key.clone()).collect();
+        for key in due {
+            let Some(order) = self.orders.get(&key).map(|out| Arc::clone(&out.order)) else { continue };
+            if order.deadline <= now.store {
                 self.remove(&key);
             } else {
-                self.send(now, &account, &key, effects);
+                self.send(now, &order.account(), &key, effects);
             }
+        }
+        let waits = |of_account: &AccountOrders| !of_account.waiting.is_empty();
+        let waiting = self.by_account.iter().filter(|(_, of_account)| waits(of_account));
+        for account in waiting.map(|(account, _)| account.clone()).collect::<Vec<_>>() {
+            self.send_waiting(now, &account, effects);
         }
         let waiting = self.waiting_locations().filter(|(_, location)| location.next_lookup <= now.mono);
         for account in waiting.map(|(account, _)| account.clone()).collect::<Vec<_>>() {
@@ -264,6 +349,12 @@ impl OutgoingOrders {
             location.is_asking = false;
             location.wait_longer(now);
         }
+    }
+}
+
+impl AccountOrders {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.repeated.is_empty()
     }
 }
 
