@@ -98,7 +98,7 @@ fn parent_of_the_only_bound_conversation_leads_there() {
     assert_eq!(refused(&["d/a/9"], "d/a/1/9"), RouteReason::NoRequesterMatch);
 }
 
-/// Covers: BD-R2, BD-R3, BD-R6, BD-R7, BD-R8, BD-S11, BR-28.
+/// Covers: BD-R2, BD-R3, BD-R6, BD-R7, BD-R8, BD-S11, BR-28, BD-D7.
 #[test]
 fn unbound_completion_is_refused_or_falls_back_by_name() {
     use RouteReason::{Ambiguous, InvalidRequester, MissingRequester, NoActiveBinding, NoRequesterMatch};
@@ -217,7 +217,7 @@ fn draw(rng: &mut Rng) -> (Vec<Binding>, Requester) {
     (bindings, requester)
 }
 
-/// Covers: BD-S6, BD-S8, BD-S9, BD-C1, BD-C2, BD-C10: no part of another place is kept.
+/// Covers: BD-S6, BD-S8, BD-S9, BD-C1, BD-C2, BD-S12, BD-C10: no part of another place is kept.
 #[test]
 fn invariants_hold_for_random_sessions() {
     let mut rng = Rng::from_number(25);

@@ -58,6 +58,11 @@ fn unbind_all(name: &str) -> BindingCommand {
     }
 }
 
+/// Returns whether an op may change a row.
+fn is_change(op: &Op) -> bool {
+    matches!(op, Op::Conversation { op: ConversationOp::Change { action, .. }, .. } if *action != BindingAction::Resolve)
+}
+
 /// A service on a model of the store, with the sessions `s` and `t` of ann.
 struct Bench {
     service: BindingService,
@@ -69,6 +74,9 @@ struct Bench {
     faults: VecDeque<StoreError>,
     /// Ops that are to be performed later.
     later: Vec<Op>,
+    /// Changes of rows stay on their way to the store; reads do not.
+    is_slow: bool,
+    under_way: Vec<Op>,
     /// The rows that the upkeep was told of.
     changed: Vec<(ConversationKey, BindingRow)>,
     replies: VecDeque<Result<BindingReply, Refusal>>,
@@ -84,6 +92,8 @@ impl Bench {
             lag: 0,
             faults: VecDeque::new(),
             later: Vec::new(),
+            is_slow: false,
+            under_way: Vec::new(),
             changed: Vec::new(),
             replies: VecDeque::new(),
         };
@@ -120,6 +130,7 @@ impl Bench {
         self.service.handle_input(self.now, input);
         while let Some(output) = self.service.poll_output() {
             match output {
+                Output::Store(op) if self.is_slow && is_change(&op) => self.under_way.push(op),
                 Output::Store(op) => self.perform(op),
                 Output::StoreLater(op) => self.later.push(op),
                 Output::Changed { key, row } => self.changed.push((key, *row)),
@@ -257,6 +268,47 @@ fn refused_compare_and_set_names_the_present_binding() {
     let touch = BindingCommand::Touch { scope: elsewhere, id: binding.id() };
     assert_eq!(bench.ask(touch), Ok(BindingReply::NotApplied { current: None }));
     assert_eq!(bench.session_of("7"), Some(session("s")));
+}
+
+/// Another node binds the conversation to another session while a request waits for the store.
+///
+/// Covers: BD-B11, BR-32.
+#[test]
+fn request_that_another_node_overtakes_changes_nothing() {
+    for number in 0..5 {
+        let mut bench = Bench::new();
+        let binding = bench.bind(bind("7", "s"));
+        let expiry = ExpiryChange { idle_timeout: Some(1), ..ExpiryChange::default() };
+        let target = BindingTarget::Binding { scope: scope(), id: binding.id() };
+        let command = match number {
+            0 => BindingCommand::Touch { scope: scope(), id: binding.id() },
+            1 => BindingCommand::SetExpiry { target, change: expiry },
+            2 => BindingCommand::Unbind { target, reason: UnbindReason::Manual, farewell: true },
+            3 => BindingCommand::Bind(Box::new(bind("7", "s"))),
+            _ => BindingCommand::SetExpiry { target: BindingTarget::Session(session("s")), change: expiry },
+        };
+        bench.is_slow = true;
+        bench.send(command.clone());
+        assert_eq!((bench.under_way.len(), bench.replies.len()), (1, 0), "{command:?}");
+        bench.now.store = Millis(bench.now.store.0 + 5_000);
+        let replacing = BindCommand { expected: Some(binding.generation), ..bind("7", "t") };
+        let new = request::new_binding(principal("boss", true), replacing, 99);
+        bench.change("7", BindingAction::Bind(Box::new(new)));
+        let row = |bench: &Bench| bench.store.conversations().map(|(_, row)| row.clone()).collect::<Vec<_>>();
+        let stored = row(&bench);
+        for op in std::mem::take(&mut bench.under_way) {
+            bench.perform(op);
+        }
+        assert_eq!(row(&bench), stored, "{command:?}");
+        let current = stored[0].active().cloned().map(Box::new);
+        let expected = match number {
+            2 => Ok(BindingReply::Unbound(stored[0].last_ended.iter().map(|last| (**last).clone()).collect())),
+            // None of the session's bindings is left.
+            4 => Ok(BindingReply::Updated(Vec::new())),
+            _ => Ok(BindingReply::NotApplied { current }),
+        };
+        assert_eq!(bench.replies.pop_front(), Some(expected), "{command:?}");
+    }
 }
 
 /// Covers: BD-L8, BD-L17.

@@ -284,6 +284,7 @@ fn interrupted_move_is_finished_by_another_node() {
 fn binding_of_a_deleted_session_ends() {
     let mut fleet = Fleet::new(4, 1);
     fleet.bind("7", "s", ExpiryRules::default()).expect("bound");
+    let other = fleet.bind("8", "t", ExpiryRules::default());
     fleet.append(&key("s"), Vec::new(), Vec::new(), Some(true));
     let link = turnway_core::id::LinkId(1);
     assert_eq!(fleet.apply(&Op::Delete { key: key("s"), principal: ann(), link }), Reply::Done);
@@ -292,7 +293,40 @@ fn binding_of_a_deleted_session_ends() {
     let (_, row) = fleet.change("7", BindingAction::Resolve);
     let reason = row.and_then(|row| row.last_ended).map(|last| last.reason);
     assert_eq!(reason, Some(UnbindReason::StaleSession));
-    assert_eq!(fleet.recorded, []);
+    assert_eq!(fleet.active("8"), other, "its session is there");
+    assert_eq!(fleet.recorded.len(), 1, "{:?}", fleet.recorded);
+}
+
+/// After a start, a node examines every row that is due, at most 256 at a time. What it cannot examine stays as it is.
+///
+/// Covers: BD-L19.
+#[test]
+fn failed_check_keeps_the_binding_and_checks_are_capped() {
+    let mut fleet = Fleet::new(5, 1);
+    let count = limits::DUE_BINDINGS_MAX as usize + 40;
+    let ids: Vec<String> = (0..count).map(|n| format!("c{n}")).collect();
+    for (n, ids) in ids.chunks(limits::SESSION_BINDINGS_MAX).enumerate() {
+        let session = format!("session-{n}");
+        fleet.create(&session);
+        for id in ids {
+            fleet.bind(id, &session, ExpiryRules::default()).expect("bound");
+        }
+    }
+    for failure in [StoreError::Unavailable, StoreError::Unknown] {
+        fleet.pass(Duration::from_secs(10));
+        let mut most = 0;
+        while let Some((node, op)) = fleet.in_flight.pop() {
+            // The store answers the search and the look at a row, and fails with each report.
+            let result = if matches!(op, Op::Control { .. }) { Err(failure) } else { Ok(fleet.apply(&op)) };
+            fleet.nodes[node].handle_input(fleet.now, Input::Stored { op, result });
+            fleet.collect(node);
+            most = most.max(fleet.in_flight.len()).max(fleet.nodes[node].open_count());
+        }
+        assert_eq!(most, limits::DUE_BINDINGS_MAX as usize, "at a time");
+        assert!(ids.iter().all(|id| fleet.active(id).is_some()), "{failure:?}");
+    }
+    fleet.settle();
+    assert!(ids.iter().all(|id| fleet.active(id).is_some()), "and their sessions know of them");
 }
 
 /// Covers: BD-L10, BD-L22, BD-M4, BR-32.

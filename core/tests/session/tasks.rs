@@ -81,7 +81,7 @@ impl Script {
     }
 }
 
-/// Covers: BD-S7, BD-D6, BR-30.
+/// Covers: BD-S7, BD-D6, BR-30, BD-S12.
 #[test]
 fn task_needs_a_conversation_that_may_have_tasks() {
     let refused = |code| format!("{BEGUN} agent.action result({code}) NEWS(agent.action) NEWS(tool.result)");

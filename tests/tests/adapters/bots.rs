@@ -116,3 +116,21 @@ async fn dead_node_frees_its_bot_id_for_another_account() {
     let mut next = connect_at_last(&second, "second", "bot9").await;
     converse(&mut next, "m1").await;
 }
+
+/// Covers: BR-37, BD-B5.
+#[tokio::test]
+async fn newer_incarnation_of_the_holder_takes_its_lease() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut holder = connect(&node, "main", "bot9", "p1").await;
+    holder.await_state("active").await;
+    let mut other = connect(&node, "main", "bot9", "p2").await;
+    other.await_state("standby").await;
+    let session = converse(&mut holder, "m1").await;
+    await_recorded(&node, &session, &["delivery.requested null", "delivery.sent 1"]).await;
+    // The process has started again, and its earlier connection is not closed yet.
+    let mut again = connect(&node, "main", "bot9", "p1").await;
+    again.await_state("active").await;
+    holder.await_state("standby").await;
+    converse(&mut again, "m2").await;
+}

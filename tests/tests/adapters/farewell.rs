@@ -50,7 +50,31 @@ async fn idle_conversation_gets_one_farewell() {
     assert_eq!(adapter.next_part().await["kind"], "final");
 }
 
-/// Covers: BD-L2, BD-D7.
+/// Covers: BD-L3.
+#[tokio::test]
+async fn conversation_at_its_max_age_gets_one_farewell() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--config", &configuration(dir.path())]).await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    let mut operator = operator(&node).await;
+    bind(&mut operator, "s1", adapter.place("lobby"), 0).await;
+    let expiry = json!({"type": "set_binding_expiry", "session_id": "s1", "max_age_ms": 300});
+    let updated = operator.ask("e", expiry).await.expect("an answer");
+    assert_eq!(updated["bindings"][0]["max_age_ms"], 300, "{updated}");
+    let part = adapter.next_part().await;
+    assert_eq!((&part["kind"], &part["conversation"]), (&json!("farewell"), &adapter.place("lobby")), "{part}");
+    adapter.confirm(&part, "x1").await;
+    await_recorded(&node, "s1", &SAID).await;
+    let explain = json!({"type": "resolve", "conversation": adapter.place("lobby"), "explain": true});
+    let found = operator.ask("r", explain).await.expect("an answer");
+    assert_eq!(
+        (&found["binding"], &found["candidates"][0]["last_ended"]["reason"]),
+        (&Value::Null, &json!("max_age_expired")),
+        "{found}"
+    );
+}
+
+/// Covers: BD-L2, BD-L5, BD-D7.
 #[tokio::test]
 async fn unbind_has_a_farewell_only_if_it_asks_for_it() {
     let dir = tempdir().expect("a directory");

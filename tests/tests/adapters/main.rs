@@ -15,6 +15,7 @@ mod mirror;
 mod moved;
 mod outcomes;
 mod paused;
+mod probes;
 mod quic;
 mod rebound;
 mod rooms;
@@ -241,7 +242,7 @@ async fn users_cannot_create_sessions_of_conversations() {
     }
 }
 
-/// Covers: BD-R8.
+/// Covers: BD-R8, BD-B6.
 #[tokio::test]
 async fn adapter_acts_for_its_own_account_only() {
     let dir = tempdir().expect("a directory");
@@ -259,13 +260,20 @@ async fn adapter_acts_for_its_own_account_only() {
     });
     let refused = adapter.client.ask("b", bind).await.expect("an answer");
     assert_eq!(refused["code"], "forbidden", "{refused}");
+    // The conversation that it has a message of may be bound, to a session of the adapter's own.
+    adapter.client.ask("o", json!({"type": "session_open", "session_id": "own"})).await.expect("an answer");
+    let bind = json!({"type": "bind", "session_id": "own", "conversation": adapter.place("lobby")});
+    let bound = adapter.client.ask("b2", bind.clone()).await.expect("an answer");
+    assert_eq!((&bound["type"], &bound["binding"]["session_id"]), (&json!("bound"), &json!("own")), "{bound}");
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("ann connects");
     let inbound = json!({
         "type": "inbound", "sender": {"id": "ann"}, "message": {"message_id": "m1", "content": "hello"},
         "conversation": {"channel": "rooms", "account_id": "main", "conversation_id": "lobby"},
     });
-    let refused = ann.ask("i", inbound).await.expect("an answer");
-    assert_eq!(refused["code"], "forbidden", "a user is no adapter: {refused}");
+    for request in [inbound, bind] {
+        let refused = ann.ask("i", request).await.expect("an answer");
+        assert_eq!(refused["code"], "forbidden", "a user is no adapter: {refused}");
+    }
 }
 
 /// Covers: BD-S9, BD-S10.

@@ -103,7 +103,7 @@ async fn one_node(dir: &TempDir) -> (Node, PlayedAgent, PlayedAgent, TestAdapter
 /// The task has a conversation and a session of its own, its completion goes there and nowhere else, the agent that gave
 /// it is told, and people go on there with the agent that works on it.
 ///
-/// Covers: BD-S7, BD-S9, BD-S10, BD-C1, BD-C2, BD-D7, BD-L14, BR-02, BR-27, BR-30, BR-31.
+/// Covers: BD-S7, BD-S9, BD-S10, BD-C1, BD-C2, BD-D7, BD-L14, BR-02, BR-27, BR-30, BR-31, BD-B1, BD-S12.
 #[tokio::test]
 async fn task_is_worked_on_in_a_conversation_of_its_own() {
     let dir = tempdir().expect("a directory");

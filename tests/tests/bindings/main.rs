@@ -82,6 +82,34 @@ pub(crate) async fn await_recorded(node: &Node, session: &str, expected: &[&str]
     }
 }
 
+/// Touches a binding until the touch is stored, and restarts the node.
+async fn touch_is_kept(node: &mut Node) {
+    // A touch is stored if a tenth of the idle timeout has passed since the last one.
+    let body = json!({"conversation": place("8"), "session_id": "s1", "target_kind": "acp", "idle_timeout_ms": 10_000});
+    let bound = bind(node, body).await;
+    assert_eq!((&bound["target_kind"], &bound["last_activity_at"]), (&json!("acp"), &bound["bound_at"]), "{bound}");
+    let id = json!({"binding_id": bound["binding_id"], "scope": scope()});
+    let mut touches = interval(Duration::from_millis(100));
+    let touched = timeout(PATIENCE, async {
+        loop {
+            touches.tick().await;
+            let reply = post(node, "/v1/bindings/touch", &id).await.json();
+            let binding = reply["bindings"][0].clone();
+            if binding["last_activity_at"] != bound["bound_at"] {
+                return binding;
+            }
+        }
+    });
+    let touched = touched.await.expect("a touch is stored");
+    let mut lasting = id;
+    lasting["idle_timeout_ms"] = 0.into();
+    let lasting = post(node, "/v1/bindings/expiry", &lasting).await.json()["bindings"][0].clone();
+    assert_eq!(lasting["last_activity_at"], touched["last_activity_at"], "{lasting}");
+    node.kill_and_restart().await;
+    let path = "/v1/bindings/resolve?channel=rooms&account_id=main&conversation_id=8";
+    assert_eq!(Web::new(node.http, None).json(path).await["binding"], lasting);
+}
+
 async fn are_kept_by(store: &str, dir: &TempDir) {
     let mut node = node_with_sessions(store, dir, &["s1", "s2"]).await;
     assert_eq!(session_of(&node, "7").await, Value::Null);
@@ -115,16 +143,17 @@ async fn are_kept_by(store: &str, dir: &TempDir) {
     node.kill_and_restart().await;
     assert_eq!(session_of(&node, "7").await, Value::Null);
     await_recorded(&node, "s2", &["binding.bound 7", "binding.ended 7 conversation_archived"]).await;
+    touch_is_kept(&mut node).await;
 }
 
-/// Covers: BD-S1, BD-B8, BD-L21.
+/// Covers: BD-S1, BD-S13, BD-B7, BD-B8, BD-L12, BD-L21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_kept_and_recorded_by_the_embedded_store() {
     let dir = tempdir().expect("a directory");
     are_kept_by(&format!("embedded:{}", dir.path().join("data").display()), &dir).await;
 }
 
-/// Covers: BD-S1, BD-B8, BD-L21.
+/// Covers: BD-S1, BD-S13, BD-B7, BD-B8, BD-L12, BD-L21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bindings_are_kept_and_recorded_by_redis() {
     let dir = tempdir().expect("a directory");

@@ -338,6 +338,46 @@ fn ended_binding_is_remembered_and_then_forgotten() {
     assert_eq!(bench.row, None);
 }
 
+/// Whatever was asked for while the old binding stood comes too late, also a search for expired bindings.
+///
+/// Covers: BD-B11.
+#[test]
+fn late_action_on_a_replaced_binding_leaves_the_row() {
+    let mut bench = Bench::new();
+    let idle = ExpiryRules { idle_timeout: Some(10_000), ..ExpiryRules::default() };
+    bench.bind(&NewBinding { expiry: idle, ..new_binding("s", 1) });
+    let generation = Generation(1_000);
+    bench.now = 12_000;
+    bench.bind(&NewBinding { expected: Some(generation), expiry: idle, ..new_binding("other", 2) });
+    bench.settle_all();
+    assert_eq!(bench.active(), Some(("other", 12_000)));
+    let id = |id: &str| conversation(id).conversation_id;
+    let stored = serde_json::to_string(&bench.row).expect("a row serialises");
+    let replaced = bench.row.as_ref().and_then(|row| row.last_ended.as_ref()).map(|last| last.binding.clone());
+    let rebind = NewBinding { expected: Some(generation), ..new_binding("third", 3) };
+    for (action, outcome) in [
+        (BindingAction::Resolve, BindingOutcome::Applied),
+        (BindingAction::Bind(Box::new(rebind)), BindingOutcome::NotApplied),
+        (BindingAction::Bind(Box::new(new_binding("s", 1))), BindingOutcome::NotApplied),
+        (BindingAction::Touch { generation, at: Millis(12_001) }, BindingOutcome::NotApplied),
+        (BindingAction::SetExpiry { generation, expiry: ExpiryRules::default() }, BindingOutcome::NotApplied),
+        // The binding that it names has ended, as it asks.
+        (unbind(1_000), BindingOutcome::Applied),
+        (BindingAction::Tend, BindingOutcome::Applied),
+        (BindingAction::Settle { generation, is_end: true }, BindingOutcome::Applied),
+        (BindingAction::StartMove { generation, to: id("8") }, BindingOutcome::NotApplied),
+        (BindingAction::FinishMove { generation, to: id("8") }, BindingOutcome::NotApplied),
+        (BindingAction::AbandonMove { generation }, BindingOutcome::NotApplied),
+        (
+            BindingAction::AcceptMove { binding: Box::new(replaced.expect("an end")), from: id("8") },
+            BindingOutcome::NotApplied,
+        ),
+    ] {
+        assert_eq!(bench.act(&action), outcome, "{action:?}");
+        assert_eq!(serde_json::to_string(&bench.row).expect("a row serialises"), stored, "{action:?}");
+    }
+}
+
 #[test]
 fn list_of_a_session_follows_the_row() {
     let row = |session: &str| change_row(None, Millis(1), &BindingAction::Bind(Box::new(new_binding(session, 1)))).1;
@@ -363,4 +403,35 @@ fn row_is_read_as_it_was_written() {
     assert_eq!(serde_json::from_slice::<Option<BindingRow>>(&json).expect("what was written"), bench.row);
     let key = conversation("7").key(&TenantId::default_tenant());
     assert_eq!(ConversationKey::parse("default/rooms/a/7"), Ok(key));
+}
+
+/// A row of a store holds what an earlier build wrote: references are normalised, and fields that it did not have get
+/// their defaults.
+///
+/// Covers: BD-B7, BD-L20.
+#[test]
+fn row_of_an_earlier_build_is_normalised_when_read() {
+    let conversation = r#"{"channel":" Rooms","account_id":"a ","conversation_id":" 7","parent_conversation_id":"7 "}"#;
+    let row = |expiry: &str| -> BindingRow {
+        let binding = format!(
+            r#"{{"generation":1000,"conversation":{conversation},"session":"s","bound_at":1000,"last_activity_at":1500,{expiry}"nonce":5}}"#
+        );
+        let json = format!(r#"{{"generation":1000,"state":{{"bound":{binding}}}}}"#);
+        serde_json::from_str(&json).expect("an earlier row")
+    };
+    let lasting = row("");
+    let binding = lasting.active().expect("a binding");
+    assert_eq!(binding.conversation, self::conversation("7"), "as it is named today, and not its own parent");
+    assert_eq!((binding.target_kind, binding.mirror, binding.metadata.len()), (TargetKind::Session, false, 0));
+    assert_eq!((binding.expiry(), lasting.due()), (None, None), "without times it lasts");
+    assert_eq!((&lasting.last_ended, lasting.reports.len()), (&None, 0));
+    let timed = row(r#""expiry":{"idle_timeout_ms":1000},"#);
+    let expiry = timed.active().and_then(Binding::expiry);
+    assert_eq!(expiry, Some((Millis(2_600), UnbindReason::IdleExpired)), "its own time, and no other");
+    // What is written is clean.
+    let written = serde_json::to_string(&timed).expect("a row serialises");
+    assert!(
+        written.contains(r#""conversation":{"channel":"rooms","account_id":"a","conversation_id":"7"}"#),
+        "{written}"
+    );
 }

@@ -191,6 +191,7 @@ fn whitespace_longer_than_the_limit_is_dropped() {
     assert_eq!(chars(&text, 64), ["a", "b", "c"]);
 }
 
+/// Covers: BD-T5, BR-48.
 #[test]
 fn characters_are_never_split() {
     let text = "😀é漢".repeat(100);
@@ -228,6 +229,7 @@ fn grapheme_longer_than_the_limit_is_cut() {
     }
 }
 
+/// Covers: BD-T5, BR-48.
 #[test]
 fn cut_code_block_is_closed_and_opened_again() {
     let text = "Look:\n\n```rust ignore\nfn one() {\n    two();\n}\n\nfn three() {\n    four();\n}\n```\nDone.";
@@ -309,6 +311,7 @@ fn reopened_line_of_a_long_info_has_only_its_first_word() {
     }
 }
 
+/// Covers: BD-T5, BR-48.
 #[test]
 fn info_longer_than_half_of_the_limit_is_cut() {
     for (length, max) in [(1_990, 2_000), (1_990, 64), (10_000, 300)] {
@@ -333,6 +336,25 @@ fn code_block_is_not_cut_beside_its_fences() {
     assert_eq!(chars(&text, 69), [text.replace("\nand the end", ""), "and the end".to_owned()]);
 }
 
+/// Lines of quotes and lists are kept whole, with their marks, as long as a line fits into a part.
+///
+/// Covers: BR-48.
+#[test]
+fn quotes_and_lists_keep_their_marks() {
+    for (mark, other) in [("> ", "> "), ("- ", "  "), ("12. ", "    "), ("> - ", ">   ")] {
+        let items: Vec<String> =
+            (0..30).map(|n| format!("{mark}{}\n{other}{}", words(20 + n % 9), words(15))).collect();
+        for unit in TextUnit::ALL {
+            let parts = split_text(&items.join("\n"), 120, unit);
+            check_limits(&items.join("\n"), 120, unit, &parts);
+            let lines: Vec<&str> = parts.iter().flat_map(|part| part.lines()).map(str::trim_start).collect();
+            let expected = items.iter().flat_map(|item| item.lines()).map(str::trim_start);
+            assert_eq!(lines, expected.collect::<Vec<_>>(), "{mark:?} {unit:?}");
+        }
+    }
+}
+
+/// Covers: BD-T5, BR-48.
 #[test]
 fn code_span_and_link_are_not_cut() {
     for span in ["`a b c d e f`", "``a ` b c d``", "[a b c d](http://a/b_(c))", "![a b](c \"d e\")", "[![a b](c)](d e)"]
@@ -439,6 +461,7 @@ fn random_block(rng: &mut Rng) -> String {
     format!("\n{fence}{info}\n{lines}{fence}\n")
 }
 
+/// Covers: BD-T5, BR-48.
 #[test]
 fn random_texts_keep_every_rule() {
     for seed in 0..3_000 {
