@@ -7,6 +7,7 @@ use turnway_core::id::{ControlId, ConversationId, Principal, SessionKey, UserId}
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::binding::{Binding, BindingChange, BindingEnd, Generation, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::protocol::input::{ControlEntry, ControlRequest};
@@ -163,17 +164,20 @@ impl BindingUpkeep {
             Ok(Reply::Refused(StoreRefusal::NotFound)) if is_end => {
                 self.change(key, BindingAction::Settle { generation, is_end });
             }
-            // A conversation stays bound to no session that is gone. The end that this adds is reported in vain, too.
-            Ok(Reply::Refused(StoreRefusal::NotFound)) => {
-                let reason = UnbindReason::StaleSession;
-                self.outputs.push_back(Op::from(ConversationOp::Change {
-                    key: key.clone(),
-                    action: BindingAction::Unbind { generation, reason, farewell: false },
-                }));
-                self.change(key, BindingAction::Settle { generation, is_end });
+            // A conversation stays bound to no session that is gone.
+            Ok(Reply::Refused(StoreRefusal::NotFound)) => self.end_stale(key, generation, is_end),
+            Err(StoreError::Unavailable) if planted::planted(Planted::UncheckedBindingEnds) => {
+                self.end_stale(key, generation, is_end);
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => drop(self.open.remove(&key)),
         }
+    }
+
+    /// Ends a binding to a session that is gone. No log records the end.
+    fn end_stale(&mut self, key: ConversationKey, generation: Generation, is_end: bool) {
+        let action = BindingAction::Unbind { generation, reason: UnbindReason::StaleSession, farewell: false };
+        self.outputs.push_back(Op::from(ConversationOp::Change { key: key.clone(), action }));
+        self.change(key, BindingAction::Settle { generation, is_end });
     }
 
     /// Returns the row in work that awaits this reply.

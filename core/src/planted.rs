@@ -52,6 +52,10 @@ define_planted! {
     OrdersUnlimited,
     /// Two accounts with one platform bot id send at a time.
     BotIdUnclaimed,
+    /// An adapter that has started again stands by until the end of its earlier connection.
+    NewIncarnationWaits,
+    /// A binding whose session cannot be looked at, because the store is away, is taken for a stale one.
+    UncheckedBindingEnds,
     /// A routed delivery is sent although its binding has ended since.
     DeliveryStandingUnchecked,
     /// The end of a task that the router gives no place is shown in the conversation of the requester.

@@ -336,7 +336,9 @@ impl AccountLease {
 
     /// Returns whether the holder is an earlier connection of an instance that is connected here.
     fn is_replaced(&self) -> bool {
-        let Some(record) = &self.record else { return false };
+        let Some(record) = self.record.as_ref().filter(|_| !planted(Planted::NewIncarnationWaits)) else {
+            return false;
+        };
         let is_newer = |link: &ServingLink| {
             link.instance.is_some() && link.instance == record.instance && link.connected_at > record.since
         };
