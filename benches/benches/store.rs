@@ -60,7 +60,7 @@ impl Session {
         let principal =
             Principal { tenant: self.key.tenant.clone(), user: self.user.clone(), operator: false, writes: true };
         let hash = input.body_hash();
-        Op::Accept { key: self.key.clone(), principal, input: Arc::new(input), hash }
+        Op::Accept { key: self.key.clone(), principal, input: Arc::new(input), hash, route: None }
     }
 
     fn append(&self, facts: usize, ends: Vec<(InboxPosition, RunId)>) -> Op {

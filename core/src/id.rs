@@ -337,6 +337,12 @@ impl MessageId {
         Self(format!("{channel}:{}", hash_parts(&parts)).into())
     }
 
+    /// Returns the name of a conversation beside its messages in the inbox of a session.
+    pub fn of_place(channel: &ChannelName, account: &AccountId, conversation: &ConversationId) -> Self {
+        let parts = [channel.as_str(), account.as_str(), conversation.as_str()];
+        Self(format!("{channel}:{}", hash_parts(&parts)).into())
+    }
+
     /// Returns the name of an edit of a platform's message in the inbox of its session; `edit` tells the edits of the
     /// message apart.
     pub fn of_edit(

@@ -173,6 +173,9 @@ pub const DELTA_WAIT: Duration = Duration::from_millis(20);
 pub const DELTA_BYTES: usize = 4 * 1024;
 /// Text of a run that is not in a checkpoint: past it the agent is not read (ownership.md §2.4).
 pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// Milliseconds by which a node may misjudge the store's clock when a message comes to a conversation that nobody has bound
+/// lately: a day, which is far more than clocks differ and far less than an ended binding is remembered.
+pub const ROUTE_CLOCK_TOLERANCE_MS: u64 = 24 * 60 * 60 * 1000;
 /// A message id is known as long as the facts of its turn are kept, and at least this long: 72 h, because an adapter that
 /// was away brings messages that late, and platforms send webhooks again for up to three days. An id takes the store some
 /// 300 bytes, and a session has one turn at a time: a turn every ten seconds for all of the 72 h is 8 MB.

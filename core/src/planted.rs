@@ -42,6 +42,8 @@ define_planted! {
     DebounceUncapped,
     /// A message that is brought again after the binding of its conversation has changed runs once more.
     InboundRunsTwice,
+    /// A message whose copy was submitted by an older version of its conversation's binding runs in both sessions.
+    LateCopyRuns,
     /// The place that an adapter reports is not compared with the place of the delivery.
     DeliveryPlaceUnchecked,
     /// A part in the wrong place does not pause its account: what follows goes to the wrong place as well.

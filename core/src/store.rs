@@ -12,7 +12,7 @@ mod session_index;
 mod stored_session;
 
 pub use model_store::ModelStore;
-pub use op::{Append, ConversationOp, Op, OpTicket, SnapshotWrite};
+pub use op::{Append, ConversationOp, Op, OpTicket, RouteVersion, SnapshotWrite};
 pub use reply::{
     Acceptance, Claimed, ConversationReply, CreationKey, FactPage, IdleCursor, InboxContents, Reply, RunLocation,
     SessionSummary, SessionView, Snapshot, StoreError, StoreRefusal,

@@ -75,6 +75,7 @@ mod tests {
             "turnway_node" => root().join("node/src"),
             "turnway_bindings" => root().join("bindings/src"),
             "session" => root().join("core/tests/session"),
+            "one_turn" => root().join("node/tests/one_turn"),
             "turnway_client" => root().join("sdk/rust/src"),
             file => root().join("tests/tests").join(file),
         }

@@ -19,7 +19,7 @@ use turnway_core::protocol::entry::{Entry, Fact, RunFact, SessionFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
-use turnway_core::store::{Append, CreationKey, Op, Reply, SnapshotWrite};
+use turnway_core::store::{Append, CreationKey, Op, Reply, RouteVersion, SnapshotWrite};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Emphasis of a sequence.
@@ -227,7 +227,8 @@ impl Script {
                 let principal = self.principal(&key, user);
                 let link = LinkId(self.count);
                 let run_id = self.runs.get(run).cloned().or_else(|| self.ghost(n));
-                run_id.map_or(Op::Sweep { limit: 1 }, |run_id| Op::Find { key, principal, run_id, link })
+                let fence = self.count.is_multiple_of(3).then(|| self.route(&key));
+                run_id.map_or(Op::Sweep { limit: 1 }, |run_id| Op::Find { key, principal, run_id, link, fence })
             }
             _ => Op::Sweep { limit: self.rng.below(5) as u32 },
         }
@@ -316,7 +317,14 @@ impl Script {
         self.runs.push(input.run_id.clone());
         let principal = self.principal(&key, user);
         let hash = input.body_hash();
-        Op::Accept { key, principal, input: Arc::new(input), hash }
+        let route = self.count.is_multiple_of(4).then(|| self.route(&key));
+        Op::Accept { key, principal, input: Arc::new(input), hash, route }
+    }
+
+    /// A version of the binding of the one conversation, derived from the count like what an input replaces.
+    fn route(&self, key: &SessionKey) -> RouteVersion {
+        let place = RunId::derive(key, &name(UserId::parse("ann")), &name(MessageId::parse("place")));
+        RouteVersion { place, version: self.count % 40 }
     }
 
     fn control(&mut self, n: usize, key: SessionKey) -> Op {
@@ -482,7 +490,7 @@ impl Script {
         input.message.content = Content::Text("x".repeat(weight.saturating_sub(input.weight())));
         let principal = Principal { tenant: key.tenant.clone(), user, operator: true, writes: true };
         let hash = input.body_hash();
-        Op::Accept { key, principal, input: Arc::new(input), hash }
+        Op::Accept { key, principal, input: Arc::new(input), hash, route: None }
     }
 
     fn keep(&mut self, n: usize, key: SessionKey) -> Op {

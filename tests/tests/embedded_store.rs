@@ -177,7 +177,7 @@ fn message_id_may_expire_while_its_input_waits() {
     let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
     let mut accept = || {
         let (input, hash) = inputs.next().expect("an input");
-        Op::Accept { key: key(), principal: principal.clone(), input, hash }
+        Op::Accept { key: key(), principal: principal.clone(), input, hash, route: None }
     };
     let first = accept();
     let second = accept();
@@ -502,7 +502,7 @@ fn said_in(key: &SessionKey, message: &str) -> Op {
         origin: None,
         traceparent: None,
     };
-    Op::Accept { key: key.clone(), principal, hash: input.body_hash(), input: Arc::new(input) }
+    Op::Accept { key: key.clone(), principal, hash: input.body_hash(), input: Arc::new(input), route: None }
 }
 
 /// Counts each new snapshot in place of the one before, in the quota as in the file.

@@ -90,7 +90,7 @@ fn inputs() -> impl Iterator<Item = (Arc<Input>, BodyHash)> {
 fn accept_inputs(rig: &Rig, users: &[UserId]) {
     for ((n, user), (input, hash)) in users.iter().enumerate().zip(inputs()) {
         let principal = Principal { user: user.clone(), ..principal() };
-        let accepted = rig.ask(Op::Accept { key: key(n), principal, input, hash });
+        let accepted = rig.ask(Op::Accept { key: key(n), principal, input, hash, route: None });
         assert!(matches!(accepted, Ok(Reply::Accepted(_))), "{accepted:?}");
     }
 }

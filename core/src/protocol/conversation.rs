@@ -86,6 +86,11 @@ impl ConversationRef {
         MessageId::of_platform(&self.channel, &self.account_id, &self.conversation_id, message)
     }
 
+    /// Returns the name under which the inbox of a session records where the conversation leads; no message has it.
+    pub fn inbox_place_id(&self) -> MessageId {
+        MessageId::of_place(&self.channel, &self.account_id, &self.conversation_id)
+    }
+
     /// Returns the name that an edit of a platform's message has in the inbox of a session.
     pub fn inbox_edit_id(&self, message: &MessageId, edit: &str) -> MessageId {
         MessageId::of_edit(&self.channel, &self.account_id, &self.conversation_id, message, edit)

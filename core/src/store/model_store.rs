@@ -1,5 +1,5 @@
 //! The deterministic store in memory: the reference for all other stores, and the simulator's store.
-use crate::id::{Holder, NodeId, SessionKey, TenantId, UserId};
+use crate::id::{Holder, NodeId, Principal, RunId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::conversation::ConversationKey;
 use crate::store::binding::{BindingAction, BindingRow};
@@ -8,7 +8,7 @@ use crate::store::model_bindings::ModelBindings;
 use crate::store::quota::{ByteMeasure, Quotas};
 use crate::store::session_index::SessionIndex;
 use crate::store::{
-    ConversationOp, ConversationReply, CreationKey, IdleCursor, Op, Reply, StoreRefusal, StoredSession,
+    ConversationOp, ConversationReply, CreationKey, IdleCursor, Op, Reply, RouteVersion, StoreRefusal, StoredSession,
 };
 use crate::time::{Millis, Mono, Now};
 use std::borrow::Cow;
@@ -85,11 +85,11 @@ impl ModelStore {
                 let lives = self.leases.iter().filter(|(h, until)| h.node == *node && **until > now.mono);
                 Reply::Leased { left: lives.map(|(_, until)| *until - now.mono).max() }
             }
-            Op::Accept { key, principal, input, hash } => {
+            Op::Accept { key, principal, input, hash, route } => {
                 let meter = self.meter.as_ref();
                 let refuses = |sizes: &RecordSizes, user: &UserId, bytes| meter?.check_room(key, sizes, user, bytes);
                 let slot = self.sessions.entry(key.clone()).or_default();
-                slot.accept(now.store, principal, input.clone(), *hash, refuses)
+                slot.accept(now.store, principal, (input.clone(), *hash, route.as_ref()), refuses)
             }
             Op::Control { key, create: false, .. } if !self.sessions.contains_key(key) => {
                 Reply::Refused(StoreRefusal::NotFound)
@@ -123,7 +123,7 @@ impl ModelStore {
             }
             Op::WriteSnapshot(keep) => self.session_mut(&keep.key).write_snapshot(keep),
             Op::Trim { key, token, upto } => self.session_mut(key).trim(*token, *upto),
-            Op::Find { key, principal, run_id, .. } => self.session_or_default(key).find(principal, run_id),
+            Op::Find { key, principal, run_id, fence, .. } => self.find(now, key, principal, (run_id, fence.as_ref())),
             Op::Delete { key, principal, .. } => self.delete_with(key, |slot| slot.delete(principal)),
             Op::ListSessions { tenant, user, before, limit, .. } => {
                 self.sessions_before(tenant, user.as_ref(), before.as_ref(), *limit)
@@ -148,6 +148,19 @@ impl ModelStore {
 
     fn session_mut(&mut self, key: &SessionKey) -> &mut StoredSession {
         self.sessions.entry(key.clone()).or_default()
+    }
+
+    fn find(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        principal: &Principal,
+        (run_id, fence): (&RunId, Option<&RouteVersion>),
+    ) -> Reply {
+        match fence {
+            Some(fence) => self.session_mut(key).find_or_fence(now.store, principal, run_id, fence),
+            None => self.session_or_default(key).find(principal, run_id),
+        }
     }
 
     /// Deletes a session and removes it from the index.

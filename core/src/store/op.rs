@@ -23,8 +23,9 @@ pub enum Op {
     Retire { holder: Holder },
     /// Read how long a node is still leased. `sent` is repeated in the answer. Answers `Leased`.
     Lease { node: NodeId, sent: Mono },
-    /// Put an input into the inbox; any node may do so. Answers `Accepted` or `Refused`.
-    Accept { key: SessionKey, principal: Principal, input: Arc<Input>, hash: BodyHash },
+    /// Put an input into the inbox; any node may do so. `route` is the version of its conversation's binding that led
+    /// here. Answers `Accepted` or `Refused`: `Busy` if a later version of that binding has led elsewhere.
+    Accept { key: SessionKey, principal: Principal, input: Arc<Input>, hash: BodyHash, route: Option<RouteVersion> },
     /// Put an entry into the control lane; any node may do so. `create` creates the session if its id is free.
     /// Answers `Accepted` or `Refused`.
     Control { key: SessionKey, principal: Principal, control: Arc<ControlEntry>, create: bool },
@@ -57,8 +58,9 @@ pub enum Op {
     /// Delete facts up to a position (never past the snapshot's). Answers `Done` or `Fenced`.
     Trim { key: SessionKey, token: FenceToken, upto: Seq },
     /// Find the position of a run's facts, for a principal that may see its session. `link` is repeated in the
-    /// answer. Answers `Found` or `Refused`.
-    Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId },
+    /// answer. Answers `Found` or `Refused`. If the session has not accepted the run, then with `fence` it accepts no
+    /// input any more that an older version of the same binding has led there.
+    Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId, fence: Option<RouteVersion> },
     /// Delete a closed session with everything in it, for good: its id stays used, and no late op brings it back.
     /// `link` is repeated in the answer. Answers `Done`, also the second time, or `Refused`: `Busy` while the session
     /// is open.
@@ -90,6 +92,15 @@ pub enum Op {
 /// The number of a request of a node, by which the node finds the request again when an op is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpTicket(pub u64);
+
+/// The version of a conversation's binding that leads a message to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteVersion {
+    /// The conversation, as the session calls it among the runs that it has accepted; no message has this run.
+    pub place: RunId,
+    /// Grows with every bind and every end of the conversation's binding.
+    pub version: u64,
+}
 
 /// An operation on the bindings of conversations.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use crate::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use crate::shrink::Shrink;
 use crate::store::meter::RecordSizes;
 use crate::store::{
-    Acceptance, Append, Claimed, CreationKey, FactPage, InboxContents, Reply, RunLocation, SessionSummary, SessionView,
-    Snapshot, SnapshotWrite, StoreRefusal,
+    Acceptance, Append, Claimed, CreationKey, FactPage, InboxContents, Reply, RouteVersion, RunLocation,
+    SessionSummary, SessionView, Snapshot, SnapshotWrite, StoreRefusal,
 };
 use crate::time::Millis;
 use std::collections::BTreeMap;
@@ -44,6 +44,8 @@ pub struct StoredSession {
     pub control: BTreeMap<InboxPosition, Arc<ControlEntry>>,
     /// Every message ever accepted, by the run that it opens.
     pub accepted_messages: BTreeMap<RunId, AcceptedMessage>,
+    /// The latest version by which a conversation that led here has led elsewhere, and the time of that record.
+    pub(super) fences: BTreeMap<RunId, (u64, Millis)>,
     /// Every control entry ever accepted: its position and the position before.
     pub accepted_controls: BTreeMap<ControlId, (InboxPosition, InboxPosition)>,
     /// Listening nodes, with the stamps of their requests.
@@ -111,8 +113,7 @@ impl StoredSession {
         &mut self,
         now: Millis,
         principal: &Principal,
-        input: Arc<Input>,
-        hash: BodyHash,
+        (input, hash, route): (Arc<Input>, BodyHash, Option<&RouteVersion>),
         refuses: impl FnOnce(&RecordSizes, &UserId, u64) -> Option<StoreRefusal>,
     ) -> Reply {
         if self.deleted || self.belongs_to_other(principal) {
@@ -132,6 +133,11 @@ impl StoredSession {
             return Reply::Accepted(Acceptance::first(position, prev, owner, tail).again(ended));
         }
         let bytes: usize = self.inbox.values().map(|input| input.weight()).sum();
+        let is_fenced =
+            |route: &RouteVersion| self.fences.get(&route.place).is_some_and(|fence| fence.0 > route.version);
+        if route.is_some_and(is_fenced) {
+            return Reply::Refused(StoreRefusal::Busy);
+        }
         if self.closed {
             return Reply::Refused(StoreRefusal::Closed);
         }
@@ -194,6 +200,23 @@ impl StoredSession {
             Some(accepted) => Reply::Found(RunLocation { after: accepted.log_tail, ended: accepted.ended }),
             None => Reply::Refused(StoreRefusal::NotFound),
         }
+    }
+
+    /// Finds a run; if it was not accepted, inputs that an older version of a binding led here are not accepted any more.
+    pub(super) fn find_or_fence(
+        &mut self,
+        now: Millis,
+        principal: &Principal,
+        run_id: &RunId,
+        fence: &RouteVersion,
+    ) -> Reply {
+        let reply = self.find(principal, run_id);
+        let is_absent = matches!(reply, Reply::Refused(_)) && !self.deleted && !self.belongs_to_other(principal);
+        let is_later = self.fences.get(&fence.place).is_none_or(|known| known.0 < fence.version);
+        if is_absent && is_later {
+            self.fences.insert(fence.place.clone(), (fence.version, now));
+        }
+        reply
     }
 
     /// Deletes everything except that the session existed. Epochs and positions continue from their last values.
@@ -460,6 +483,7 @@ impl StoredSession {
         self.accepted_messages.retain(|_, accepted| {
             !(accepted.accepted_at < before && accepted.ended.is_some_and(|ended| ended <= floor))
         });
+        self.fences.retain(|_, (_, since)| *since >= before);
     }
 }
 

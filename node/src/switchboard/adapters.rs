@@ -310,9 +310,9 @@ impl Adapters {
                 sink.push(PartEffect::SubmitInbound(turn));
             }
             InboundResult::Search(message, search) => {
-                let EarlierTurn { key, principal, run_id } = search;
+                let EarlierTurn { key, principal, run_id, fence } = search;
                 self.inbound.add_searched(run_id.clone(), message);
-                sink.store(Op::Find { key, principal, run_id, link });
+                sink.store(Op::Find { key, principal, run_id, link, fence });
             }
             InboundResult::Changed(changed) => {
                 let step = self.changes.begin(*changed);

@@ -119,7 +119,7 @@ impl RequestRouter {
     }
 
     fn add_request(&mut self, now: Now, new: NewRequest, sink: &mut EffectSink) {
-        let NewRequest { request_key, key, principal, waiter, payload } = new;
+        let NewRequest { request_key, key, principal, waiter, payload, route } = new;
         if let Some(there) = sink.links.get_mut(waiter.link) {
             there.requests.insert(request_key.clone());
         }
@@ -131,6 +131,7 @@ impl RequestRouter {
                 key,
                 principal,
                 payload,
+                route,
                 waiters: vec![waiter],
                 owner: OwnershipSnapshot::default(),
                 position: None,
@@ -152,7 +153,8 @@ impl RequestRouter {
         let principal = request.principal.clone();
         let op = match (&request.payload, request_key) {
             (RequestPayload::Input(input), RequestKey::Input(_, hash)) => {
-                Op::Accept { key, principal, input: Arc::clone(input), hash: *hash }
+                let route = request.route.clone();
+                Op::Accept { key, principal, input: Arc::clone(input), hash: *hash, route }
             }
             (RequestPayload::Control { control, create }, _) => {
                 Op::Control { key, principal, control: Arc::clone(control), create: *create }
@@ -563,7 +565,7 @@ fn new_control(
     let control = ControlEntry { id: id.clone(), user, request_id, what };
     let payload = RequestPayload::Control { control: Arc::new(control), create };
     let request_key = RequestKey::Control(id, principal.clone());
-    NewRequest { request_key, key, principal, waiter, payload }
+    NewRequest { request_key, key, principal, waiter, payload, route: None }
 }
 
 /// Handles a store reply after every client has disconnected; a durable request is carried out all the same.

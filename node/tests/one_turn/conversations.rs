@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LinkId, MessageId, Principal, RequestId, RunId, SessionKey, TenantId};
 use turnway_core::limits;
-use turnway_core::protocol::binding::TargetKind;
+use turnway_core::protocol::binding::{TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::Sender;
 use turnway_core::protocol::input::{Content, ControlRequest};
@@ -12,7 +12,7 @@ use turnway_core::store::{ModelStore, Op, Reply, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::switchboard::Input;
 use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, InboundCommand, InboundEvent};
-use turnway_wire::channel::binding::{BindCommand, BindingCommand, ExpiryChange};
+use turnway_wire::channel::binding::{BindCommand, BindingCommand, BindingTarget, ExpiryChange};
 use turnway_wire::channel::command::LinkCommand;
 
 /// The link of the adapter.
@@ -204,6 +204,80 @@ fn conversation_leaves_a_bound_session_that_is_gone() {
     assert_eq!(row(&bench), Some(false));
     talk(&mut bench, "m1");
     assert!(bench.model.session(&own_session()).is_some());
+}
+
+/// Performs a request of an operator about the conversation's binding.
+fn change_binding(bench: &mut Fixture, command: BindingCommand) {
+    bench.give(Input::Connect { link: LinkId(2), principal: Principal { operator: true, ..user("root") } });
+    bench.give(Input::Command { link: LinkId(2), command: LinkCommand::Binding { request_id: None, command } });
+    bench.run(Duration::from_millis(100));
+    let shown = bench.take_shown(2);
+    assert!(shown.iter().any(|line| line.starts_with("binding")), "{shown:?}");
+    bench.give(Input::Disconnect { link: LinkId(2) });
+}
+
+fn bind_lobby(bench: &mut Fixture) {
+    let command = BindingCommand::Bind(Box::new(BindCommand {
+        conversation: lobby(),
+        session: session(),
+        target_kind: TargetKind::Session,
+        expected: None,
+        expiry: ExpiryChange::default(),
+        mirror: None,
+        metadata: BTreeMap::new(),
+    }));
+    change_binding(bench, command);
+}
+
+fn unbind_lobby(bench: &mut Fixture) {
+    let target = BindingTarget::Session(session());
+    change_binding(bench, BindingCommand::Unbind { target, reason: UnbindReason::Manual, farewell: false });
+}
+
+/// Has the copies of a message reach the store that were held back.
+fn release_held(bench: &mut Fixture) -> Vec<String> {
+    bench.holds_inputs = false;
+    for op in std::mem::take(&mut bench.held) {
+        let result = Ok(bench.model.apply(bench.now, &op));
+        bench.give(Input::Stored { op, result });
+    }
+    bench.run(Duration::from_millis(200));
+    receipts(bench)
+}
+
+/// Brings a message twice. The first copy is on its way to the session that the conversation had before `change`, and
+/// reaches it when the second one was accepted by another session.
+fn bring_around(bench: &mut Fixture, id: &str, change: impl FnOnce(&mut Fixture)) {
+    let before = invoked(bench).len();
+    bench.holds_inputs = true;
+    assert_eq!(bring(bench, id), Vec::<String>::new());
+    bench.holds_inputs = false;
+    change(bench);
+    assert_eq!(bring(bench, id), ["inbound Run false"], "{id}");
+    assert_eq!(release_held(bench), ["refused busy"], "the first copy of {id} comes too late");
+    assert_eq!(bring(bench, id), ["inbound Run true"], "{id}");
+    assert_eq!(invoked(bench).len(), before + 1, "{id} runs once");
+    bench.answer(&[]);
+    bench.run(Duration::from_millis(200));
+}
+
+/// Covers: BR-03, BR-24.
+#[test]
+fn copies_around_a_change_of_the_binding_run_once() {
+    let mut bench = Fixture::new();
+    serve(&mut bench);
+    bench.give(Input::Connect { link: LinkId(2), principal: Principal { operator: true, ..user("root") } });
+    bench.give(Input::Command { link: LinkId(2), command: say("m0", "hi") });
+    bench.answer(&[]);
+    bench.run(Duration::from_secs(1));
+    // The conversation's own session is not there yet.
+    bring_around(&mut bench, "m1", bind_lobby);
+    bring_around(&mut bench, "m2", unbind_lobby);
+    bring_around(&mut bench, "m3", bind_lobby);
+    // A session that the conversation comes back to takes its messages again.
+    talk(&mut bench, "m4");
+    unbind_lobby(&mut bench);
+    talk(&mut bench, "m5");
 }
 
 /// Covers: BD-I4, BR-03.

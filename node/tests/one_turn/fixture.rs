@@ -30,6 +30,9 @@ pub(crate) struct Fixture {
     pub(crate) control_trouble: Option<StoreError>,
     /// The store does not answer.
     pub(crate) waits: bool,
+    /// Inputs on their way to the store arrive later.
+    pub(crate) holds_inputs: bool,
+    pub(crate) held: Vec<Op>,
     /// Pages of logs that the node has read.
     pub(crate) pages_read: usize,
 }
@@ -137,6 +140,8 @@ impl Fixture {
             trouble: None,
             control_trouble: None,
             waits: false,
+            holds_inputs: false,
+            held: Vec::new(),
             pages_read: 0,
         }
     }
@@ -153,6 +158,7 @@ impl Fixture {
         while let Some(output) = self.board.poll_output() {
             match output {
                 Output::Store(_) if self.waits => {}
+                Output::Store(op @ Op::Accept { .. }) if self.holds_inputs => self.held.push(op),
                 Output::Store(op) => {
                     self.pages_read += usize::from(matches!(op, Op::Read { .. }));
                     let control_trouble = self.control_trouble.filter(|_| matches!(op, Op::Control { .. }));

@@ -36,7 +36,7 @@ pub(crate) fn input(key: &SessionKey, name: &str) -> Arc<Said> {
 }
 
 pub(crate) fn accept(key: &SessionKey, input: &Arc<Said>) -> Op {
-    Op::Accept { key: key.clone(), principal: ann(), input: Arc::clone(input), hash: input.body_hash() }
+    Op::Accept { key: key.clone(), principal: ann(), input: Arc::clone(input), hash: input.body_hash(), route: None }
 }
 
 /// Creates a node of a fleet with one agent of this policy.

@@ -53,7 +53,7 @@ pub(crate) fn create_session(number: usize) -> Op {
         traceparent: None,
     };
     let hash = input.body_hash();
-    Op::Accept { key, principal, input: Arc::new(input), hash }
+    Op::Accept { key, principal, input: Arc::new(input), hash, route: None }
 }
 
 /// Returns an op that reads the control lane of a conversation's session.

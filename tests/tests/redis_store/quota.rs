@@ -160,9 +160,9 @@ async fn full_quota_refuses_new_inputs_only() {
         assert_eq!(refused, Ok(Reply::Refused(StoreRefusal::Quota)), "{session}");
     }
     assert!(store.accept("s", "m1").await.expect("accepted").duplicate, "what is there already is found");
-    let Op::Accept { key, mut principal, input, hash } = accept("bobs", "m1") else { unreachable!("an accept") };
+    let Op::Accept { key, mut principal, input, hash, .. } = accept("bobs", "m1") else { unreachable!("an accept") };
     principal.user = turnway_core::id::UserId::parse("bob").expect("a name");
-    let bob = store.ask(Op::Accept { key, principal, input, hash }).await;
+    let bob = store.ask(Op::Accept { key, principal, input, hash, route: None }).await;
     assert!(matches!(bob, Ok(Reply::Accepted(_))), "another user has its own: {bob:?}");
 }
 

@@ -148,5 +148,5 @@ pub(crate) fn accept(session: &str, message: &str) -> Op {
         origin: None,
         traceparent: None,
     };
-    Op::Accept { key, principal, hash: input.body_hash(), input: Arc::new(input) }
+    Op::Accept { key, principal, hash: input.body_hash(), input: Arc::new(input), route: None }
 }

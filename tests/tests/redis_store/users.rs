@@ -91,6 +91,7 @@ async fn node_user_may_run_every_store_operation() {
     let run_id = input.run_id.clone();
     let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
+    let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
     let ops = [
         Op::Append(Box::new(append)),
         Op::WriteSnapshot(Box::new(keep)),
@@ -100,7 +101,8 @@ async fn node_user_may_run_every_store_operation() {
         Op::ReadView { key: session.clone() },
         Op::Read { key: session.clone(), after: tail, limit: 1 },
         Op::Inbox { key: session.clone(), token, after: taken.position, control_after: taken.position },
-        Op::Find { key: session.clone(), principal: principal.clone(), run_id, link },
+        Op::Find { key: session.clone(), principal: principal.clone(), run_id: run_id.clone(), link, fence: None },
+        Op::Find { key: session.clone(), principal: principal.clone(), run_id, link, fence },
         Op::Delete { key: session.clone(), principal, link },
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },

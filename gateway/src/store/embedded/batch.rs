@@ -379,7 +379,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
 
 fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, StoreFault> {
     Ok(match op {
-        Op::Accept { principal, input, hash, .. } => step.accept(principal, input, *hash)?,
+        Op::Accept { principal, input, hash, route, .. } => step.accept(principal, (input, *hash), route.as_ref())?,
         Op::Control { principal, control, create, .. } => step.control(principal, control, *create)?,
         Op::Claim { holder, nonce, expect, floor, .. } => step.claim(*holder, *nonce, *expect, *floor)?,
         Op::Append(append) => step.append(append)?,
@@ -392,7 +392,8 @@ fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, Sto
         Op::Inbox { after, control_after, .. } => Reply::Inbox(step.reading().pending_inputs(*after, *control_after)?),
         Op::WriteSnapshot(keep) => step.keep(keep)?,
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
-        Op::Find { principal, run_id, .. } => step.find(principal, run_id)?,
+        Op::Find { principal, run_id, fence: Some(fence), .. } => step.find_or_fence(principal, run_id, fence)?,
+        Op::Find { principal, run_id, fence: None, .. } => step.find(principal, run_id)?,
         Op::Delete { key, principal, .. } => step.delete(key, principal)?,
         Op::DeleteIdle { key, before } => step.forget(key, *before)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,

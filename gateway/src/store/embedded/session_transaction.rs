@@ -20,7 +20,7 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::annotation::apply_annotations;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use turnway_core::shrink::Shrink;
-use turnway_core::store::{Acceptance, Append, Claimed, Reply, SnapshotWrite, StoreRefusal};
+use turnway_core::store::{Acceptance, Append, Claimed, Reply, RouteVersion, SnapshotWrite, StoreRefusal};
 use turnway_core::time::Millis;
 
 /// One op on a session, with the state that it may change.
@@ -84,7 +84,12 @@ impl<'txn> SessionTransaction<'_, 'txn> {
 
     // === the lanes ===
 
-    pub(super) fn accept(&mut self, principal: &Principal, input: &Input, hash: BodyHash) -> Result<Reply, StoreFault> {
+    pub(super) fn accept(
+        &mut self,
+        principal: &Principal,
+        (input, hash): (&Input, BodyHash),
+        route: Option<&RouteVersion>,
+    ) -> Result<Reply, StoreFault> {
         if self.head.deleted || self.head.is_foreign(principal) {
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
@@ -98,6 +103,11 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             let tail = record.log_tail;
             let ended = record.ended.is_some();
             return Ok(Reply::Accepted(Acceptance::first(position, prev, owner, tail).again(ended)));
+        }
+        if let Some(route) = route
+            && self.fence(&route.place)?.is_some_and(|version| version > route.version)
+        {
+            return Ok(Reply::Refused(StoreRefusal::Busy));
         }
         let weight = input.weight() as u64;
         let refused = self.refusal_of(input, weight);

@@ -185,7 +185,9 @@ impl OpExecutor {
             return Ok(Reply::Refused(StoreRefusal::Forbidden));
         }
         let reply = match op {
-            Op::Accept { key, principal, input, hash } => self.accept(key, principal, input, *hash).boxed().await,
+            Op::Accept { key, principal, input, hash, route } => {
+                self.accept(key, principal, (input, *hash), route.as_ref()).boxed().await
+            }
             Op::Append(append) => self.append(append).boxed().await,
             Op::Renew { holder, ttl, fresh, .. } => self.renew(*holder, *ttl, *fresh).boxed().await,
             Op::Retire { holder } => self.retire(*holder).boxed().await,
@@ -207,7 +209,9 @@ impl OpExecutor {
             Op::Inbox { key, after, control_after, .. } => self.inbox(key, *after, *control_after).boxed().await,
             Op::WriteSnapshot(keep) => self.keep(keep).boxed().await,
             Op::Trim { key, token, upto } => self.trim(key, *token, *upto).boxed().await,
-            Op::Find { key, principal, run_id, .. } => self.find(key, principal, run_id).boxed().await,
+            Op::Find { key, principal, run_id, fence, .. } => {
+                self.find(key, principal, (run_id, fence.as_ref())).boxed().await
+            }
             Op::Delete { key, principal, .. } => self.delete(key, principal).boxed().await,
             Op::ListSessions { tenant, user, before, limit, .. } => {
                 self.sessions(tenant, user.as_ref(), before.as_ref(), *limit).boxed().await
@@ -246,6 +250,7 @@ fn is_durable_write(op: &Op) -> bool {
             | Op::Control { .. }
             | Op::Append(_)
             | Op::Put { .. }
+            | Op::Find { fence: Some(_), .. }
             | Op::Conversation { op: ConversationOp::Change { .. }, .. }
             | Op::Delete { .. }
             | Op::DeleteIdle { .. }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use turnway_core::id::{NodeId, Principal, RunId, Seq, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
-use turnway_core::store::{Acceptance, Reply, RunLocation, StoreRefusal};
+use turnway_core::store::{Acceptance, Reply, RouteVersion, RunLocation, StoreRefusal};
 use turnway_wire::peer::frame;
 
 /// Ids checked in one call, which takes about 5 ms.
@@ -34,8 +34,8 @@ impl OpExecutor {
         &self,
         session: &SessionKey,
         principal: &Principal,
-        input: &Input,
-        hash: BodyHash,
+        (input, hash): (&Input, BodyHash),
+        route: Option<&RouteVersion>,
     ) -> CallResult<Reply> {
         // Inputs have string keys and finite numbers only, so serialisation cannot fail.
         let json = serde_json::to_vec(input).unwrap_or_default();
@@ -51,7 +51,7 @@ impl OpExecutor {
             .bytes(&json)
             .number(limits::INBOX_INPUTS_MAX as u64)
             .number(limits::INBOX_BYTES_MAX as u64);
-        self.submit_input(session, &principal.user, call, offer).await
+        self.submit_input(session, (&principal.user, route), call, offer).await
     }
 
     pub(super) async fn control(
@@ -75,7 +75,7 @@ impl OpExecutor {
             .flag(create)
             .text(cancelled)
             .number(limits::CONTROL_ENTRIES_MAX as u64);
-        self.submit_input(session, &principal.user, call, offer).await
+        self.submit_input(session, (&principal.user, None), call, offer).await
     }
 
     /// Returns the frame with which the function notifies an owner on another node. A node without a lease has no
@@ -89,7 +89,7 @@ impl OpExecutor {
     async fn submit_input(
         &self,
         session: &SessionKey,
-        user: &UserId,
+        (user, route): (&UserId, Option<&RouteVersion>),
         call: RedisCall,
         offer: OfferFrame,
     ) -> CallResult<Reply> {
@@ -101,6 +101,10 @@ impl OpExecutor {
         for _ in 0..REGISTER_ATTEMPTS_MAX {
             let call = call.clone().number(stamps.registered).number(stamps.listed);
             let call = self.quotas.append_to(call.text(&offer.sender.to_string()).bytes(&offer.prefix));
+            let call = match route {
+                Some(RouteVersion { place, version }) => call.text(place.as_str()).number(*version),
+                None => call,
+            };
             let mut answer = self.call(call).await?;
             let word = answer.text()?;
             if word != "REGISTER" {
@@ -158,13 +162,27 @@ impl OpExecutor {
         Ok(Reply::Refused(refused))
     }
 
-    pub(super) async fn find(&self, session: &SessionKey, principal: &Principal, run: &RunId) -> CallResult<Reply> {
-        let call = RedisCall::read_only("find", [key::head(session), key::inputs_by_run(session)])
-            .text(principal.user.as_str())
-            .flag(principal.operator)
-            .text(run.as_str());
+    pub(super) async fn find(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        (run, fence): (&RunId, Option<&RouteVersion>),
+    ) -> CallResult<Reply> {
+        let keys = [key::head(session), key::inputs_by_run(session)];
+        let call = match fence {
+            Some(_) => RedisCall::write("fence", keys),
+            None => RedisCall::read_only("find", keys),
+        };
+        let call = call.text(principal.user.as_str()).flag(principal.operator).text(run.as_str());
+        let call = match fence {
+            Some(RouteVersion { place, version }) => call.text(place.as_str()).number(*version).number(self.now()),
+            None => call,
+        };
         let mut answer = self.call(call).await?;
         if answer.text()? != "OK" {
+            if fence.is_some() {
+                self.wait_replicated().await?;
+            }
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
         let after = answer.cursor()?;

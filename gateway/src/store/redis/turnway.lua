@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 10
+local VERSION = 11
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -223,9 +223,16 @@ local function may_take(known, own, due, h, begun)
   return not begun or begun == '' or h.n == '' or may('PUBLISH', CHANNEL)
 end
 
+-- The latest version by which a conversation that led here has led elsewhere; -1 without one.
+local function fence_of(dd, place_)
+  local known = redis.call('HGET', dd, place_)
+  return known and num(string.match(known, TAKEN)) or -1
+end
+
 -- keys: own in dd
 -- args: now user operator run hash weight reject json inputs_max bytes_max registered born me bell
---       user_most tenant_most (these two: since version 8)
+--       user_most tenant_most (these two: since version 8) place route (these two: since version 11, and
+--       only for a message of a conversation)
 local function accept(keys, args)
   local own, inbox, dd = keys[1], keys[2], keys[3]
   local user, operator, run, hash, weight = args[2], args[3], args[4], args[5], num(args[6])
@@ -242,6 +249,7 @@ local function accept(keys, args)
     if known ~= hash then return { 'CONFLICT' } end
     return { 'OK', at, prev, h.n, h.i, h.e, seq, epoch, '1', ended == '-' and '0' or '1' }
   end
+  if args[17] and fence_of(dd, args[17]) > num(args[18]) then return { 'BUSY' } end
   if h.cl == '1' then return { 'CLOSED' } end
   local open = redis.call('XLEN', inbox)
   if args[7] == '1' and open > 0 then return { 'BUSY' } end
@@ -309,6 +317,19 @@ local function find(keys, args)
   if not taken or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
   local _, _, seq, epoch, _, ended = string.match(taken, TAKEN)
   return { 'OK', seq, epoch, ended }
+end
+
+-- Like `find`; a run that is not there cannot come any more by an older version of the conversation's binding. The
+-- note of that has the form of a message's, so that it expires like one.
+-- keys: own dd; args: user operator run place version now
+local function fence(keys, args)
+  local h = head(keys[1], 'u', 'g')
+  local found = find(keys, args)
+  if found[1] == 'OK' or h.g or foreign(h, args[1], args[2]) then return found end
+  if fence_of(keys[2], args[4]) < num(args[5]) then
+    redis.call('HSET', keys[2], args[4], table.concat({ args[5], '0', '0', '0', str(clock(args[6])), '0', '-' }, ' '))
+  end
+  return found
 end
 
 -- Names and texts of a session's annotations.
@@ -1019,6 +1040,7 @@ define('owe', owe)
 define('create', control, COUNTS)
 define('control', control, 'allow-oom', COUNTS)
 define('expire', expire, 'allow-oom')
+define('fence', guarded(fence, false, { 'HSET', 2 }), 'allow-oom')
 local wipes = { 'DEL', 2, 'DEL', 3, 'DEL', 4, 'DEL', 5, 'DEL', 6, 'DEL', 7, 'HDEL', 1, 'HSET', 1 }
 define('delete', guarded(delete, true, wipes), 'allow-oom', COUNTS)
 define('forget', guarded(forget, true, wipes), 'allow-oom', COUNTS)

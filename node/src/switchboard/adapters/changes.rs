@@ -96,7 +96,7 @@ impl MessageChanges {
         let link = changed.pending.link;
         let principal = changed.principal();
         self.waiting.entry((link, run_id.clone())).or_default().push(changed);
-        ChangeStep::LookUp(Op::Find { key, principal, run_id, link })
+        ChangeStep::LookUp(Op::Find { key, principal, run_id, link, fence: None })
     }
 
     /// Uses the store's answer about a turn; `None` if no changed message waits for it.
@@ -228,6 +228,6 @@ impl ChangedMessage {
         let input = conversation_input(&target.key, user, inbox_id, content, origin, Some(target.run_id));
         let request_id = request_id.clone();
         let principal = self.principal();
-        InboundTurn { link: *link, request_id, key: target.key, principal, input, session: self.session }
+        InboundTurn { link: *link, request_id, key: target.key, principal, input, session: self.session, route: None }
     }
 }

@@ -17,8 +17,8 @@ use turnway_core::protocol::delivery::{AccountKey, InputOrigin, TextLimit};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::store::ConversationOp;
 use turnway_core::store::binding::BindingAction;
+use turnway_core::store::{ConversationOp, RouteVersion};
 use turnway_core::time::{Millis, Now};
 use turnway_wire::channel::adapter::{IgnoreReason, InboundCommand, InboundDisposition, InboundEvent, InboundReceipt};
 use turnway_wire::channel::binding::{
@@ -71,6 +71,8 @@ pub(super) struct SearchedMessage {
     earlier: Vec<SessionId>,
     /// The message starts no turn, unless a session has accepted it before.
     is_stale: bool,
+    /// The version of the conversation's binding.
+    version: u64,
 }
 
 /// The binding of a place, and the one that ended there last.
@@ -88,6 +90,9 @@ pub(super) struct EarlierTurn {
     pub(super) key: SessionKey,
     pub(super) principal: Principal,
     pub(super) run_id: RunId,
+    /// The session accepts no message any more that an older version of the binding has led there: another node may
+    /// still be about to submit a copy of this one.
+    pub(super) fence: Option<RouteVersion>,
 }
 
 /// A message that becomes a turn of a session.
@@ -99,6 +104,8 @@ pub(in crate::switchboard) struct InboundTurn {
     pub(in crate::switchboard) principal: Principal,
     pub(in crate::switchboard) input: Arc<Input>,
     pub(in crate::switchboard) session: InboundSession,
+    /// The version of the binding that leads the message there; absent: nothing else could have led it elsewhere.
+    pub(in crate::switchboard) route: Option<RouteVersion>,
 }
 
 /// The session that a message of a conversation goes to.
@@ -176,6 +183,16 @@ impl PlaceBindings {
         Self { is_refused, active: found.binding.map(Box::new), last_ended: last_ended.map(Box::new) }
     }
 
+    /// Returns the version of the conversation's binding, which grows with every bind and every end. A conversation that
+    /// nobody has bound lately has that of a time before every later bind and after every end that is forgotten.
+    fn version(&self, now: Now) -> u64 {
+        let unbound = || {
+            let before = now.store.0.saturating_sub(limits::ROUTE_CLOCK_TOLERANCE_MS);
+            self.last_ended.as_ref().map_or(before * 2, |ended| ended.binding.generation.0 * 2 + 1)
+        };
+        self.active.as_ref().map_or_else(unbound, |binding| binding.generation.0 * 2)
+    }
+
     /// Returns the other sessions that had the conversation within the time for which platforms repeat messages, the
     /// latest last.
     fn earlier_sessions(&self, now: Now, own: SessionId) -> Vec<SessionId> {
@@ -217,7 +234,9 @@ impl PendingInbound {
                     // A message that was accepted in time, and whose answer was lost, is a repetition.
                     earlier.insert(0, bindings.active.as_ref().map_or(own, |binding| binding.session.clone()));
                 }
-                let message = SearchedMessage { pending: self, content, binding: bindings.active, earlier, is_stale };
+                let version = bindings.version(now);
+                let binding = bindings.active;
+                let message = SearchedMessage { pending: self, content, binding, earlier, is_stale, version };
                 message.search_or_submit(now, account)
             }
             (InboundEvent::Closed, Some(binding)) => {
@@ -329,7 +348,15 @@ impl SearchedMessage {
         let run_id = RunId::derive(&key, &user, &inbound.conversation.inbox_message_id(&inbound.message_id));
         // The conversation may have written to a session of another user.
         let principal = Principal { tenant: account.tenant.clone(), user, operator: true, writes: false };
-        EarlierTurn { key, principal, run_id }
+        // A message that is stale is submitted to no session.
+        let fence = (!self.is_stale && !planted(Planted::LateCopyRuns)).then(|| self.route(&key, &principal.user));
+        EarlierTurn { key, principal, run_id, fence }
+    }
+
+    /// Returns the version of the binding as a session knows it.
+    fn route(&self, key: &SessionKey, user: &UserId) -> RouteVersion {
+        let place = RunId::derive(key, user, &self.pending.inbound.conversation.inbox_place_id());
+        RouteVersion { place, version: self.version }
     }
 
     /// Returns the receipt of a message that an earlier session has accepted.
@@ -340,7 +367,7 @@ impl SearchedMessage {
     }
 
     fn turn(self, account: &AccountKey) -> InboundTurn {
-        let Self { pending, content, binding, .. } = self;
+        let Self { pending, content, binding, version, .. } = self;
         let PendingInbound { link, inbound, text_limit, buttons, settings, arrived_at: _, stage: _ } = pending;
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let (kind, session) = match &binding {
@@ -353,6 +380,8 @@ impl SearchedMessage {
         let principal =
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
         let inbox_id = conversation.inbox_message_id(&message_id);
+        let place = RunId::derive(&session, &user, &conversation.inbox_place_id());
+        let route = Some(RouteVersion { place, version });
         let debounce_ms = settings.debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
         let origin = InputOrigin {
             conversation,
@@ -366,7 +395,7 @@ impl SearchedMessage {
             decision: None,
         };
         let input = conversation_input(&session, user, inbox_id, content, origin, None);
-        InboundTurn { link, request_id, key: session, principal, input, session: kind }
+        InboundTurn { link, request_id, key: session, principal, input, session: kind, route }
     }
 }
 

@@ -172,6 +172,6 @@ impl PendingPress {
         };
         let principal = Principal { tenant: key.tenant.clone(), user: user.clone(), operator: true, writes: true };
         let input = conversation_input(&key, user, inbox_id, Content::Text(label), origin, None);
-        InboundTurn { link, request_id, key, principal, input, session: self.kind }
+        InboundTurn { link, request_id, key, principal, input, session: self.kind, route: None }
     }
 }

@@ -173,7 +173,7 @@ impl RequestRouter {
         }
         let waiter = RequestWaiter { repeatable, ..RequestWaiter::new(now, link, invoke.request_id) };
         let payload = RequestPayload::Input(input);
-        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload, route: None }, sink);
     }
 
     /// Submits what somebody wrote in a conversation; the adapter is answered once it is durable.
@@ -183,7 +183,7 @@ impl RequestRouter {
         turn: InboundTurn,
         sink: &mut EffectSink,
     ) {
-        let InboundTurn { link, request_id, key, principal, input, session } = turn;
+        let InboundTurn { link, request_id, key, principal, input, session, route } = turn;
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
             let why = format!("the message exceeds the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
             return sink.refuse(link, request_id, None, None, Refusal::new(Code::TooLarge, why));
@@ -191,7 +191,7 @@ impl RequestRouter {
         let request_key = RequestKey::Input(input.run_id.clone(), input.body_hash());
         let waiter = RequestWaiter { inbound: Some(session), ..RequestWaiter::new(context.now, link, request_id) };
         let payload = RequestPayload::Input(input);
-        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload, route }, sink);
     }
 
     /// Submits the input of a task for a link of the node, which then follows the session.
@@ -206,7 +206,7 @@ impl RequestRouter {
         let request_key = RequestKey::Input(input.run_id.clone(), input.body_hash());
         let waiter = RequestWaiter { repeatable: true, ..RequestWaiter::new(context.now, link, None) };
         let payload = RequestPayload::Input(input);
-        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload }, sink);
+        self.put_request(context, NewRequest { request_key, key, principal, waiter, payload, route: None }, sink);
     }
 
     /// Cancels the turn of a message that was deleted in a conversation; the adapter is answered once it is durable.

@@ -47,7 +47,7 @@ pub(in crate::switchboard) fn handle_listed(link: LinkId, result: Result<Reply, 
 /// Requests a run's position in the log. The store checks the session's owner.
 pub(in crate::switchboard) fn find_run(link: LinkId, principal: Principal, run_id: RunId, sink: &mut EffectSink) {
     let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
-    sink.store(Op::Find { key, principal, run_id, link });
+    sink.store(Op::Find { key, principal, run_id, link, fence: None });
 }
 
 /// Answers a request for a run's position.

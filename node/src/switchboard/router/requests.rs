@@ -5,7 +5,7 @@ use turnway_core::id::{ControlId, InboxPosition, LinkId, OwnershipSnapshot, Prin
 use turnway_core::limits;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, Input};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::store::StoreRefusal;
+use turnway_core::store::{RouteVersion, StoreRefusal};
 use turnway_core::time::{Mono, Now};
 
 /// The identity of a request: the same message from two links is one request.
@@ -23,6 +23,8 @@ pub(in crate::switchboard) struct PendingRequest {
     pub(in crate::switchboard) key: SessionKey,
     pub(in crate::switchboard) principal: Principal,
     pub(in crate::switchboard) payload: RequestPayload,
+    /// The version of a binding that leads the input to the session, if one does.
+    pub(in crate::switchboard) route: Option<RouteVersion>,
     pub(in crate::switchboard) waiters: Vec<RequestWaiter>,
     pub(in crate::switchboard) owner: OwnershipSnapshot,
     pub(in crate::switchboard) position: Option<(InboxPosition, InboxPosition)>,
@@ -103,6 +105,8 @@ pub(in crate::switchboard) struct NewRequest {
     pub(in crate::switchboard) principal: Principal,
     pub(in crate::switchboard) waiter: RequestWaiter,
     pub(in crate::switchboard) payload: RequestPayload,
+    /// As in [`PendingRequest`].
+    pub(in crate::switchboard) route: Option<RouteVersion>,
 }
 
 impl NewRequest {
@@ -116,7 +120,13 @@ impl NewRequest {
 pub(in crate::switchboard) fn inbound_refusal(session: InboundSession, refusal: &Refusal) -> Option<Refusal> {
     let is_closed = refusal.code == Code::SessionClosed;
     let is_deleted = refusal.code == Code::NotFound;
+    // An input of a conversation waits while a turn is open.
+    let is_led_elsewhere = refusal.code == Code::Busy;
     let told = match session {
+        InboundSession::Own | InboundSession::Bound if is_led_elsewhere => {
+            let why = "the binding of the conversation has changed; send the message again";
+            Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER)
+        }
         InboundSession::Own if is_closed => {
             let why = "the session of the conversation could not be opened; send the message again later";
             Refusal::new(Code::SessionOpenFailed, why).retry_after(limits::INBOX_RETRY_AFTER)

@@ -4,8 +4,9 @@ use crate::store::embedded::fault::StoreFault;
 use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader};
 use crate::store::embedded::tables;
 use redb::ReadableTable;
-use turnway_core::id::{ControlId, InboxPosition, Principal, RunId};
-use turnway_core::store::{Reply, RunLocation, StoreRefusal};
+use turnway_core::id::{ControlId, Cursor, InboxPosition, Principal, RunId, Seq};
+use turnway_core::protocol::input::BodyHash;
+use turnway_core::store::{Reply, RouteVersion, RunLocation, StoreRefusal};
 
 impl SessionTransaction<'_, '_> {
     /// Returns the position of a run's facts to a principal who may see them.
@@ -15,6 +16,36 @@ impl SessionTransaction<'_, '_> {
             Some(record) => Reply::Found(RunLocation { after: record.log_tail, ended: record.ended }),
             None => Reply::Refused(StoreRefusal::NotFound),
         })
+    }
+
+    /// Finds a run; if it was not accepted, inputs that an older version of a binding led here are not accepted any more.
+    /// The record of that has the form of an input's, so that it expires like one.
+    pub(in super::super) fn find_or_fence(
+        &mut self,
+        principal: &Principal,
+        run_id: &RunId,
+        fence: &RouteVersion,
+    ) -> Result<Reply, StoreFault> {
+        let reply = self.find(principal, run_id)?;
+        let is_absent = matches!(reply, Reply::Refused(_)) && !self.head.deleted && !self.head.is_foreign(principal);
+        if is_absent && self.fence(&fence.place)?.is_none_or(|known| known < fence.version) {
+            let record = InputRecord {
+                position: InboxPosition(fence.version),
+                prev_position: InboxPosition(0),
+                hash: BodyHash::default(),
+                log_tail: Cursor::default(),
+                accepted: self.now,
+                ended: Some(Seq(0)),
+            };
+            self.store_input_record(&fence.place, &record)?;
+            self.changed = true;
+        }
+        Ok(reply)
+    }
+
+    /// Returns the latest version by which a conversation that led here has led elsewhere.
+    pub(super) fn fence(&mut self, place: &RunId) -> Result<Option<u64>, StoreFault> {
+        Ok(self.input_record(place)?.map(|record| record.position.0))
     }
 
     /// Returns the record of an input: from the head while it waits, from the table afterwards.
