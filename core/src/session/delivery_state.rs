@@ -169,13 +169,23 @@ impl Deliveries {
         self.origins.insert(run_id.clone(), Box::new(open));
     }
 
-    /// Makes a turn part of another, which from now on answers the message of the first.
+    /// Makes a turn part of another, which from now on answers the message of the first. The first keeps the origin that
+    /// the other had, in case that its own message is deleted.
     pub(super) fn gather(&mut self, run_id: &RunId, host: &RunId) {
-        let origin = self.origins.get(run_id).map(|open| open.origin.clone());
-        if let (Some(origin), Some(open)) = (origin, self.origins.get_mut(host)) {
-            open.origin = origin;
+        if let (Some(mut gathered), Some(open)) = (self.origins.remove(run_id), self.origins.get_mut(host)) {
+            std::mem::swap(&mut gathered.origin, &mut open.origin);
+            self.origins.insert(run_id.clone(), gathered);
         }
         self.gathered.insert(run_id.clone());
+    }
+
+    /// Has the turn that answers the message of a gathered turn, or the gathered turn that keeps its origin, go back to the
+    /// message before, because the gathered turn is cancelled.
+    pub(super) fn replace_origin(&mut self, run_id: &RunId, holder: &RunId) {
+        let before = self.origins.get(run_id).map(|open| open.origin.clone());
+        if let (Some(before), Some(open)) = (before, self.origins.get_mut(holder)) {
+            open.origin = before;
+        }
     }
 
     /// Has a conversation mirror the turns of clients that begin from now on.

@@ -79,6 +79,20 @@ impl State {
         self.deliveries.gather(run_id, host);
     }
 
+    /// Takes a gathered input that is cancelled out of the turn that it is part of: the answer goes to the last message that
+    /// is left.
+    pub(super) fn remove_gathered(&mut self, run_id: &RunId) {
+        let host = self.runs.get(run_id).and_then(|run| run.steered.as_ref()).map(|steered| steered.host.clone());
+        let Some(host) = host.filter(|_| self.deliveries.gathered.contains(run_id)) else { return };
+        let steered = self.steered_inputs().into_iter();
+        let mut others = steered.filter(|(other, steered)| {
+            steered.host == host && (other == run_id || self.deliveries.gathered.contains(other))
+        });
+        others.find(|(other, _)| other == run_id);
+        let next = others.next().map_or(host, |(next, _)| next);
+        self.deliveries.replace_origin(run_id, &next);
+    }
+
     /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one. Gathered
     /// inputs are part of the prompt of every attempt.
     pub(super) fn reset_steers(&mut self, host: &RunId) {

@@ -64,6 +64,7 @@ pub(super) fn apply(state: &mut State, run_id: &RunId, entry: &Entry, fact: &Run
             end_run(state, run_id, false);
         }
         RunFact::Cancelled { .. } => {
+            state.remove_gathered(run_id);
             state.deliveries.end_origin(run_id, None);
             end_run(state, run_id, false);
         }

@@ -68,6 +68,14 @@ fn check_prompts(script: &str, expected: &[(&str, &str)]) {
     assert_eq!(shown.collect::<Vec<_>>(), expected, "{script}");
 }
 
+/// Returns the message that the first delivery replies to.
+fn answered_message(world: &Script) -> Option<MessageId> {
+    let requested = world.log.iter().find_map(|(_, entry)| {
+        if let Fact::Delivery(DeliveryFact::Requested(requested)) = &entry.fact { Some(requested) } else { None }
+    });
+    requested.and_then(|requested| requested.reply_to.clone())
+}
+
 /// The answer replies to the last message, and the others end with it, without a delivery.
 ///
 /// Covers: LN-TP9, LN-TP10, BD-M8.
@@ -82,11 +90,7 @@ fn messages_in_quick_succession_become_one_turn() {
     );
     check_prompts("writes one; writes two; writes three; wait 1000", &[("one\ntwo\nthree", "three")]);
     let world = world("writes one; writes two; wait 1000; ack; text hi; done");
-    let requested = world.log.iter().find_map(|(_, entry)| {
-        if let Fact::Delivery(DeliveryFact::Requested(requested)) = &entry.fact { Some(requested) } else { None }
-    });
-    let reply_to = requested.and_then(|requested| requested.reply_to.clone());
-    assert_eq!(reply_to.as_ref().map(MessageId::as_str), Some("two"));
+    assert_eq!(answered_message(&world), MessageId::parse("two").ok());
     let state = world.runtime.state();
     assert!(state.runs.is_empty() && state.deliveries.gathered.is_empty() && state.deliveries.origins.is_empty());
 }
@@ -182,6 +186,31 @@ fn cancelled_messages_are_not_asked_again() {
         &[("one\ntwo\nthree", "three"), ("one\nthree", "three")],
     );
     check_prompts("writes one; writes two; cancel two; wait 1000", &[("one", "one")]);
+}
+
+/// Deleted messages are cancelled: the answer replies to the last one that is left.
+///
+/// Covers: BD-M8.
+#[test]
+fn answer_replies_to_the_last_message_that_is_left() {
+    let deletions: [(&[&str], &str); 6] = [
+        (&["three"], "two"),
+        (&["two"], "three"),
+        (&["three", "two"], "one"),
+        (&["two", "three"], "one"),
+        (&[], "three"),
+        // An owner that takes the turn over knows it from the log.
+        (&["three", "crash", "ack", "two"], "one"),
+    ];
+    for (deleted, expected) in deletions {
+        let mut script = "writes one; writes two; writes three; wait 1000; ack".to_owned();
+        for step in deleted {
+            let verb = if ["crash", "ack"].contains(step) { "" } else { "cancel " };
+            script.push_str(&format!("; {verb}{step}"));
+        }
+        let world = world(&format!("{script}; text hi; done"));
+        assert_eq!(answered_message(&world), MessageId::parse(expected).ok(), "{script}");
+    }
 }
 
 /// The limit keeps the prompt as small as one message may be.

@@ -1,5 +1,6 @@
 //! Messages that people change or delete while their turn waits or runs.
 use super::agents::await_invocations;
+use super::gather::debounce_file;
 use super::{TestAdapter, await_recorded};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -131,4 +132,23 @@ async fn deletion_cancels_the_turn_of_its_message() {
     assert_eq!(disposition(&adapter.bring_deletion("m1").await), ("ignored", false), "it is cancelled");
     let reaction = adapter.bring_change("reaction", json!({"message_id": "m3"})).await;
     assert_eq!(disposition(&reaction), ("ignored", false), "{reaction}");
+}
+
+/// Covers: BD-M8.
+#[tokio::test]
+async fn answer_replies_to_no_deleted_message() {
+    let dir = tempdir().expect("a directory");
+    let (agents, gate) = gated().await;
+    let file = debounce_file(dir.path(), "1s");
+    let flags = ["--agent", &agents.flag("a"), "--default-agent", "a", "--config", &file];
+    let node = Node::start(dir.path(), &flags).await;
+    let mut adapter = TestAdapter::active(&node, "main", json!({"key": 2})).await;
+    adapter.bring_message("lobby", "m1", "one").await;
+    adapter.bring_message("lobby", "m2", "two").await;
+    adapter.bring_message("lobby", "m3", "three").await;
+    await_invocations(&agents, 1).await;
+    let deleted = adapter.bring_deletion("m3").await;
+    assert_eq!(disposition(&deleted), ("recorded", false), "{deleted}");
+    gate.add_permits(1);
+    adapter.confirm_answer("m2", "echo one\ntwo\nthree").await;
 }

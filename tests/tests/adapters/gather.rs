@@ -9,7 +9,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 
 /// Writes a configuration whose channel `rooms` has this debounce; returns the path.
-fn debounce_file(dir: &Path, debounce: &str) -> String {
+pub(crate) fn debounce_file(dir: &Path, debounce: &str) -> String {
     let file = dir.join("turnway.toml");
     std::fs::write(&file, format!("[channels.rooms]\ndebounce = \"{debounce}\"\n")).expect("a file");
     file.to_str().expect("a path").to_owned()
