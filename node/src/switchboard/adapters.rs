@@ -1,5 +1,6 @@
 //! The adapters of platforms at this node, and the deliveries of this node's sessions: brings what people wrote to
 //! sessions, and what is to be sent to the adapter that holds the account's lease, on whichever node.
+mod accounts;
 mod bots;
 mod capabilities;
 pub(super) mod changes;
@@ -25,7 +26,7 @@ use desk::{AdapterDesk, DeskEffect, ReceivedOrder};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
 use lease::{LeaseChange, StoredAccount};
 use orders::{OrderEffect, OutgoingOrders};
-use pauses::{AccountAsker, AccountPauses, PauseEffect};
+use pauses::{AccountAsker, AccountPauses};
 use presses::{ButtonPresses, PressStep};
 use served_account::ServedAccount;
 use signals::{SignalEffect, TurnEvent, TurnSignals};
@@ -38,15 +39,12 @@ use turnway_core::limits;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{
-    AccountKey, AccountPause, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport, PauseReason,
-};
+use turnway_core::protocol::delivery::{AccountKey, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id};
 use turnway_core::session::{Input as RuntimeInput, RecentDelivery};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::account::AccountCommand;
 use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -204,7 +202,7 @@ impl Adapters {
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
             AdaptersCommand::SetCapabilities { link, change } => self.set_capabilities(link, *change, sink),
             AdaptersCommand::Account { link, request_id, command } => {
-                self.handle_account_command(context.now, AccountAsker { link, request_id }, command, sink);
+                accounts::ask(&mut self.pauses, context.now, AccountAsker { link, request_id }, command, sink);
             }
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::UseAnswers { number, answers } => self.use_answers(number, answers, sink),
@@ -391,33 +389,6 @@ impl Adapters {
         }
     }
 
-    /// Handles an operator's request about an account of the tenant.
-    fn handle_account_command(
-        &mut self,
-        now: Now,
-        asker: AccountAsker,
-        command: AccountCommand,
-        sink: &mut EffectSink,
-    ) {
-        let Some(tenant) = sink.links.get(asker.link).map(|there| there.principal.tenant.clone()) else { return };
-        let begun = match command {
-            AccountCommand::Pause(account) => {
-                let pause = AccountPause { reason: PauseReason::Operator, since: now.store, misplaced: None };
-                self.pauses.ask(account.key(&tenant), asker, Some(pause))
-            }
-            AccountCommand::Resume(account) => self.pauses.ask(account.key(&tenant), asker, None),
-            AccountCommand::ListPaused => self.pauses.ask_list(tenant, asker),
-        };
-        match begun {
-            Ok(op) => sink.store(op),
-            Err(AccountAsker { link, request_id }) => {
-                let refusal =
-                    Refusal::new(Code::RateLimited, "too many requests about accounts are waiting at this node");
-                sink.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
-            }
-        }
-    }
-
     // === orders ===
 
     /// Handles an order of a session's owner, which may be this node.
@@ -577,7 +548,7 @@ impl Adapters {
             if let Ok(Reply::Value { version, value }) = &result { Some((*version, value.as_deref())) } else { None };
         let mut effects = Vec::new();
         self.pauses.use_list(&tenant, stored, &mut effects);
-        perform_pauses(context.now, effects, sink);
+        accounts::perform(context.now, effects, sink);
     }
 
     /// Handles the reply to a read or a write of a lease.
@@ -595,7 +566,7 @@ impl Adapters {
         let Ok(Reply::Value { version, value }) = result else {
             self.orders.handle_lookup_failed(now, &account);
             self.pauses.handle_failure(&account, &op, &mut pauses);
-            perform_pauses(now, pauses, sink);
+            accounts::perform(now, pauses, sink);
             if let Op::Put { .. } = op {
                 // A lease that nobody gives up would keep every other adapter from sending.
                 sink.retry(now, op);
@@ -607,7 +578,7 @@ impl Adapters {
         self.orders.use_lease(now, &account, &stored, &mut orders);
         self.pauses.use_value(&account, &op, (version, value.as_deref()), &mut pauses);
         self.use_lease(context, &account, (version, stored), sink);
-        perform_pauses(now, pauses, sink);
+        accounts::perform(now, pauses, sink);
         self.send_orders(context, orders, sink);
         self.send_due_signals(context, sink);
     }
@@ -816,22 +787,6 @@ fn wake_soon(now: Now, sink: &mut EffectSink) {
 /// Returns the account that a connection serves.
 fn account_of(link: LinkId, sink: &EffectSink) -> Option<AccountKey> {
     sink.links.get(link).and_then(|there| there.adapter.as_deref()).cloned()
-}
-
-/// Performs the effects of requests about accounts.
-fn perform_pauses(now: Now, effects: Vec<PauseEffect>, sink: &mut EffectSink) {
-    for effect in effects {
-        match effect {
-            PauseEffect::Store(op) => sink.store(op),
-            PauseEffect::StoreLater(op) => sink.retry(now, op),
-            PauseEffect::Reply(AccountAsker { link, request_id }, reply) => {
-                sink.notify(link, Notification::Reply(CommandReply::Account { request_id, reply }));
-            }
-            PauseEffect::Unavailable(AccountAsker { link, request_id }) => {
-                sink.refuse(link, request_id, None, None, queries::unavailable());
-            }
-        }
-    }
 }
 
 /// Returns whether a named value of the store belongs to this part.

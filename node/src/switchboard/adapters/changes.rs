@@ -5,7 +5,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
 use turnway_core::id::{LinkId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
 use turnway_core::limits;
-use turnway_core::protocol::delivery::{AccountKey, InputOrigin};
+use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::protocol::input::Content;
 use turnway_core::store::{Op, Reply, RunLocation, StoreError, StoreRefusal};
 use turnway_wire::channel::adapter::{InboundCommand, InboundDisposition, InboundEvent, InboundReceipt, MessageEdit};
@@ -210,23 +210,12 @@ impl ChangedMessage {
 
     /// Returns the turn that takes the place of another, with new content.
     fn turn(&self, content: Content, target: Candidate) -> InboundTurn {
-        let PendingInbound { link, inbound, text_limit, buttons, .. } = &self.pending;
-        let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
+        let PendingInbound { link, inbound, .. } = &self.pending;
         let user = self.user();
-        let inbox_id = self.edit_id().unwrap_or_else(|| conversation.inbox_message_id(message_id));
-        let origin = InputOrigin {
-            conversation: conversation.clone(),
-            message_id: message_id.clone(),
-            sender: sender.clone(),
-            platform_time: *platform_time,
-            text_limit: *text_limit,
-            debounce_ms: None,
-            buttons: *buttons,
-            decision: None,
-            task: None,
-        };
+        let inbox_id = self.edit_id().unwrap_or_else(|| inbound.conversation.inbox_message_id(&inbound.message_id));
+        let origin = self.pending.origin();
         let input = conversation_input(&target.key, user, inbox_id, content, origin, Some(target.run_id));
-        let request_id = request_id.clone();
+        let request_id = inbound.request_id.clone();
         let principal = self.principal();
         InboundTurn { link: *link, request_id, key: target.key, principal, input, session: self.session, route: None }
     }

@@ -315,6 +315,22 @@ impl PendingInbound {
         }
     }
 
+    /// Returns the origin of the input that the event leads to.
+    pub(super) fn origin(&self) -> InputOrigin {
+        let InboundCommand { conversation, sender, message_id, platform_time, .. } = &self.inbound;
+        InputOrigin {
+            conversation: conversation.clone(),
+            message_id: message_id.clone(),
+            sender: sender.clone(),
+            platform_time: *platform_time,
+            text_limit: self.text_limit,
+            debounce_ms: None,
+            task: None,
+            buttons: self.buttons,
+            decision: None,
+        }
+    }
+
     pub(super) fn receipt(&self, disposition: InboundDisposition) -> InboundReceipt {
         let request_id = self.inbound.request_id.clone();
         InboundReceipt { request_id, disposition, reason: None, session: None, run_id: None, duplicate: false }
@@ -368,8 +384,8 @@ impl SearchedMessage {
 
     fn turn(self, account: &AccountKey) -> InboundTurn {
         let Self { pending, content, binding, version, .. } = self;
-        let PendingInbound { link, inbound, text_limit, buttons, settings, arrived_at: _, stage: _ } = pending;
-        let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
+        let origin = pending.origin();
+        let conversation = &origin.conversation;
         let (kind, session) = match &binding {
             Some(binding) => (InboundSession::Bound, binding.session.clone()),
             None => (InboundSession::Own, conversation.own_session(&account.tenant)),
@@ -379,21 +395,13 @@ impl SearchedMessage {
         // The binding lets the conversation write to its session.
         let principal =
             Principal { tenant: account.tenant.clone(), user: user.clone(), operator: binding.is_some(), writes: true };
-        let inbox_id = conversation.inbox_message_id(&message_id);
+        let inbox_id = conversation.inbox_message_id(&origin.message_id);
         let place = RunId::derive(&session, &user, &conversation.inbox_place_id());
         let route = Some(RouteVersion { place, version });
-        let debounce_ms = settings.debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
-        let origin = InputOrigin {
-            conversation,
-            message_id,
-            sender,
-            platform_time,
-            text_limit,
-            debounce_ms,
-            task: None,
-            buttons,
-            decision: None,
-        };
+        let debounce = pending.settings.debounce;
+        let debounce_ms = debounce.and_then(|debounce| u64::try_from(debounce.as_millis()).ok());
+        let origin = InputOrigin { debounce_ms, ..origin };
+        let PendingInbound { link, inbound: InboundCommand { request_id, .. }, .. } = pending;
         let input = conversation_input(&session, user, inbox_id, content, origin, None);
         InboundTurn { link, request_id, key: session, principal, input, session: kind, route }
     }

@@ -153,23 +153,13 @@ impl PendingPress {
         answer: RecentDelivery,
         (button, label): (PressedButton, String),
     ) -> InboundTurn {
-        let PendingInbound { link, inbound, text_limit, buttons, .. } = self.pending;
-        let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let user = UserId::of_account(&self.account.channel, &self.account.account);
         let delivery_id = answer.delivery_id;
-        let inbox_id = conversation.inbox_press_id(&delivery_id, set.reusable.then_some(&button.press_id));
+        let origin = self.pending.origin();
+        let inbox_id = origin.conversation.inbox_press_id(&delivery_id, set.reusable.then_some(&button.press_id));
         let decision = ButtonPress { delivery_id, button_id: button.button_id, press_id: button.press_id };
-        let origin = InputOrigin {
-            conversation,
-            message_id,
-            sender,
-            platform_time,
-            text_limit,
-            task: None,
-            debounce_ms: None,
-            buttons,
-            decision: Some(Box::new(decision)),
-        };
+        let origin = InputOrigin { decision: Some(Box::new(decision)), ..origin };
+        let PendingInbound { link, inbound: InboundCommand { request_id, .. }, .. } = self.pending;
         let principal = Principal { tenant: key.tenant.clone(), user: user.clone(), operator: true, writes: true };
         let input = conversation_input(&key, user, inbox_id, Content::Text(label), origin, None);
         InboundTurn { link, request_id, key, principal, input, session: self.kind, route: None }
