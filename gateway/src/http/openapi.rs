@@ -5,6 +5,7 @@ pub(super) mod bindings;
 pub(super) mod deliveries;
 pub(super) mod refusals;
 pub(super) mod shape;
+mod words;
 
 use crate::http::{
     accounts as account_paths, agents, asyncapi, bindings as binding_paths, deliveries as delivery_paths, events,
@@ -111,6 +112,35 @@ pub(super) async fn show() -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Collects the closed sets of words in a document.
+    fn word_sets(document: &Value, sets: &mut BTreeSet<BTreeSet<String>>) {
+        match document {
+            Value::Object(fields) => {
+                // A single word is a constant.
+                if let Some(Value::Array(words)) = fields.get("enum")
+                    && words.len() > 1
+                {
+                    sets.insert(words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect());
+                }
+                fields.values().for_each(|field| word_sets(field, sets));
+            }
+            Value::Array(items) => items.iter().for_each(|item| word_sets(item, sets)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn openapi_word_sets_are_those_of_the_protocol() {
+        let mut known = BTreeSet::new();
+        word_sets(&turnway_wire::schema::json_schema::document(), &mut known);
+        let mut documented = BTreeSet::new();
+        word_sets(&serde_json::to_value(Document::openapi()).expect("JSON"), &mut documented);
+        let others: Vec<_> = documented.difference(&known).collect();
+        assert_eq!(others, Vec::<&BTreeSet<String>>::new());
+    }
 
     /// Compares `docs/openapi.json` with the served document. `./test bless` writes the file.
     #[test]

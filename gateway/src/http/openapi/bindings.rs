@@ -1,6 +1,7 @@
 //! Describes bindings and requests about them, for the OpenAPI document. These types are never instantiated; a test
 //! against the running server checks that they match.
 #![expect(dead_code, reason = "shapes are only told, never made")]
+use super::words::{TargetKindSchema, UnbindReasonSchema, VerdictSchema};
 use serde::Serialize;
 use std::borrow::Cow;
 use turnway_core::limits;
@@ -59,15 +60,6 @@ pub(in crate::http) struct BindingSchema {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[schema(as = TargetKind)]
-enum TargetKindSchema {
-    Session,
-    Subagent,
-    Acp,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
 #[schema(as = BindingStatus)]
 enum BindingStatusSchema {
     Active,
@@ -98,16 +90,6 @@ struct CandidateSchema {
     binding: Option<BindingSchema>,
     /// The last binding that ended
     last_ended: Option<BindingSchema>,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = Verdict)]
-enum VerdictSchema {
-    Bound,
-    Unbound,
-    Moved,
-    Parent,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -186,15 +168,6 @@ impl ToSchema for UnbindRequestSchema {
 fn one_or_all(one: &str, all: &str) -> RefOr<Schema> {
     let [one, all] = [one, all].map(Ref::from_schema_name);
     AnyOfBuilder::new().item(one).item(all).into()
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = UnbindReason)]
-enum UnbindReasonSchema {
-    Manual,
-    ConversationArchived,
-    ConversationDeleted,
 }
 
 #[derive(Serialize, ToSchema)]

@@ -2,6 +2,7 @@
 //! against the running server checks that they match.
 #![expect(dead_code, reason = "shapes are only told, never made")]
 use super::bindings::ConversationSchema;
+use super::words::{DeliveryFailureSchema, DeliveryKindSchema};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -34,16 +35,6 @@ struct DeliverySchema {
     text: String,
 }
 
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = DeliveryKind)]
-enum DeliveryKindSchema {
-    Final,
-    TaskCompletion,
-    Notice,
-    Farewell,
-}
-
 /// `held`: nobody knows whether the part was sent
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -52,23 +43,6 @@ enum DeliveryStateSchema {
     Pending,
     Held,
     Failed,
-}
-
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = DeliveryFailure)]
-enum DeliveryFailureSchema {
-    Permission,
-    Gone,
-    Invalid,
-    Conflict,
-    TooManyAttempts,
-    TooOld,
-    TooMany,
-    Misplaced,
-    Rebound,
-    Dropped,
-    Suppressed,
 }
 
 #[derive(Serialize, ToSchema)]

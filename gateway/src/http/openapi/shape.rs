@@ -2,6 +2,7 @@
 //! against the running server checks that they match.
 #![expect(dead_code, reason = "shapes are only told, never made")]
 use crate::http::openapi::refusals::CodeSchema;
+use crate::http::openapi::words::StrategySchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -80,18 +81,6 @@ pub(in crate::http) struct PartSchema {
 #[schema(as = PartKind)]
 pub(in crate::http) enum PartKindSchema {
     Text,
-}
-
-/// Handling of an input that arrives while a turn is open
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = Strategy)]
-enum StrategySchema {
-    Steer,
-    Enqueue,
-    Interrupt,
-    Rollback,
-    Reject,
 }
 
 /// A refused request (RFC 9457)
