@@ -25,4 +25,5 @@ mod operators;
 mod platform;
 mod resumable;
 mod storage;
+mod tasks;
 mod tool_runner;

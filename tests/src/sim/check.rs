@@ -12,6 +12,7 @@ mod order;
 mod privacy;
 mod settled;
 mod steering;
+mod tasks;
 mod turn;
 
 pub(crate) use bindings::{BindingRecord, RequestTime};

@@ -3,16 +3,16 @@
 use super::behaviour::AgentBehaviour;
 use super::check::{BindingRecord, RequestTime};
 use super::clients::Kind;
-use super::fixtures::{self, PlannedMessage};
+use super::fixtures::{self, CHANNEL, PlannedMessage, channel};
 use super::operators::Operators;
 use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{
-    AccountId, ChannelName, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey, TenantId,
+    AccountId, ConversationId, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey, TenantId,
     UserId,
 };
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{DeliveryErrorClass, Sender, TextUnit};
+use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, DeliveryOrder, Sender, TextUnit};
 use turnway_core::protocol::entry::FACT_LEVEL;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::time::Mono;
@@ -25,7 +25,6 @@ use turnway_wire::channel::adapter::{
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
-const CHANNEL: &str = "rooms";
 /// The accounts, and whether the platform recognises a message that is sent again with the same key.
 pub(crate) const ACCOUNTS: [(&str, bool); 2] = [("keyed", true), ("plain", false)];
 /// Adapters of each account: one sends, the other stands by.
@@ -34,7 +33,7 @@ const ROOMS: [&str; 2] = ["lobby", "attic"];
 /// The room into which the platform puts a part that it misplaces.
 const WRONG_ROOM: &str = "elsewhere";
 /// Numbers of messages of rooms begin here.
-const FIRST_NUMBER: u64 = 20_001;
+pub(crate) const FIRST_NUMBER: u64 = 20_001;
 /// Characters of one message of the platform: some answers need several parts.
 const TEXT_MAX: u32 = 200;
 
@@ -146,8 +145,10 @@ enum Brought {
 #[derive(Debug)]
 pub(crate) struct Post {
     pub(crate) delivery_id: DeliveryId,
+    pub(crate) kind: DeliveryKind,
     pub(crate) part: u32,
     pub(crate) account: usize,
+    /// The room of the message, or the thread that was made.
     pub(crate) place: ConversationRef,
     pub(crate) text: String,
     key: String,
@@ -179,10 +180,6 @@ fn account_id(account: usize) -> AccountId {
     AccountId::parse(ACCOUNTS[account].0).expect("an account's name")
 }
 
-fn channel() -> ChannelName {
-    ChannelName::parse(CHANNEL).expect("a channel's name")
-}
-
 /// Returns a room of an account.
 fn room(account: usize, name: &str) -> ConversationRef {
     ConversationRef::without_parent(CHANNEL, ACCOUNTS[account].0, name).expect("a reference")
@@ -208,10 +205,23 @@ impl Platform {
             assert!(rewinds || known.text == order.text.reveal(), "same key, same bytes: {order:?} {known:?}");
             return (known.external_id.clone(), known.place.clone());
         }
-        let place = if is_misplaced { room(account, WRONG_ROOM) } else { order.conversation.clone() };
-        let external_id = MessageId::parse(&format!("x{}", self.posts.len())).expect("a name");
+        let is_thread = order.kind == DeliveryKind::Conversation;
+        let place = if is_misplaced {
+            room(account, WRONG_ROOM)
+        } else if is_thread {
+            self.make_thread(order)
+        } else {
+            order.conversation.clone()
+        };
+        let name = if is_thread && !is_misplaced {
+            place.conversation_id.to_string()
+        } else {
+            format!("x{}", self.posts.len())
+        };
+        let external_id = MessageId::parse(&name).expect("a name");
         self.posts.push(Post {
             delivery_id: order.delivery_id.clone(),
+            kind: order.kind,
             part: order.part,
             account,
             place: place.clone(),
@@ -221,6 +231,19 @@ impl Platform {
             is_misplaced,
         });
         (external_id, place)
+    }
+
+    /// Makes a thread in a room.
+    fn make_thread(&mut self, order: &DeliveryOrder) -> ConversationRef {
+        let parent = &order.conversation;
+        let id = format!("thread{}", self.posts.len());
+        let place = ConversationRef {
+            conversation_id: ConversationId::parse(&id).expect("a name"),
+            parent_conversation_id: Some(parent.conversation_id.clone()),
+            ..parent.clone()
+        };
+        self.places.push(place.clone());
+        place
     }
 }
 
@@ -326,7 +349,10 @@ impl World {
         let level = |level| Capability { level, max: None, unit: None };
         let text = Capability { level: 2, max: Some(TEXT_MAX), unit: Some(TextUnit::Utf16) };
         let key = level(if ACCOUNTS[account].1 { 2 } else { 0 });
-        let capabilities = AdapterCapabilities([("text".to_owned(), text), ("key".to_owned(), key)].into());
+        let creates = level(if self.tasks { 2 } else { 0 });
+        let buttons = level(if self.buttons { 2 } else { 0 });
+        let capabilities = [("text", text), ("key", key), ("create_conversation", creates), ("buttons", buttons)];
+        let capabilities = AdapterCapabilities(capabilities.map(|(name, level)| (name.to_owned(), level)).into());
         let instance_id = RequestId::parse(&format!("adapter-{adapter}")).ok();
         let account = account_id(account);
         let platform_bot_id = RequestId::parse(&format!("bot-{account}")).ok();

@@ -107,6 +107,7 @@ impl World {
         if !self.rewinds {
             self.check_actions();
             self.check_rooms();
+            self.check_tasks();
             self.platform.bindings.check_settled(&self.ledger, &self.model);
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
