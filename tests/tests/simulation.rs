@@ -35,7 +35,7 @@ fn every_guarantee_holds_under_random_faults() {
     let most = done.most;
     eprintln!(
         "from seed {from}: {} seeds held in {:?}; {} steps, {} faults, {} turns, {} store operations, {} words, \
-         {} notes, {} parts in rooms; at most {} operations and {} words in one",
+         {} notes, {} parts in rooms, {} tasks, {} gathered messages, {} presses; at most {} operations and {} words in one",
         done.seeds,
         start.elapsed(),
         total.steps,
@@ -45,6 +45,9 @@ fn every_guarantee_holds_under_random_faults() {
         total.peer_messages,
         total.client_messages,
         total.posts,
+        total.tasks,
+        total.gathered,
+        total.presses,
         most.ops,
         most.peer_messages
     );

@@ -200,6 +200,7 @@ impl World {
 
     fn invoke(&mut self, node: NodeId, invoke: Invoke) {
         self.ledger.told(&invoke);
+        self.check_prompt(&invoke);
         let says = self.says(&invoke);
         let Invoke { key, run_id, attempt, epoch, message, history, resume, .. } = invoke;
         let n = fixtures::number(&message);

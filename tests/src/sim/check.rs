@@ -2,6 +2,7 @@
 mod actions;
 mod bindings;
 mod deliveries;
+mod gathering;
 mod handovers;
 mod input_order;
 mod ledger;

@@ -157,8 +157,16 @@ pub(crate) fn is_twisted(invoke: &InvokeCommand) -> bool {
     (&invoke.message, &invoke.history) != (&say(n, false), &history(n, false))
 }
 
-/// Parses the number of a message.
+/// Parses the number of a message, or of the first one of messages that were gathered.
 pub(crate) fn number(message: &Message) -> u64 {
-    let text = message.content.plain_text();
+    number_of_line(&message.content.plain_text())
+}
+
+/// Parses the numbers of messages that were gathered.
+pub(crate) fn numbers(message: &Message) -> Vec<u64> {
+    message.content.plain_text().lines().map(number_of_line).collect()
+}
+
+fn number_of_line(text: &str) -> u64 {
     text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }

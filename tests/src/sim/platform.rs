@@ -32,6 +32,10 @@ const ADAPTERS_PER_ACCOUNT: usize = 2;
 const ROOMS: [&str; 2] = ["lobby", "attic"];
 /// The room into which the platform puts a part that it misplaces.
 const WRONG_ROOM: &str = "elsewhere";
+/// Milliseconds between messages that somebody writes in quick succession.
+const GAP_MS: u64 = 2 * fixtures::DEBOUNCE.as_millis() as u64;
+/// The people who write in rooms.
+const PEOPLE: [&str; 3] = ["ann", "ann", "bob"];
 /// Numbers of messages of rooms begin here.
 pub(crate) const FIRST_NUMBER: u64 = 20_001;
 /// Characters of one message of the platform: some answers need several parts.
@@ -278,9 +282,12 @@ impl World {
             self.platform.places.push(place.clone());
             self.platform.rooms.push(Room { account, client, place });
             let room = self.platform.rooms.len() - 1;
+            let mut at = self.rng.below(trouble_ms);
             for _ in 0..2 + self.rng.below(4) {
-                let at = self.rng.below(trouble_ms);
                 self.write_in(room, at);
+                // Where messages are gathered, people write several at a time.
+                let is_next = self.debounce && self.rng.chance(60);
+                at = if is_next { at + self.rng.below(GAP_MS) } else { self.rng.below(trouble_ms) };
             }
         }
         self.open_offices(trouble_ms);
@@ -420,7 +427,7 @@ impl World {
         (!lines.is_empty()).then(|| lines[self.rng.below(lines.len() as u64) as usize])
     }
 
-    fn give_inbound(
+    pub(super) fn give_inbound(
         &mut self,
         line: LineId,
         brought: Brought,
@@ -430,11 +437,15 @@ impl World {
     ) {
         self.requests += 1;
         let request_id = fixtures::request(self.requests);
+        let sender = match &brought {
+            Brought::Message { n, .. } => PEOPLE[(n / 5 % 3) as usize],
+            Brought::Event(_) => PEOPLE[0],
+        };
         self.platform.asked.insert(request_id.clone(), brought);
         let inbound = InboundCommand {
             request_id: Some(request_id),
             conversation,
-            sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
+            sender: Sender { id: sender.to_owned(), name: None, is_bot: false },
             message_id,
             platform_time: None,
             event,

@@ -58,6 +58,9 @@ impl Counters {
         self.client_messages = with(self.client_messages, other.client_messages);
         self.turns = with(self.turns, other.turns);
         self.posts = with(self.posts, other.posts);
+        self.tasks = with(self.tasks, other.tasks);
+        self.gathered = with(self.gathered, other.gathered);
+        self.presses = with(self.presses, other.presses);
         self.faults = with(self.faults, other.faults);
     }
 }

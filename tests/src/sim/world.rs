@@ -124,6 +124,12 @@ pub struct Counters {
     pub turns: u64,
     /// Parts that stand in rooms.
     pub posts: u64,
+    /// Runs of tasks.
+    pub tasks: u64,
+    /// Messages of rooms that are part of the turn of another one.
+    pub gathered: u64,
+    /// Presses of buttons that became turns.
+    pub presses: u64,
     /// Crashes, pauses, cuts, outages, drains, clock jumps and lost writes.
     pub faults: u64,
 }

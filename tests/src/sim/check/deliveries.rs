@@ -97,6 +97,11 @@ impl DeliveryHistory {
         }
     }
 
+    /// Returns whether the answer of a turn was requested.
+    pub(super) fn has_answer(&self, run_id: &RunId) -> bool {
+        self.answers.iter().any(|(answered, _)| answered == run_id)
+    }
+
     fn learn(&mut self, at: Seq, fact: &DeliveryFact) {
         match fact {
             DeliveryFact::Requested(requested) => {

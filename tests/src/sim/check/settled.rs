@@ -108,6 +108,7 @@ impl World {
             self.check_actions();
             self.check_rooms();
             self.check_tasks();
+            self.check_prompts();
             self.platform.bindings.check_settled(&self.ledger, &self.model);
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
