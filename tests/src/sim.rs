@@ -14,6 +14,7 @@ pub mod world;
 mod agents;
 mod behaviour;
 mod bus;
+mod buttons;
 mod check;
 mod clients;
 mod fixtures;

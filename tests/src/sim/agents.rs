@@ -260,7 +260,8 @@ impl World {
         let says = all_events(n, *attempt, if hangs_up { AgentBehaviour::Plain } else { manner });
         let says = if self.handovers { handovers::asks(n, says) } else { says };
         let says = if self.actions { tool_runner::asks(n, says) } else { says };
-        let mut says = if self.tasks { self.with_task(n, says) } else { says };
+        let says = if self.tasks { self.with_task(n, says) } else { says };
+        let mut says = if self.buttons { self.with_buttons(n, says) } else { says };
         if n % 5 == 2 && says.first() == Some(&AgentEvent::Acked) {
             // Some agents subscribe to more than their operator has configured.
             says.insert(1, AgentEvent::Subscribed(fixtures::patterns(&["user.*", "agent.>"])));

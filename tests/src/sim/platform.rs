@@ -1,7 +1,8 @@
 //! A simulated chat platform with adapters: what people write in rooms becomes turns, and the answers come back to the
 //! rooms. Adapters vanish, lose replies, answer with every outcome, and put parts into the wrong room now and then.
 use super::behaviour::AgentBehaviour;
-use super::check::{BindingRecord, RequestTime};
+use super::buttons::ButtonPush;
+use super::check::{BindingRecord, PressRecord, RequestTime};
 use super::clients::Kind;
 use super::fixtures::{self, CHANNEL, PlannedMessage, channel};
 use super::operators::Operators;
@@ -62,6 +63,8 @@ pub(crate) enum Step {
     Written { line: LineId, weight: usize },
     /// An event of a room is brought to the gateway, until it is accepted.
     BringEvent { n: usize },
+    /// A press of a button is brought to the gateway, until it is answered.
+    BringPress { n: usize },
     /// An operator opens a session.
     OpenOffice { n: usize },
     /// An operator resumes an account that its adapter says is paused, until the adapter says that it is not.
@@ -88,6 +91,8 @@ pub(crate) struct Platform {
     /// The time at which each node was brought a message first.
     pub(crate) brought: BTreeMap<(NodeId, u64), RequestTime>,
     pub(crate) posts: Vec<Post>,
+    pub(crate) presses: Vec<ButtonPush>,
+    pub(crate) pressed: PressRecord,
     /// Adapters and the platform misbehave.
     pub(crate) troubled: bool,
     /// The store's clock has gone back: no node can tell the order of a request and of an adapter's arrival by it.
@@ -136,17 +141,19 @@ pub(crate) struct RoomEvent {
 
 /// A request of an adapter that was not answered.
 #[derive(Debug)]
-enum Brought {
+pub(super) enum Brought {
     /// A message, and whether it had been accepted before.
     Message {
         n: u64,
         is_repeat: bool,
     },
     Event(usize),
+    /// A press of a button.
+    Press(usize),
 }
 
 /// A part of an answer that stands in a room.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Post {
     pub(crate) delivery_id: DeliveryId,
     pub(crate) kind: DeliveryKind,
@@ -156,7 +163,7 @@ pub(crate) struct Post {
     pub(crate) place: ConversationRef,
     pub(crate) text: String,
     key: String,
-    external_id: MessageId,
+    pub(super) external_id: MessageId,
     /// The platform has put it into another room than the adapter named.
     pub(crate) is_misplaced: bool,
 }
@@ -190,6 +197,12 @@ fn room(account: usize, name: &str) -> ConversationRef {
 }
 
 impl Platform {
+    /// Takes a press that was brought with this request.
+    pub(super) fn take_press(&mut self, request_id: &RequestId) -> Option<Brought> {
+        let is_press = matches!(self.asked.get(request_id), Some(Brought::Press(_)));
+        self.asked.remove(request_id).filter(|_| is_press)
+    }
+
     fn adapter_on(&self, line: LineId) -> Option<usize> {
         self.adapters.iter().position(|adapter| adapter.line == Some(line))
     }
@@ -340,6 +353,7 @@ impl World {
             Step::Report { adapter, line, delivered } => self.report_part(adapter, line, delivered),
             Step::Written { line, weight } => self.give_to(line.0, Input::Written { link: line.1, weight }),
             Step::BringEvent { n } => self.bring_event(n),
+            Step::BringPress { n } => self.bring_press(n),
             Step::OpenOffice { n } => self.open_office(n),
             Step::Resume { account } => self.resume_account(account),
             Step::Operate => self.operate(),
@@ -421,7 +435,7 @@ impl World {
     }
 
     /// Returns a connection of an adapter of the account.
-    fn line_of_account(&mut self, account: usize) -> Option<LineId> {
+    pub(super) fn line_of_account(&mut self, account: usize) -> Option<LineId> {
         let adapters = self.platform.adapters.iter().filter(|adapter| adapter.account == account);
         let lines: Vec<LineId> = adapters.filter_map(|adapter| adapter.line).collect();
         (!lines.is_empty()).then(|| lines[self.rng.below(lines.len() as u64) as usize])
@@ -439,7 +453,7 @@ impl World {
         let request_id = fixtures::request(self.requests);
         let sender = match &brought {
             Brought::Message { n, .. } => PEOPLE[(n / 5 % 3) as usize],
-            Brought::Event(_) => PEOPLE[0],
+            Brought::Event(_) | Brought::Press(_) => PEOPLE[0],
         };
         self.platform.asked.insert(request_id.clone(), brought);
         let inbound = InboundCommand {
@@ -471,6 +485,8 @@ impl World {
             self.later(100, 6000, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
         } else if let Notification::Reply(CommandReply::InboundAccepted(receipt)) = note {
             self.was_brought(receipt);
+        } else if let Notification::Reply(CommandReply::Refused { request_id: Some(id), refusal, .. }) = note {
+            self.press_was_refused(id, refusal);
         }
         true
     }
@@ -514,6 +530,7 @@ impl World {
                 assert_ne!(receipt.disposition, InboundDisposition::Run, "an event is no message: {receipt:?}");
                 self.platform.events[n].is_accepted = true;
             }
+            Some(Brought::Press(n)) => self.was_pressed(n, receipt),
             None => {}
         }
     }
@@ -545,7 +562,7 @@ impl World {
         self.say(format_args!("adapter {adapter} {manner:?}: {:?}", message.order));
         let sent = match manner {
             Manner::Sends | Manner::SendsAndVanishes | Manner::SendsUnsure | Manner::Misplaces => {
-                Some(self.platform.post(account, message, manner == Manner::Misplaces, self.rewinds))
+                Some(self.put_into_room(account, message, manner == Manner::Misplaces))
             }
             Manner::DoesNotSend | Manner::FailsUnsure | Manner::Vanishes | Manner::Refuses(_) => None,
         };
@@ -566,6 +583,22 @@ impl World {
         let order = &message.order;
         let delivered = DeliveredCommand { delivery_id: order.delivery_id.clone(), part: order.part, outcome };
         self.later(1, 200, ScheduledEvent::Platform(Box::new(Step::Report { adapter, line, delivered })));
+    }
+
+    /// Puts a part into a room, where people press its buttons.
+    fn put_into_room(
+        &mut self,
+        account: usize,
+        message: &DeliverMessage,
+        is_misplaced: bool,
+    ) -> (MessageId, ConversationRef) {
+        let before = self.platform.posts.len();
+        let sent = self.platform.post(account, message, is_misplaced, self.rewinds);
+        let has_buttons = message.order.buttons.is_some() && !is_misplaced;
+        if let Some(post) = self.platform.posts.get(before).filter(|_| has_buttons).cloned() {
+            self.press_buttons(&post);
+        }
+        sent
     }
 
     /// Reports on a part. Over a lost connection nothing is reported; a receipt may follow on the next one.

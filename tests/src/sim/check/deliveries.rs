@@ -194,6 +194,9 @@ impl World {
         if let Some(event) = self.platform.events.iter().find(|event| !event.is_accepted) {
             return Some(format!("G9: an event of a room is accepted: {event:?}"));
         }
+        if let Some(why) = self.unpressed_reason() {
+            return Some(why);
+        }
         if let Some(why) = self.platform.bindings.unsettled_reason(self.store_clock()) {
             return Some(why);
         }
@@ -223,6 +226,9 @@ impl World {
                 let Some(origin) = &input.origin else { return };
                 if let Some(task) = &origin.task {
                     return self.check_task_input(key, input, task);
+                }
+                if let Some(press) = &origin.decision {
+                    return self.check_press(key, input, press);
                 }
                 let n = fixtures::number(&input.message);
                 let message = self.platform.messages.get(&n).expect("somebody wrote it");

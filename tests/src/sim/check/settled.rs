@@ -109,6 +109,7 @@ impl World {
             self.check_rooms();
             self.check_tasks();
             self.check_prompts();
+            self.check_presses();
             self.platform.bindings.check_settled(&self.ledger, &self.model);
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
