@@ -3,6 +3,7 @@
 use super::inbound::{InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input};
 use std::collections::BTreeMap;
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey, UserId};
+use turnway_core::mutant::{self, Mutant};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::delivery::{AccountKey, ButtonPress, ButtonSet, InputOrigin};
 use turnway_core::protocol::input::Content;
@@ -157,7 +158,8 @@ impl PendingPress {
         let InboundCommand { request_id, conversation, sender, message_id, platform_time, event: _ } = inbound;
         let user = UserId::of_account(&self.account.channel, &self.account.account);
         let delivery_id = answer.delivery_id;
-        let inbox_id = conversation.inbox_press_id(&delivery_id, set.reusable.then_some(&button.press_id));
+        let counts = set.reusable || mutant::planted(Mutant::PressesRace);
+        let inbox_id = conversation.inbox_press_id(&delivery_id, counts.then_some(&button.press_id));
         let decision = ButtonPress { delivery_id, button_id: button.button_id, press_id: button.press_id };
         let origin = InputOrigin {
             conversation,
