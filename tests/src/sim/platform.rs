@@ -31,6 +31,10 @@ pub(crate) const ACCOUNTS: [(&str, bool); 2] = [("keyed", true), ("plain", false
 /// Adapters of each account: one sends, the other stands by.
 const ADAPTERS_PER_ACCOUNT: usize = 2;
 const ROOMS: [&str; 2] = ["lobby", "attic"];
+/// The rooms, threads included, in which somebody writes once the faults have ended.
+const ROOMS_AT_LAST: usize = ACCOUNTS.len() * ROOMS.len() + 1;
+/// The ids of threads begin with this.
+pub(crate) const THREAD: &str = "thread";
 /// The room into which the platform puts a part that it misplaces.
 const WRONG_ROOM: &str = "elsewhere";
 /// Milliseconds between messages that somebody writes in quick succession.
@@ -250,10 +254,25 @@ impl Platform {
         (external_id, place)
     }
 
+    /// Returns whether a room has had both ids, the second one at the same time as the first or later.
+    pub(crate) fn has_become(&self, from: &ConversationRef, to: &ConversationRef) -> bool {
+        let mut place = from.clone();
+        for _ in 0..=self.events.len() {
+            if place.is_same_place(to) {
+                return true;
+            }
+            let mut moves = self.events.iter().filter(|it| it.place.is_same_place(&place));
+            let next = moves.find_map(|it| if let InboundEvent::Moved(to) = &it.event { Some(to) } else { None });
+            let Some(next) = next else { return false };
+            place.conversation_id = next.clone();
+        }
+        false
+    }
+
     /// Makes a thread in a room.
     fn make_thread(&mut self, order: &DeliveryOrder) -> ConversationRef {
         let parent = &order.conversation;
-        let id = format!("thread{}", self.posts.len());
+        let id = format!("{THREAD}{}", self.posts.len());
         let place = ConversationRef {
             conversation_id: ConversationId::parse(&id).expect("a name"),
             parent_conversation_id: Some(parent.conversation_id.clone()),
@@ -308,7 +327,7 @@ impl World {
 
     /// Lets somebody write a message in every room.
     pub(crate) fn last_lines(&mut self) {
-        for room in 0..self.platform.rooms.len() {
+        for room in 0..self.platform.rooms.len().min(ROOMS_AT_LAST) {
             self.write_in(room, 500);
         }
     }
@@ -598,7 +617,24 @@ impl World {
         if let Some(post) = self.platform.posts.get(before).filter(|_| has_buttons).cloned() {
             self.press_buttons(&post);
         }
+        if message.order.kind == DeliveryKind::Conversation && self.platform.posts.len() > before && !is_misplaced {
+            self.open_thread(account, &message.order.conversation, sent.1.clone());
+        }
         sent
+    }
+
+    /// Adds a thread to the rooms. Some people write there, perhaps before the gateway has bound it.
+    fn open_thread(&mut self, account: usize, parent: &ConversationRef, place: ConversationRef) {
+        let of_account = |room: &&Room| room.account == account;
+        let known = self.platform.rooms.iter().filter(of_account);
+        let room = known.clone().find(|room| room.place.is_same_place(parent)).or(known.clone().next());
+        let Some(client) = room.map(|room| room.client) else { return };
+        self.platform.rooms.push(Room { account, client, place });
+        let room = self.platform.rooms.len() - 1;
+        if self.platform.troubled && self.rng.chance(40) {
+            let at = self.rng.below(8000);
+            self.write_in(room, at);
+        }
     }
 
     /// Reports on a part. Over a lost connection nothing is reported; a receipt may follow on the next one.

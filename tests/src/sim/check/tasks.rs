@@ -61,7 +61,7 @@ impl World {
                 let record = tasks.get(&task.action_id).expect("its action is in a log");
                 let other = runs.insert(task.action_id, run_id.clone());
                 assert_eq!(other, None, "a task has one run: {key} {run_id}");
-                run.check(record);
+                run.check(record, self);
                 self.check_told(&run, record);
             }
         }
@@ -123,7 +123,7 @@ impl World {
 }
 
 impl TaskRun<'_> {
-    fn check(&self, record: &TaskRecord) {
+    fn check(&self, record: &TaskRecord, world: &World) {
         let own = SessionId::for_task(&record.key, self.task.action_id);
         assert_eq!(self.key.session, own, "a task runs in a session of its own: {record:?}");
         let place = record.place.as_ref().unwrap_or_else(|| panic!("G4: a task begins after its place: {record:?}"));
@@ -139,7 +139,7 @@ impl TaskRun<'_> {
         for requested in of_run.filter(|it| it.kind != DeliveryKind::Conversation) {
             if requested.route.is_some() {
                 routed += 1;
-                let is_there = requested.conversation.is_same_place(place);
+                let is_there = world.platform.has_become(place, &requested.conversation);
                 assert!(is_there, "G7: the end of a task goes to its own place: {requested:?} of {record:?}");
             } else {
                 shown += 1;
