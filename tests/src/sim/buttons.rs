@@ -11,9 +11,7 @@ use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::message_action::BUTTONS_TOOL;
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_wire::channel::adapter::{
-    IgnoreReason, InboundDisposition, InboundEvent, InboundReceipt, PressedButton,
-};
+use turnway_wire::channel::adapter::{IgnoreReason, InboundDisposition, InboundEvent, InboundReceipt, PressedButton};
 
 /// The difference between the number of a message and that of the press of the first button below its answer.
 const PRESS: u64 = 100_000;
@@ -137,7 +135,9 @@ impl World {
     pub(super) fn was_pressed(&mut self, n: usize, receipt: &InboundReceipt) {
         let answer = match (receipt.disposition, &receipt.run_id) {
             (InboundDisposition::Run, Some(run_id)) => PressAnswer::Turn(run_id.clone()),
-            (InboundDisposition::Ignored, None) if receipt.reason == Some(IgnoreReason::Decided) => PressAnswer::Decided,
+            (InboundDisposition::Ignored, None) if receipt.reason == Some(IgnoreReason::Decided) => {
+                PressAnswer::Decided
+            }
             (InboundDisposition::Run | InboundDisposition::Ignored | InboundDisposition::Recorded, _) => {
                 panic!("a press is a turn, or comes too late: {receipt:?}")
             }

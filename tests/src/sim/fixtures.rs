@@ -4,7 +4,9 @@ use super::faults::Faults;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{AgentId, ChannelName, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::id::{
+    AgentId, ChannelName, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
+};
 use turnway_core::protocol::agent::{AgentDirectory, AgentPolicy, OnOwnerLoss};
 use turnway_core::protocol::channels::{ChannelDirectory, ChannelSettings};
 use turnway_core::protocol::history::History;
@@ -66,7 +68,7 @@ pub(crate) fn directory_with(channels: ChannelDirectory) -> Arc<AgentDirectory> 
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();
     agents.insert(agent(STRANGER), policy(OnOwnerLoss::Retry));
-    Arc::new(AgentDirectory { agents, default: Some(agent("again")), channels, ..AgentDirectory::default() })
+    Arc::new(AgentDirectory { agents, default: Some(agent("again")), channels })
 }
 
 /// Returns the fact types that an agent of this kind subscribes to: all, some, or only its own.

@@ -9,8 +9,8 @@ use super::operators::Operators;
 use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{
-    AccountId, ConversationId, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey, TenantId,
-    UserId,
+    AccountId, ConversationId, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey,
+    TenantId, UserId,
 };
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, DeliveryOrder, Sender, TextUnit};

@@ -79,7 +79,11 @@ impl DeliveryHistory {
                 let show = origin.task.map(|task| task.show);
                 let is_asked = matches!(show, Some(TaskShow::Bound | TaskShow::Both));
                 assert!(is_asked, "only the end of a task is routed: {requested:?}");
-                assert_eq!(route.mode, RouteMode::Bound, "a completion goes to its bound place or nowhere: {requested:?}");
+                assert_eq!(
+                    route.mode,
+                    RouteMode::Bound,
+                    "a completion goes to its bound place or nowhere: {requested:?}"
+                );
                 let is_there = requested.conversation.is_same_place(&origin.conversation);
                 assert!(!is_there, "BR-31: a task has a place of its own: {requested:?}");
             }

@@ -87,7 +87,8 @@ impl World {
                     }
                     ActionFact::Invoked(told) => {
                         if let Some(record) = tasks.get_mut(&told.action_id) {
-                            let args: TaskArgs = serde_json::from_value(told.args.0.clone()).expect("arguments of a task");
+                            let args: TaskArgs =
+                                serde_json::from_value(told.args.0.clone()).expect("arguments of a task");
                             record.place = args.conversation;
                         }
                     }
