@@ -17,6 +17,8 @@ use turnway_core::protocol::task::{SPAWN_AGENT_TOOL, TaskArgs, TaskOrigin, TaskS
 struct TaskRecord {
     /// The session that has given it.
     key: SessionKey,
+    /// The turn in which it was given.
+    run_id: Option<RunId>,
     args: TaskArgs,
     /// The place that the platform has made; `None`: the task has not begun.
     place: Option<ConversationRef>,
@@ -59,6 +61,7 @@ impl World {
                 let end = chronicle.stories.get(run_id).and_then(|turn| turn.ended.as_ref());
                 let run = TaskRun { key, run_id, origin, task, end, history: &history };
                 let record = tasks.get(&task.action_id).expect("its action is in a log");
+                self.check_requester(record);
                 let other = runs.insert(task.action_id, run_id.clone());
                 assert_eq!(other, None, "a task has one run: {key} {run_id}");
                 run.check(record, self);
@@ -71,6 +74,15 @@ impl World {
         }
     }
 
+    /// Checks that a task has the requester of the turn in which it was given, which the agent cannot choose.
+    fn check_requester(&self, record: &TaskRecord) {
+        let history = self.history_of(&record.key);
+        let origin = record.run_id.as_ref().and_then(|run_id| history.origins.get(run_id));
+        let of_turn = origin.map(|origin| (&origin.conversation, &origin.message_id));
+        let requester = record.args.requester.as_deref().map(|it| (&it.conversation, &it.message_id));
+        assert_eq!(requester, of_turn, "BR-27: a task has the requester of its turn: {record:?}");
+    }
+
     fn task_records(&self) -> BTreeMap<EventId, TaskRecord> {
         let mut tasks = BTreeMap::new();
         for (key, chronicle) in &self.ledger.chronicles {
@@ -81,7 +93,8 @@ impl World {
                         let ActionSpec::ToolCall { tool, args } = &asked.what else { continue };
                         if tool.as_str() == SPAWN_AGENT_TOOL {
                             let args = serde_json::from_value(args.0.clone()).expect("arguments of a task");
-                            let record = TaskRecord { key: key.clone(), args, place: None, result: None };
+                            let run_id = entry.run_id.clone();
+                            let record = TaskRecord { key: key.clone(), run_id, args, place: None, result: None };
                             tasks.insert(asked.action_id, record);
                         }
                     }
@@ -129,8 +142,8 @@ impl TaskRun<'_> {
         assert_eq!(self.key.session, own, "a task runs in a session of its own: {record:?}");
         let place = record.place.as_ref().unwrap_or_else(|| panic!("G4: a task begins after its place: {record:?}"));
         let requester = record.args.requester.as_deref().expect("a requester");
-        let (known, of_run) = (&requester.conversation, &self.origin.conversation);
-        assert_eq!(known, of_run, "BR-27: a task keeps the place of its requester: {record:?}");
+        let place_of_run = &self.origin.conversation;
+        assert_eq!(&requester.conversation, place_of_run, "BR-27: a task keeps the place of its requester: {record:?}");
         let depth = requester.task.map_or(0, |task| task.depth) + 1;
         assert_eq!(self.task.depth, depth, "BR-27: tasks in tasks are counted: {record:?}");
         let requested = self.history.deliveries.values().map(|it| &it.requested);
@@ -148,12 +161,8 @@ impl TaskRun<'_> {
         }
         let refused = usize::from(self.history.refused.contains(self.run_id));
         let is_answered = self.end.is_some_and(|end| end.done && end.text_bytes > 0);
-        let (is_bound, is_parent) = match self.task.show {
-            TaskShow::Bound => (true, false),
-            TaskShow::Parent => (false, true),
-            TaskShow::Both => (true, true),
-            TaskShow::None => (false, false),
-        };
+        let is_bound = matches!(self.task.show, TaskShow::Bound | TaskShow::Both);
+        let is_parent = matches!(self.task.show, TaskShow::Parent | TaskShow::Both);
         assert!(routed + refused <= usize::from(is_bound) && shown <= usize::from(is_parent), "{record:?}");
         if is_answered {
             let all = (routed + refused, shown);
