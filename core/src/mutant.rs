@@ -195,6 +195,18 @@ define_mutants! {
     RepeatUnsearched,
     /// An answer goes to the place of another turn of the session. (G7)
     AnswerElsewhere,
+    /// The end of a task goes to the conversation of its requester, whatever the router says. (G7)
+    TaskEndsAtRequester,
+    /// A further owner of the session that gave a task begins the task once more. (G2)
+    TaskBegunAgain,
+    /// The node reports the end of a task to its giver when the task begins.
+    TaskEndGuessed,
+    /// A further attempt at a turn asks its agent only the first of the gathered messages. (BD-M8)
+    GatheredUnasked,
+    /// A gathered message becomes a turn of its own if the turn that has it needs a further attempt. (BD-M8)
+    GatheredRunsAlone,
+    /// Two people press buttons of one answer at a time, and both presses count. (BD-I4)
+    PressesRace,
     /// A successor that reserved a session waits for the handover message, which may be lost. (G9)
     ReservedForgotten,
     /// A session that is handed over keeps its epoch. (G1, I2)

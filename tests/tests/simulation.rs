@@ -2,7 +2,8 @@
 //! `SIM_SECONDS=300` extends the main test; a failing seed prints the command that replays it.
 //!
 //! Covers: G1, G2, G3, G4, G5, G6, G7, G8, G9, G-25, RX-3, ST-5, EV-C6, MP-T1, MP-D6, MP-D7, SR-T7,
-//! LN-SR3, BD-B12, BD-S1, BD-S10, BD-Q1, BD-Q7, BR-01, BR-06, BR-07, BR-09, BR-21, BR-32, BR-35.
+//! LN-SR3, BD-B12, BD-I4, BD-M8, BD-S1, BD-S10, BD-Q1, BD-Q7, BR-01, BR-02, BR-06, BR-07, BR-09, BR-21, BR-27,
+//! BR-31, BR-32, BR-35, LN-TP9.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -35,7 +36,7 @@ fn every_guarantee_holds_under_random_faults() {
     let most = done.most;
     eprintln!(
         "from seed {from}: {} seeds held in {:?}; {} steps, {} faults, {} turns, {} store operations, {} words, \
-         {} notes, {} parts in rooms; at most {} operations and {} words in one",
+         {} notes, {} parts in rooms, {} tasks, {} gathered messages, {} presses; at most {} operations and {} words in one",
         done.seeds,
         start.elapsed(),
         total.steps,
@@ -45,6 +46,9 @@ fn every_guarantee_holds_under_random_faults() {
         total.peer_messages,
         total.client_messages,
         total.posts,
+        total.tasks,
+        total.gathered,
+        total.presses,
         most.ops,
         most.peer_messages
     );

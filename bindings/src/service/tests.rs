@@ -122,7 +122,8 @@ impl Bench {
             traceparent: None,
         };
         let hash = input.body_hash();
-        let reply = self.store.apply(self.now, &Op::Accept { key, principal, input: Arc::new(input), hash });
+        let reply =
+            self.store.apply(self.now, &Op::Accept { key, principal, input: Arc::new(input), hash, route: None });
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
     }
 

@@ -84,7 +84,7 @@ impl Fleet {
         };
         let hash = input.body_hash();
         let run_id = input.run_id.clone();
-        let accept = Op::Accept { key: key.clone(), principal, input: Arc::new(input), hash };
+        let accept = Op::Accept { key: key.clone(), principal, input: Arc::new(input), hash, route: None };
         let Reply::Accepted(accepted) = self.apply(&accept) else { panic!("a session") };
         let holder = Holder { node: NodeId(9), life: LeaseId(9) };
         let claim = Op::Claim {

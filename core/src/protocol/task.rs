@@ -1,6 +1,7 @@
 //! Tasks: an agent has another agent work in a session of its own, which is bound to a conversation of its own. A task is
 //! an action of the agent that gives it; the node of the session's owner executes it, and no tool runner.
 use crate::id::{AgentId, EventId, MessageId, SessionId, SessionKey, UserId};
+use crate::mutant::{Mutant, planted};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::InputOrigin;
 use serde::{Deserialize, Serialize};
@@ -104,7 +105,9 @@ impl TaskStart {
 
     /// Returns the name of the task's input in the inbox of its session.
     pub fn message_id(&self) -> Option<MessageId> {
-        MessageId::parse(&self.action_id.to_string()).ok()
+        let is_another = self.is_reported && planted(Mutant::TaskBegunAgain);
+        let suffix = if is_another { "-again" } else { "" };
+        MessageId::parse(&format!("{}{suffix}", self.action_id)).ok()
     }
 }
 

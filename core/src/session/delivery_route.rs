@@ -2,6 +2,7 @@
 //! while the chosen binding stands. Called by `delivery_decide`.
 use crate::id::{DeliveryId, RunId};
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::planted::{Planted, planted};
 use crate::protocol::binding::BindingId;
 use crate::protocol::delivery::{DeliveryFailure, DeliveryRefused};
@@ -173,6 +174,9 @@ pub(super) fn handle_answer(
             let is_shown_there = open.origin.task.is_some_and(|task| task.show == TaskShow::Both);
             let mut places = Vec::new();
             match place {
+                Some(_) if mutant::planted(Mutant::TaskEndsAtRequester) => {
+                    places.push(RequestedPlace { conversation: requester.clone(), route: Some(route) });
+                }
                 Some(conversation) => places.push(RequestedPlace { conversation, route: Some(route) }),
                 None => {
                     let refused = DeliveryRefused {

@@ -100,7 +100,8 @@ impl State {
             return;
         }
         let gathered = &self.deliveries.gathered;
-        let runs = self.runs.iter_mut().filter(|(run_id, _)| !gathered.contains(*run_id));
+        let is_kept = |run_id: &RunId| gathered.contains(run_id) && !planted(Mutant::GatheredRunsAlone);
+        let runs = self.runs.iter_mut().filter(|(run_id, _)| !is_kept(run_id));
         let steered = runs.filter_map(|(_, run)| run.steered.as_mut());
         for steered in steered.filter(|steered| steered.host == *host) {
             steered.outcome = None;

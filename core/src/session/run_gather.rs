@@ -3,6 +3,7 @@
 //! times are those of the messages' facts, and the turn's messages are facts, so the next owner decides alike.
 use crate::id::RunId;
 use crate::limits;
+use crate::mutant::{self, Mutant};
 use crate::planted::{Planted, planted};
 use crate::protocol::delivery::InputOrigin;
 use crate::protocol::entry::{Fact, InputFact};
@@ -84,7 +85,9 @@ pub(super) fn record_gathered(context: &SessionContext, run_id: &RunId, plan: &m
 /// Returns the message for the agent of a turn: that of its input, and those that the turn has taken along. The origin is
 /// that of the last one. A message whose turn was cancelled meanwhile is left out.
 pub(super) fn prompt(context: &SessionContext, run_id: &RunId, input: &Input) -> (Message, Option<Box<InputOrigin>>) {
-    let gathered = taken_along(context, run_id);
+    let is_again = context.state.runs.get(run_id).is_some_and(|run| run.attempt > 1);
+    let is_forgotten = is_again && mutant::planted(Mutant::GatheredUnasked);
+    let gathered = if is_forgotten { Vec::new() } else { taken_along(context, run_id) };
     let inputs = gathered.iter().filter_map(|run_id| context.inputs.get(run_id)).map(|open_input| &*open_input.input);
     let Some(last) = inputs.clone().next_back() else { return (input.message.clone(), input.origin.clone()) };
     let contents = [input].into_iter().chain(inputs).map(|input| &input.message.content);

@@ -3,6 +3,7 @@ use super::behaviour::{AgentBehaviour, STATES, pieces};
 use super::fixtures;
 use super::handovers;
 use super::resumable;
+use super::tasks;
 use super::tool_runner;
 use super::world::{ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,8 @@ pub(crate) struct Stream {
     /// Text credit in bytes: text up to this offset may be sent.
     limit: u64,
     blocked: bool,
+    /// The agent has given a task and waits for its end, for a while.
+    pub(super) awaits_task: bool,
     cancelled: bool,
     /// True after a final event; a misbehaving agent may send more.
     over: bool,
@@ -41,6 +44,9 @@ pub(crate) struct Stream {
 impl Stream {
     /// Returns the next event, unless the gateway has given no credit for it.
     fn next(&mut self) -> Option<AgentEvent> {
+        if self.awaits_task {
+            return None;
+        }
         if let AgentEvent::Delta { kind: TextKind::Text, text, .. } = self.rest.last()? {
             if self.said + text.0.len() as u64 > self.limit {
                 self.blocked = true;
@@ -48,7 +54,9 @@ impl Stream {
             }
             self.said += text.0.len() as u64;
         }
-        self.rest.pop()
+        let event = self.rest.pop()?;
+        self.awaits_task = tasks::is_task(&event);
+        Some(event)
     }
 }
 
@@ -76,7 +84,7 @@ fn away(n: u64) -> AgentFailure {
 /// Every open stream.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    open: BTreeMap<u64, Stream>,
+    pub(super) open: BTreeMap<u64, Stream>,
     made: u64,
     /// Attempts that an agent can resume although their requests may have ended.
     known: BTreeSet<(RunId, u32)>,
@@ -100,7 +108,7 @@ impl Streams {
     pub(crate) fn left(&self) -> Option<&Stream> {
         self.open.values().next()
     }
-    fn find(&self, node: NodeId, run_id: &RunId, attempt: u32) -> Option<u64> {
+    pub(super) fn find(&self, node: NodeId, run_id: &RunId, attempt: u32) -> Option<u64> {
         let same = |s: &Stream| s.node == node && s.run_id == *run_id && s.attempt == attempt;
         // The newest one: after the store lost data, an attempt may be ordered again under another ownership.
         self.open.iter().rfind(|(_, stream)| same(stream)).map(|(id, _)| *id)
@@ -178,7 +186,7 @@ impl World {
                 self.close_stream(id);
             }
             // Facts for the agent are checked where they leave the node.
-            Order::News(_) => {}
+            Order::News(delivery) => self.hear_of_task(node, &delivery),
             Order::Credit { run_id, attempt, upto } => {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
                 let Some(stream) = self.streams.open.get_mut(&id) else { return };
@@ -192,6 +200,7 @@ impl World {
 
     fn invoke(&mut self, node: NodeId, invoke: Invoke) {
         self.ledger.told(&invoke);
+        self.check_prompt(&invoke);
         let says = self.says(&invoke);
         let Invoke { key, run_id, attempt, epoch, message, history, resume, .. } = invoke;
         let n = fixtures::number(&message);
@@ -221,10 +230,21 @@ impl World {
         // An agent that does not know the run ends its answer with this.
         let manner = if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { AgentBehaviour::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
-        let blocked = false;
-        let cancelled = false;
-        let over = false;
-        let open = Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
+        let open = Stream {
+            node,
+            key,
+            run_id,
+            attempt,
+            epoch,
+            manner,
+            rest,
+            said,
+            limit,
+            blocked: false,
+            awaits_task: false,
+            cancelled: false,
+            over: false,
+        };
         self.streams.open.insert(stream, open);
         self.later(5, 200, ScheduledEvent::Agent { stream });
     }
@@ -239,7 +259,9 @@ impl World {
         let hangs_up = manner == AgentBehaviour::Dies && n.is_multiple_of(2);
         let says = all_events(n, *attempt, if hangs_up { AgentBehaviour::Plain } else { manner });
         let says = if self.handovers { handovers::asks(n, says) } else { says };
-        let mut says = if self.actions { tool_runner::asks(n, says) } else { says };
+        let says = if self.actions { tool_runner::asks(n, says) } else { says };
+        let says = if self.tasks { self.with_task(n, says) } else { says };
+        let mut says = if self.buttons { self.with_buttons(n, says) } else { says };
         if n % 5 == 2 && says.first() == Some(&AgentEvent::Acked) {
             // Some agents subscribe to more than their operator has configured.
             says.insert(1, AgentEvent::Subscribed(fixtures::patterns(&["user.*", "agent.>"])));
@@ -313,7 +335,8 @@ impl World {
             | AgentBehaviour::Poison => {
                 stream.rest = vec![AgentEvent::CancelAcked];
                 let still = matches!(stream.manner, AgentBehaviour::Silent | AgentBehaviour::Mute);
-                if std::mem::take(&mut stream.blocked) || still {
+                let waits = std::mem::take(&mut stream.awaits_task);
+                if std::mem::take(&mut stream.blocked) || waits || still {
                     self.later(1, 400, ScheduledEvent::Agent { stream: id });
                 }
             }
@@ -324,6 +347,7 @@ impl World {
     pub(crate) fn send_next_event(&mut self, id: u64) {
         let Some(mono) = self.streams.open.get(&id).map(|stream| self.mono_of(stream.node)) else { return };
         let Some(stream) = self.streams.open.get_mut(&id) else { return };
+        stream.awaits_task = false;
         // Events of one packet are delivered together.
         let at_once = if stream.manner == AgentBehaviour::Eager { 3 } else { 1 };
         let events: Vec<AgentEvent> = std::iter::from_fn(|| stream.next()).take(at_once).collect();
@@ -364,6 +388,9 @@ impl World {
             stream.manner == AgentBehaviour::Mute || (stream.manner == AgentBehaviour::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {
             self.streams.open.remove(&id);
+        } else if stream.awaits_task {
+            let (least, most) = tasks::PATIENCE_MS;
+            self.later(least, most, ScheduledEvent::Agent { stream: id });
         } else if !stream.blocked {
             self.later(1, slowest, ScheduledEvent::Agent { stream: id });
         }

@@ -52,6 +52,12 @@ pub struct Faults {
     pub actions: bool,
     /// No fault: people write in rooms of a platform with adapters, and operators bind the rooms to sessions.
     pub channels: bool,
+    /// No fault: agents give tasks to other agents in turns that came from rooms.
+    pub tasks: bool,
+    /// No fault: messages of rooms that one person writes in quick succession are gathered.
+    pub debounce: bool,
+    /// No fault: agents put buttons below answers to rooms, and people press them.
+    pub buttons: bool,
     /// No fault: the sweep uses indexes that are written, lost and read apart from the sessions.
     pub indexed: bool,
 }
@@ -83,6 +89,9 @@ impl Faults {
         handovers: false,
         actions: false,
         channels: false,
+        tasks: false,
+        debounce: false,
+        buttons: false,
         indexed: false,
     };
     /// Highest fault rates.
@@ -111,6 +120,9 @@ impl Faults {
         handovers: false,
         actions: false,
         channels: false,
+        tasks: false,
+        debounce: false,
+        buttons: false,
         indexed: false,
     };
 
@@ -152,6 +164,21 @@ impl Faults {
     /// Adds rooms of a platform with adapters.
     pub fn channels(self) -> Self {
         Self { channels: true, ..self }
+    }
+
+    /// Adds rooms whose agents give tasks to other agents.
+    pub fn tasks(self) -> Self {
+        Self { tasks: true, ..self.channels() }
+    }
+
+    /// Adds rooms whose messages are gathered.
+    pub fn debounce(self) -> Self {
+        Self { debounce: true, ..self.channels() }
+    }
+
+    /// Adds rooms whose answers have buttons.
+    pub fn buttons(self) -> Self {
+        Self { buttons: true, ..self.channels() }
     }
 
     /// Adds separate indexes for the sweep.
@@ -202,6 +229,9 @@ impl Faults {
             handovers: false,
             actions: false,
             channels: false,
+            tasks: false,
+            debounce: false,
+            buttons: false,
             indexed: false,
         }
     }

@@ -1,10 +1,14 @@
 //! Fixed participants of simulations: valid names, agents with their policies, and message texts.
 use super::behaviour::AgentBehaviour;
+use super::faults::Faults;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{AgentId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::id::{
+    AgentId, ChannelName, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
+};
 use turnway_core::protocol::agent::{AgentDirectory, AgentPolicy, OnOwnerLoss};
+use turnway_core::protocol::channels::{ChannelDirectory, ChannelSettings};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::pattern::Pattern;
@@ -18,11 +22,36 @@ pub(crate) const AGENTS: [(&str, OnOwnerLoss); 4] = [
     ("lasting", OnOwnerLoss::Resume),
 ];
 
+/// The channel of rooms.
+pub(crate) const CHANNEL: &str = "rooms";
+/// The time for which a message of a room waits for the next one of its sender, where messages are gathered.
+pub(crate) const DEBOUNCE: Duration = Duration::from_millis(1200);
+
 /// An agent that is no member of any session.
 pub(crate) const STRANGER: &str = "stranger";
 
 /// Agent directory of every node, with short timeouts so that virtual time is not wasted.
 pub(crate) fn directory() -> Arc<AgentDirectory> {
+    directory_with(ChannelDirectory::default())
+}
+
+/// The settings of the channel of rooms. The debounce is short, as the timeouts are.
+pub(crate) fn rooms(faults: &Faults) -> ChannelDirectory {
+    let settings = ChannelSettings {
+        debounce: faults.debounce.then_some(DEBOUNCE),
+        spawn_subagent_sessions: faults.tasks,
+        ..ChannelSettings::default()
+    };
+    ChannelDirectory([(channel(), settings)].into())
+}
+
+/// Returns the name of the channel of rooms.
+pub(crate) fn channel() -> ChannelName {
+    ChannelName::parse(CHANNEL).expect("a channel's name")
+}
+
+/// The same directory with settings of channels.
+pub(crate) fn directory_with(channels: ChannelDirectory) -> Arc<AgentDirectory> {
     let policy = |on_owner_loss| AgentPolicy {
         on_owner_loss,
         input_ack: Duration::from_secs(3),
@@ -39,7 +68,7 @@ pub(crate) fn directory() -> Arc<AgentDirectory> {
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();
     agents.insert(agent(STRANGER), policy(OnOwnerLoss::Retry));
-    Arc::new(AgentDirectory { agents, default: Some(agent("again")), ..AgentDirectory::default() })
+    Arc::new(AgentDirectory { agents, default: Some(agent("again")), channels })
 }
 
 /// Returns the fact types that an agent of this kind subscribes to: all, some, or only its own.
@@ -130,8 +159,16 @@ pub(crate) fn is_twisted(invoke: &InvokeCommand) -> bool {
     (&invoke.message, &invoke.history) != (&say(n, false), &history(n, false))
 }
 
-/// Parses the number of a message.
+/// Parses the number of a message, or of the first one of messages that were gathered.
 pub(crate) fn number(message: &Message) -> u64 {
-    let text = message.content.plain_text();
+    number_of_line(&message.content.plain_text())
+}
+
+/// Parses the numbers of messages that were gathered.
+pub(crate) fn numbers(message: &Message) -> Vec<u64> {
+    message.content.plain_text().lines().map(number_of_line).collect()
+}
+
+fn number_of_line(text: &str) -> u64 {
     text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }

@@ -143,6 +143,24 @@ const TRAPS: &[Situation] = &[
         run: |seed| scenario(seed, Faults { crash: 20, ..Faults::HIGH }.channels()),
     },
     Situation {
+        name: "tasks",
+        for_bugs: &[Mutant::TaskEndsAtRequester, Mutant::TaskBegunAgain, Mutant::TaskEndGuessed],
+        often: 1,
+        run: |seed| scenario(seed, Faults { crash: 20, ..Faults::HIGH }.tasks()),
+    },
+    Situation {
+        name: "gathered messages",
+        for_bugs: &[Mutant::GatheredUnasked, Mutant::GatheredRunsAlone],
+        often: 1,
+        run: |seed| scenario(seed, Faults { crash: 20, ..Faults::HIGH }.debounce()),
+    },
+    Situation {
+        name: "buttons",
+        for_bugs: &[Mutant::PressesRace],
+        often: 1,
+        run: |seed| scenario(seed, Faults { crash: 20, ..Faults::HIGH }.buttons()),
+    },
+    Situation {
         name: "leaving",
         for_bugs: &[Mutant::TransferKeepsEpoch],
         often: 1,

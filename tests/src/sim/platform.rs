@@ -1,18 +1,19 @@
 //! A simulated chat platform with adapters: what people write in rooms becomes turns, and the answers come back to the
 //! rooms. Adapters vanish, lose replies, answer with every outcome, and put parts into the wrong room now and then.
 use super::behaviour::AgentBehaviour;
-use super::check::{BindingRecord, RequestTime};
+use super::buttons::ButtonPush;
+use super::check::{BindingRecord, PressRecord, RequestTime};
 use super::clients::Kind;
-use super::fixtures::{self, PlannedMessage};
+use super::fixtures::{self, CHANNEL, PlannedMessage, channel};
 use super::operators::Operators;
 use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{
-    AccountId, ChannelName, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey, TenantId,
-    UserId,
+    AccountId, ConversationId, DeliveryId, LinkId, MessageId, NodeId, Principal, RequestId, RunId, SessionKey,
+    TenantId, UserId,
 };
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{DeliveryErrorClass, Sender, TextUnit};
+use turnway_core::protocol::delivery::{DeliveryErrorClass, DeliveryKind, DeliveryOrder, Sender, TextUnit};
 use turnway_core::protocol::entry::FACT_LEVEL;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::time::Mono;
@@ -25,16 +26,23 @@ use turnway_wire::channel::adapter::{
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
-const CHANNEL: &str = "rooms";
 /// The accounts, and whether the platform recognises a message that is sent again with the same key.
 pub(crate) const ACCOUNTS: [(&str, bool); 2] = [("keyed", true), ("plain", false)];
 /// Adapters of each account: one sends, the other stands by.
 const ADAPTERS_PER_ACCOUNT: usize = 2;
 const ROOMS: [&str; 2] = ["lobby", "attic"];
+/// The rooms, threads included, in which somebody writes once the faults have ended.
+const ROOMS_AT_LAST: usize = ACCOUNTS.len() * ROOMS.len() + 1;
+/// The ids of threads begin with this.
+pub(crate) const THREAD: &str = "thread";
 /// The room into which the platform puts a part that it misplaces.
 const WRONG_ROOM: &str = "elsewhere";
+/// Milliseconds between messages that somebody writes in quick succession.
+const GAP_MS: u64 = 2 * fixtures::DEBOUNCE.as_millis() as u64;
+/// The people who write in rooms.
+const PEOPLE: [&str; 3] = ["ann", "ann", "bob"];
 /// Numbers of messages of rooms begin here.
-const FIRST_NUMBER: u64 = 20_001;
+pub(crate) const FIRST_NUMBER: u64 = 20_001;
 /// Characters of one message of the platform: some answers need several parts.
 const TEXT_MAX: u32 = 200;
 
@@ -59,6 +67,8 @@ pub(crate) enum Step {
     Written { line: LineId, weight: usize },
     /// An event of a room is brought to the gateway, until it is accepted.
     BringEvent { n: usize },
+    /// A press of a button is brought to the gateway, until it is answered.
+    BringPress { n: usize },
     /// An operator opens a session.
     OpenOffice { n: usize },
     /// An operator resumes an account that its adapter says is paused, until the adapter says that it is not.
@@ -85,6 +95,8 @@ pub(crate) struct Platform {
     /// The time at which each node was brought a message first.
     pub(crate) brought: BTreeMap<(NodeId, u64), RequestTime>,
     pub(crate) posts: Vec<Post>,
+    pub(crate) presses: Vec<ButtonPush>,
+    pub(crate) pressed: PressRecord,
     /// Adapters and the platform misbehave.
     pub(crate) troubled: bool,
     /// The store's clock has gone back: no node can tell the order of a request and of an adapter's arrival by it.
@@ -133,25 +145,29 @@ pub(crate) struct RoomEvent {
 
 /// A request of an adapter that was not answered.
 #[derive(Debug)]
-enum Brought {
+pub(super) enum Brought {
     /// A message, and whether it had been accepted before.
     Message {
         n: u64,
         is_repeat: bool,
     },
     Event(usize),
+    /// A press of a button.
+    Press(usize),
 }
 
 /// A part of an answer that stands in a room.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Post {
     pub(crate) delivery_id: DeliveryId,
+    pub(crate) kind: DeliveryKind,
     pub(crate) part: u32,
     pub(crate) account: usize,
+    /// The room of the message, or the thread that was made.
     pub(crate) place: ConversationRef,
     pub(crate) text: String,
     key: String,
-    external_id: MessageId,
+    pub(super) external_id: MessageId,
     /// The platform has put it into another room than the adapter named.
     pub(crate) is_misplaced: bool,
 }
@@ -179,16 +195,18 @@ fn account_id(account: usize) -> AccountId {
     AccountId::parse(ACCOUNTS[account].0).expect("an account's name")
 }
 
-fn channel() -> ChannelName {
-    ChannelName::parse(CHANNEL).expect("a channel's name")
-}
-
 /// Returns a room of an account.
 fn room(account: usize, name: &str) -> ConversationRef {
     ConversationRef::without_parent(CHANNEL, ACCOUNTS[account].0, name).expect("a reference")
 }
 
 impl Platform {
+    /// Takes a press that was brought with this request.
+    pub(super) fn take_press(&mut self, request_id: &RequestId) -> Option<Brought> {
+        let is_press = matches!(self.asked.get(request_id), Some(Brought::Press(_)));
+        self.asked.remove(request_id).filter(|_| is_press)
+    }
+
     fn adapter_on(&self, line: LineId) -> Option<usize> {
         self.adapters.iter().position(|adapter| adapter.line == Some(line))
     }
@@ -208,10 +226,23 @@ impl Platform {
             assert!(rewinds || known.text == order.text.reveal(), "same key, same bytes: {order:?} {known:?}");
             return (known.external_id.clone(), known.place.clone());
         }
-        let place = if is_misplaced { room(account, WRONG_ROOM) } else { order.conversation.clone() };
-        let external_id = MessageId::parse(&format!("x{}", self.posts.len())).expect("a name");
+        let is_thread = order.kind == DeliveryKind::Conversation;
+        let place = if is_misplaced {
+            room(account, WRONG_ROOM)
+        } else if is_thread {
+            self.make_thread(order)
+        } else {
+            order.conversation.clone()
+        };
+        let name = if is_thread && !is_misplaced {
+            place.conversation_id.to_string()
+        } else {
+            format!("x{}", self.posts.len())
+        };
+        let external_id = MessageId::parse(&name).expect("a name");
         self.posts.push(Post {
             delivery_id: order.delivery_id.clone(),
+            kind: order.kind,
             part: order.part,
             account,
             place: place.clone(),
@@ -221,6 +252,34 @@ impl Platform {
             is_misplaced,
         });
         (external_id, place)
+    }
+
+    /// Returns whether a room has had both ids, the second one at the same time as the first or later.
+    pub(crate) fn has_become(&self, from: &ConversationRef, to: &ConversationRef) -> bool {
+        let mut place = from.clone();
+        for _ in 0..=self.events.len() {
+            if place.is_same_place(to) {
+                return true;
+            }
+            let mut moves = self.events.iter().filter(|it| it.place.is_same_place(&place));
+            let next = moves.find_map(|it| if let InboundEvent::Moved(to) = &it.event { Some(to) } else { None });
+            let Some(next) = next else { return false };
+            place.conversation_id = next.clone();
+        }
+        false
+    }
+
+    /// Makes a thread in a room.
+    fn make_thread(&mut self, order: &DeliveryOrder) -> ConversationRef {
+        let parent = &order.conversation;
+        let id = format!("{THREAD}{}", self.posts.len());
+        let place = ConversationRef {
+            conversation_id: ConversationId::parse(&id).expect("a name"),
+            parent_conversation_id: Some(parent.conversation_id.clone()),
+            ..parent.clone()
+        };
+        self.places.push(place.clone());
+        place
     }
 }
 
@@ -255,9 +314,12 @@ impl World {
             self.platform.places.push(place.clone());
             self.platform.rooms.push(Room { account, client, place });
             let room = self.platform.rooms.len() - 1;
+            let mut at = self.rng.below(trouble_ms);
             for _ in 0..2 + self.rng.below(4) {
-                let at = self.rng.below(trouble_ms);
                 self.write_in(room, at);
+                // Where messages are gathered, people write several at a time.
+                let is_next = self.debounce && self.rng.chance(60);
+                at = if is_next { at + self.rng.below(GAP_MS) } else { self.rng.below(trouble_ms) };
             }
         }
         self.open_offices(trouble_ms);
@@ -265,7 +327,7 @@ impl World {
 
     /// Lets somebody write a message in every room.
     pub(crate) fn last_lines(&mut self) {
-        for room in 0..self.platform.rooms.len() {
+        for room in 0..self.platform.rooms.len().min(ROOMS_AT_LAST) {
             self.write_in(room, 500);
         }
     }
@@ -310,6 +372,7 @@ impl World {
             Step::Report { adapter, line, delivered } => self.report_part(adapter, line, delivered),
             Step::Written { line, weight } => self.give_to(line.0, Input::Written { link: line.1, weight }),
             Step::BringEvent { n } => self.bring_event(n),
+            Step::BringPress { n } => self.bring_press(n),
             Step::OpenOffice { n } => self.open_office(n),
             Step::Resume { account } => self.resume_account(account),
             Step::Operate => self.operate(),
@@ -326,7 +389,10 @@ impl World {
         let level = |level| Capability { level, max: None, unit: None };
         let text = Capability { level: 2, max: Some(TEXT_MAX), unit: Some(TextUnit::Utf16) };
         let key = level(if ACCOUNTS[account].1 { 2 } else { 0 });
-        let capabilities = AdapterCapabilities([("text".to_owned(), text), ("key".to_owned(), key)].into());
+        let creates = level(if self.tasks { 2 } else { 0 });
+        let buttons = level(if self.buttons { 2 } else { 0 });
+        let capabilities = [("text", text), ("key", key), ("create_conversation", creates), ("buttons", buttons)];
+        let capabilities = AdapterCapabilities(capabilities.map(|(name, level)| (name.to_owned(), level)).into());
         let instance_id = RequestId::parse(&format!("adapter-{adapter}")).ok();
         let account = account_id(account);
         let platform_bot_id = RequestId::parse(&format!("bot-{account}")).ok();
@@ -388,13 +454,13 @@ impl World {
     }
 
     /// Returns a connection of an adapter of the account.
-    fn line_of_account(&mut self, account: usize) -> Option<LineId> {
+    pub(super) fn line_of_account(&mut self, account: usize) -> Option<LineId> {
         let adapters = self.platform.adapters.iter().filter(|adapter| adapter.account == account);
         let lines: Vec<LineId> = adapters.filter_map(|adapter| adapter.line).collect();
         (!lines.is_empty()).then(|| lines[self.rng.below(lines.len() as u64) as usize])
     }
 
-    fn give_inbound(
+    pub(super) fn give_inbound(
         &mut self,
         line: LineId,
         brought: Brought,
@@ -404,11 +470,15 @@ impl World {
     ) {
         self.requests += 1;
         let request_id = fixtures::request(self.requests);
+        let sender = match &brought {
+            Brought::Message { n, .. } => PEOPLE[(n / 5 % 3) as usize],
+            Brought::Event(_) | Brought::Press(_) => PEOPLE[0],
+        };
         self.platform.asked.insert(request_id.clone(), brought);
         let inbound = InboundCommand {
             request_id: Some(request_id),
             conversation,
-            sender: Sender { id: "ann".to_owned(), name: None, is_bot: false },
+            sender: Sender { id: sender.to_owned(), name: None, is_bot: false },
             message_id,
             platform_time: None,
             event,
@@ -434,6 +504,8 @@ impl World {
             self.later(100, 6000, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
         } else if let Notification::Reply(CommandReply::InboundAccepted(receipt)) = note {
             self.was_brought(receipt);
+        } else if let Notification::Reply(CommandReply::Refused { request_id: Some(id), refusal, .. }) = note {
+            self.press_was_refused(id, refusal);
         }
         true
     }
@@ -477,6 +549,7 @@ impl World {
                 assert_ne!(receipt.disposition, InboundDisposition::Run, "an event is no message: {receipt:?}");
                 self.platform.events[n].is_accepted = true;
             }
+            Some(Brought::Press(n)) => self.was_pressed(n, receipt),
             None => {}
         }
     }
@@ -508,7 +581,7 @@ impl World {
         self.say(format_args!("adapter {adapter} {manner:?}: {:?}", message.order));
         let sent = match manner {
             Manner::Sends | Manner::SendsAndVanishes | Manner::SendsUnsure | Manner::Misplaces => {
-                Some(self.platform.post(account, message, manner == Manner::Misplaces, self.rewinds))
+                Some(self.put_into_room(account, message, manner == Manner::Misplaces))
             }
             Manner::DoesNotSend | Manner::FailsUnsure | Manner::Vanishes | Manner::Refuses(_) => None,
         };
@@ -529,6 +602,39 @@ impl World {
         let order = &message.order;
         let delivered = DeliveredCommand { delivery_id: order.delivery_id.clone(), part: order.part, outcome };
         self.later(1, 200, ScheduledEvent::Platform(Box::new(Step::Report { adapter, line, delivered })));
+    }
+
+    /// Puts a part into a room, where people press its buttons.
+    fn put_into_room(
+        &mut self,
+        account: usize,
+        message: &DeliverMessage,
+        is_misplaced: bool,
+    ) -> (MessageId, ConversationRef) {
+        let before = self.platform.posts.len();
+        let sent = self.platform.post(account, message, is_misplaced, self.rewinds);
+        let has_buttons = message.order.buttons.is_some() && !is_misplaced;
+        if let Some(post) = self.platform.posts.get(before).filter(|_| has_buttons).cloned() {
+            self.press_buttons(&post);
+        }
+        if message.order.kind == DeliveryKind::Conversation && self.platform.posts.len() > before && !is_misplaced {
+            self.open_thread(account, &message.order.conversation, sent.1.clone());
+        }
+        sent
+    }
+
+    /// Adds a thread to the rooms. Some people write there, perhaps before the gateway has bound it.
+    fn open_thread(&mut self, account: usize, parent: &ConversationRef, place: ConversationRef) {
+        let of_account = |room: &&Room| room.account == account;
+        let known = self.platform.rooms.iter().filter(of_account);
+        let room = known.clone().find(|room| room.place.is_same_place(parent)).or(known.clone().next());
+        let Some(client) = room.map(|room| room.client) else { return };
+        self.platform.rooms.push(Room { account, client, place });
+        let room = self.platform.rooms.len() - 1;
+        if self.platform.troubled && self.rng.chance(40) {
+            let at = self.rng.below(8000);
+            self.write_in(room, at);
+        }
     }
 
     /// Reports on a part. Over a lost connection nothing is reported; a receipt may follow on the next one.

@@ -64,6 +64,7 @@ impl World {
         self.check_settled();
         self.tally.turns = self.ledger.ended;
         self.tally.posts = self.platform.posts.len() as u64;
+        self.count_origins();
     }
 
     fn when(&mut self) -> (u64, u64) {

@@ -58,6 +58,9 @@ impl Counters {
         self.client_messages = with(self.client_messages, other.client_messages);
         self.turns = with(self.turns, other.turns);
         self.posts = with(self.posts, other.posts);
+        self.tasks = with(self.tasks, other.tasks);
+        self.gathered = with(self.gathered, other.gathered);
+        self.presses = with(self.presses, other.presses);
         self.faults = with(self.faults, other.faults);
     }
 }
@@ -101,8 +104,10 @@ pub fn cores() -> usize {
 /// Returns the faults of a seed. Independently of the fault rates, a third of the worlds have member changes
 /// (`SIM_COMPANY=1`: all), half a resumable agent (`SIM_LASTING=1`), half steering messages (`SIM_STEERING=1`), a
 /// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), a third rooms of a platform with adapters,
-/// which operators bind to sessions (`SIM_CHANNELS=1`), and a third separate indexes (`SIM_INDEXED=1`). In some worlds the
-/// store loses acknowledged writes, as after a failover to a lagging replica; `SIM_FORGETFUL=1` makes it all of them.
+/// which operators bind to sessions (`SIM_CHANNELS=1`), and a third separate indexes (`SIM_INDEXED=1`). In half of the worlds
+/// with rooms, agents give tasks (`SIM_TASKS=1`), in half of them messages are gathered (`SIM_DEBOUNCE=1`), and in half of
+/// them answers have buttons (`SIM_BUTTONS=1`). In some worlds the store loses acknowledged writes, as after a failover to a
+/// lagging replica; `SIM_FORGETFUL=1` makes it all of them.
 pub fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
     let lasting = (seed / 10).is_multiple_of(2) || env("SIM_LASTING", 0) > 0;
@@ -117,6 +122,12 @@ pub fn mix(seed: u64) -> Faults {
     let faults = if steering { faults.steering() } else { faults };
     let channels = (seed / 2).is_multiple_of(3) || env("SIM_CHANNELS", 0) > 0;
     let faults = if channels { faults.channels() } else { faults };
+    let tasks = channels && (seed / 6).is_multiple_of(2) || env("SIM_TASKS", 0) > 0;
+    let faults = if tasks { faults.tasks() } else { faults };
+    let debounce = channels && (seed / 12).is_multiple_of(2) || env("SIM_DEBOUNCE", 0) > 0;
+    let faults = if debounce { faults.debounce() } else { faults };
+    let buttons = channels && (seed / 24).is_multiple_of(2) || env("SIM_BUTTONS", 0) > 0;
+    let faults = if buttons { faults.buttons() } else { faults };
     let indexed = (seed / 4).is_multiple_of(3) || env("SIM_INDEXED", 0) > 0;
     let faults = if indexed { faults.indexed() } else { faults };
     if env("SIM_FORGETFUL", 0) > 0 { faults.with_lost_writes() } else { faults }

@@ -124,6 +124,12 @@ pub struct Counters {
     pub turns: u64,
     /// Parts that stand in rooms.
     pub posts: u64,
+    /// Runs of tasks.
+    pub tasks: u64,
+    /// Messages of rooms that are part of the turn of another one.
+    pub gathered: u64,
+    /// Presses of buttons that became turns.
+    pub presses: u64,
     /// Crashes, pauses, cuts, outages, drains, clock jumps and lost writes.
     pub faults: u64,
 }
@@ -148,6 +154,12 @@ pub struct World {
     pub(crate) actions: bool,
     /// True if people write in rooms of a platform with adapters.
     pub(crate) channels: bool,
+    /// True if agents give tasks in turns that came from rooms.
+    pub(crate) tasks: bool,
+    /// True if messages of rooms are gathered.
+    pub(crate) debounce: bool,
+    /// True if agents put buttons below answers to rooms.
+    pub(crate) buttons: bool,
     /// True if the sweep uses separate indexes.
     pub(crate) indexed: bool,
     pub(crate) nodes: Vec<Node>,
@@ -195,7 +207,7 @@ impl World {
     /// Creates a world from a seed. `SIM_TRACE` prints all events.
     pub fn new(seed: u64, nodes: usize, faults: Faults) -> Self {
         let rewinds = faults.rewind > 0;
-        let directory = fixtures::directory();
+        let directory = fixtures::directory_with(fixtures::rooms(&faults));
         let mut this = Self {
             rng: Rng::from_number(seed),
             now: Mono(Duration::from_secs(1)),
@@ -208,6 +220,9 @@ impl World {
             handovers: faults.handovers,
             actions: faults.actions,
             channels: faults.channels,
+            tasks: faults.tasks,
+            debounce: faults.debounce,
+            buttons: faults.buttons,
             indexed: faults.indexed,
             nodes: Vec::new(),
             model: ModelStore::new(rewinds),

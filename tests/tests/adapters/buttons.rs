@@ -1,7 +1,9 @@
 //! Buttons below answers, on a real node: they are sent as the adapter has declared, and a press becomes a turn, once.
 use super::agents::await_invocations;
+use super::fleet::{directories, two_nodes_with};
 use super::{TestAdapter, await_recorded};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use tempfile::{TempDir, tempdir};
 use turnway_tests::real::agent::{Agents, Invocation, Reply};
 use turnway_tests::real::node::Node;
@@ -188,4 +190,64 @@ async fn buttons_of_a_conversation_follow_its_capability() {
         assert_eq!((&part["text"], part["buttons"].is_array()), (&json!(text), is_native), "{level:?}: {part}");
         adapter.confirm(&part, &format!("x{n}")).await;
     }
+}
+
+/// Answers as [`answer`] does, but never to the first attempt at a press.
+fn answer_press_later(invocation: &Invocation) -> Reply {
+    let is_press = invocation.context["origin"]["decision"].is_object();
+    if is_press && invocation.attempt == 1 { Reply::Silence } else { answer(invocation) }
+}
+
+/// Has a button pressed at one node while another one owns the session, and perhaps kills the owner while the agent works
+/// on the press.
+async fn press_at_another_node(owner_dies: bool) {
+    let dirs = directories();
+    let script = if owner_dies { answer_press_later } else { answer };
+    let agents = Agents::start(move |invocation| script(&invocation)).await;
+    let flag = format!("{},on_owner_loss=retry", agents.flag("a"));
+    let (_redis, [mut owner, other]) = two_nodes_with(&dirs, &["--agent", &flag, "--default-agent", "a"]).await;
+    let capabilities = json!({"key": 2, "buttons": 2});
+    let mut adapter = TestAdapter::active(&other, "main", capabilities.clone()).await;
+    let mut standby = TestAdapter::connect(&owner, "main", capabilities).await;
+    standby.await_state("standby").await;
+    let accepted = standby.bring_message("lobby", "m1", "hello").await;
+    let session = accepted["session_id"].as_str().expect("a session").to_owned();
+    let part = adapter.next_part().await;
+    adapter.confirm(&part, "x1").await;
+    let press = json!({"press_id": "p1", "button_id": "no"});
+    let by_id = json!({"press_id": "p1", "button_id": "no", "delivery_id": part["delivery_id"]});
+    let first = adapter.bring_press("lobby", "bob", "x1", by_id).await;
+    assert_eq!((outcome(&first), &first["session_id"]), (("run", "", false), &json!(session)), "{first}");
+    let asked = await_invocations(&agents, 2).await;
+    assert_eq!(asked[0].epoch, asked[1].epoch, "the owner of the answer has the press, not the adapter's node");
+    if owner_dies {
+        owner.kill().await;
+    }
+    let answer = adapter.next_part().await;
+    assert_eq!((&answer["text"], &answer["reply_to"]), (&json!("you chose no"), &json!("x1")), "{answer}");
+    adapter.confirm(&answer, "x2").await;
+    let sent = ["delivery.requested null", "delivery.sent 1"];
+    await_recorded(&other, &session, &[sent, sent].concat()).await;
+    // Whoever owns the session now knows the first press.
+    let again = adapter.bring_press("lobby", "bob", "x1", press).await;
+    assert_eq!((outcome(&again), &again["run_id"]), (("run", "", true), &first["run_id"]), "{again}");
+    let later = adapter.bring_press("lobby", "ann", "x1", json!({"press_id": "p2", "button_id": "yes"})).await;
+    assert_eq!(outcome(&later), ("ignored", "decided", false), "{later}");
+    let pressed = agents.journal().into_iter().filter(|asked| asked.run_id == first["run_id"]);
+    let attempts: Vec<u64> = pressed.map(|asked| asked.attempt).collect();
+    assert_eq!(attempts, if owner_dies { vec![1, 2] } else { vec![1] }, "one turn");
+    let runs: BTreeSet<String> = agents.journal().into_iter().map(|asked| asked.run_id).collect();
+    assert_eq!(runs.len(), 2, "the message and the first press: {runs:?}");
+}
+
+/// Covers: BD-I4, BR-26.
+#[tokio::test]
+async fn press_at_another_node_is_one_turn_of_the_owner() {
+    press_at_another_node(false).await;
+}
+
+/// Covers: BD-I4, BR-26, BD-Q1.
+#[tokio::test]
+async fn press_survives_the_owner_of_its_answer() {
+    press_at_another_node(true).await;
 }

@@ -44,6 +44,8 @@ struct DeskPart {
     requested_at: Millis,
     kind: DeliveryKind,
     conversation: ConversationRef,
+    /// Another connection may have sent the part since, so that only a receipt still tells what became of it.
+    is_outdated: bool,
     state: PartState,
 }
 
@@ -94,6 +96,7 @@ impl AdapterDesk {
     pub(super) fn set_known_since(&mut self, now: Now) {
         if !planted(Mutant::DeskAlwaysKnew) {
             self.known_since = self.known_since.max(now.store.after(limits::CLOCK_AGREEMENT));
+            self.parts.values_mut().for_each(|part| part.is_outdated = true);
         }
     }
 
@@ -125,7 +128,7 @@ impl AdapterDesk {
                 PartState::InFlight { .. } => return,
                 PartState::Done(outcome, _) if !is_again => {
                     let is_sent = matches!(outcome, DeliveryOutcome::Sent { .. });
-                    if is_sent || order.attempt <= part.attempt {
+                    if is_sent || !part.is_outdated && order.attempt <= part.attempt {
                         return effects.push(report(&id, part, order.attempt, outcome.clone()));
                     }
                 }
@@ -167,7 +170,8 @@ impl AdapterDesk {
         // A request of the future was made before the store's clock went back: its time proves nothing.
         let is_of_future = order.requested_at > now.store.after(limits::CLOCK_AGREEMENT);
         let is_old = order.requested_at < self.known_since || is_of_future;
-        let is_doubtful = known.is_none() && order.may_be_sent && is_old;
+        let is_known = known.is_some_and(|part| !part.is_outdated);
+        let is_doubtful = !is_known && order.may_be_sent && is_old;
         if is_doubtful && !link.recognises_key && !planted(Mutant::DoubtfulPartSent) {
             let outcome = DeliveryOutcome::Unknown { may_repeat: false };
             let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };
@@ -188,6 +192,7 @@ impl AdapterDesk {
             requested_at: order.requested_at,
             kind: order.kind,
             conversation: order.conversation.clone(),
+            is_outdated: false,
             state,
         };
         self.parts.insert(id, part);

@@ -3,6 +3,7 @@
 use super::inbound::{InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input};
 use std::collections::BTreeMap;
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey, UserId};
+use turnway_core::mutant::{self, Mutant};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::delivery::{AccountKey, ButtonPress, ButtonSet, InputOrigin};
 use turnway_core::protocol::input::Content;
@@ -156,7 +157,8 @@ impl PendingPress {
         let user = UserId::of_account(&self.account.channel, &self.account.account);
         let delivery_id = answer.delivery_id;
         let origin = self.pending.origin();
-        let inbox_id = origin.conversation.inbox_press_id(&delivery_id, set.reusable.then_some(&button.press_id));
+        let counts = set.reusable || mutant::planted(Mutant::PressesRace);
+        let inbox_id = origin.conversation.inbox_press_id(&delivery_id, counts.then_some(&button.press_id));
         let decision = ButtonPress { delivery_id, button_id: button.button_id, press_id: button.press_id };
         let origin = InputOrigin { decision: Some(Box::new(decision)), ..origin };
         let PendingInbound { link, inbound: InboundCommand { request_id, .. }, .. } = self.pending;

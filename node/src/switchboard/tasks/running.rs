@@ -10,6 +10,7 @@ use std::time::Duration;
 use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{Cursor, LinkId, MessageId, RunId, SessionKey, UserId};
 use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::action::{ToolError, ToolReport};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::binding::TargetKind;
@@ -336,7 +337,7 @@ impl SpawnedTask {
     /// Returns the report about a run that has begun: progress, or the end if the parent does not wait for more.
     fn begun_report(&mut self) -> Option<ToolReport> {
         let started = self.result("started");
-        if !self.start.args.wake_parent {
+        if !self.start.args.wake_parent || planted(Mutant::TaskEndGuessed) {
             self.is_over = true;
             return Some(ToolReport::Ended { ok: true, result: Some(started), error: None });
         }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentEventId, EventId, RunId};
 use turnway_core::protocol::action::{ActionSpec, ToolExecution};
 use turnway_core::protocol::entry::{ActionFact, Entry, Fact, SessionFact};
+use turnway_core::protocol::message_action::MESSAGE_TOOLS;
+use turnway_core::protocol::task::SPAWN_AGENT_TOOL;
 
 /// Actions of one session so far.
 #[derive(Debug, Default)]
@@ -47,8 +49,10 @@ impl ActionHistory {
                     let first = self.names.insert((run_id.clone(), name.clone()));
                     assert!(first, "EV-N5: what a run asks for again is the same action: {run_id} {name:?}");
                 }
-                if matches!(asked.what, ActionSpec::ToolCall { .. }) {
-                    self.open.insert(asked.action_id, Step::Asked);
+                if let ActionSpec::ToolCall { tool, .. } = &asked.what {
+                    // What an agent does with messages is done with the request.
+                    let is_done = MESSAGE_TOOLS.contains(&tool.as_str());
+                    self.open.insert(asked.action_id, if is_done { Step::Begun } else { Step::Asked });
                 }
             }
             Fact::Action(ActionFact::Invoked(told)) => self.goes_on(told.action_id, &[Step::Asked], Step::Begun, name),
@@ -103,6 +107,10 @@ impl World {
             let Fact::Action(ActionFact::Ended(ended)) = &entry.fact else { continue };
             let id = ended.action_id;
             let code = ended.error.as_ref().map(|error| error.code.as_str());
+            if ended.tool.as_str() == SPAWN_AGENT_TOOL || MESSAGE_TOOLS.contains(&ended.tool.as_str()) {
+                // The gateway carries these out.
+                continue;
+            }
             let given = self.ledger.executed.contains(&id);
             let done = self.hands.has_begun(id);
             assert!(!ended.ok || done, "EV-E5: what has worked was done: {id}");

@@ -1,9 +1,10 @@
 //! Checks what is promised of bindings: a conversation has one at most, its generations rise and never repeat, each end
 //! is recorded once, no request changes another generation than it names, and messages go where the binding says.
 use super::ledger::StoreRecord;
+use crate::sim::platform::THREAD;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{ConversationId, SessionId, SessionKey};
-use turnway_core::protocol::binding::{Binding, BindingId, Generation, UnbindReason};
+use turnway_core::protocol::binding::{Binding, BindingId, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::ConversationKey;
 use turnway_core::protocol::entry::{BindingFact, Fact};
 use turnway_core::store::ModelStore;
@@ -144,6 +145,9 @@ impl BindingRecord {
         assert!(elsewhere.is_none() || self.has_lost, "a binding is active under one id: {key} {elsewhere:?}");
         if let BindingAction::Bind(new) = action {
             check_expected(key, new, before);
+            let is_of_task = new.target_kind == TargetKind::Subagent;
+            let is_thread = key.conversation.as_str().starts_with(THREAD);
+            assert!(is_thread || !is_of_task, "BR-31: a task is bound to a conversation of its own: {key} {new:?}");
             assert_eq!(new.session, is.session, "a conversation is bound to the session that was asked for: {key}");
             self.begun.insert((key.clone(), is.generation), is.session.clone());
         } else {

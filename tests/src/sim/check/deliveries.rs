@@ -3,27 +3,35 @@
 use crate::sim::fixtures;
 use crate::sim::platform::{ACCOUNTS, Post, RoomMessage};
 use crate::sim::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{DeliveryId, NodeId, RunId, Seq, SessionKey, TenantId};
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryRequested};
+use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryKind, DeliveryRequested, InputOrigin};
 use turnway_core::protocol::entry::{DeliveryFact, Entry, Fact, InputFact};
+use turnway_core::protocol::route::RouteMode;
+use turnway_core::protocol::task::TaskShow;
 use turnway_core::session::DeliveryPhase;
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply};
 use turnway_wire::channel::adapter::{DeliverMessage, InboundReceipt};
 
 /// The deliveries of one session, as its log has them.
 #[derive(Debug, Default)]
-struct DeliveryHistory {
-    /// The place from which each turn came.
-    origins: BTreeMap<RunId, ConversationRef>,
-    deliveries: BTreeMap<DeliveryId, DeliveryRecord>,
+pub(super) struct DeliveryHistory {
+    /// The message from which each turn came.
+    pub(super) origins: BTreeMap<RunId, InputOrigin>,
+    /// Turns among them that are part of another one.
+    gathered: BTreeSet<RunId>,
+    pub(super) deliveries: BTreeMap<DeliveryId, DeliveryRecord>,
+    /// Answers that were requested, by the place.
+    answers: BTreeSet<(RunId, ConversationRef)>,
+    /// Ends of tasks that the router has given no place.
+    pub(super) refused: BTreeSet<RunId>,
 }
 
 #[derive(Debug)]
-struct DeliveryRecord {
+pub(super) struct DeliveryRecord {
     requested_at: Seq,
-    requested: DeliveryRequested,
+    pub(super) requested: DeliveryRequested,
     sent: u32,
     end: Option<DeliveryEnd>,
 }
@@ -36,25 +44,72 @@ enum DeliveryEnd {
 }
 
 impl DeliveryHistory {
-    fn of<'a>(log: impl Iterator<Item = &'a Entry>) -> Self {
+    pub(super) fn of<'a>(log: impl Iterator<Item = &'a Entry>) -> Self {
         let mut history = Self::default();
         for (at, entry) in log.enumerate() {
             if let Fact::Delivery(fact) = &entry.fact {
                 history.learn(Seq(at as u64 + 1), fact);
-            } else if let Fact::Input(InputFact::UserMessage { origin: Some(origin), .. }) = &entry.fact
-                && let Some(run_id) = &entry.run_id
-            {
-                history.origins.insert(run_id.clone(), origin.conversation.clone());
+            } else if let (Fact::Input(fact), Some(run_id)) = (&entry.fact, &entry.run_id) {
+                history.learn_input(run_id, fact);
             }
         }
         history
     }
 
+    fn learn_input(&mut self, run_id: &RunId, fact: &InputFact) {
+        if let InputFact::UserMessage { origin: Some(origin), .. } = fact {
+            self.origins.insert(run_id.clone(), InputOrigin::clone(origin));
+        } else if let InputFact::Gathered { host_run_id } = fact
+            && let Some(origin) = self.origins.get(run_id).cloned()
+        {
+            // The turn answers the last message that it takes along.
+            self.origins.insert(host_run_id.clone(), origin);
+            self.gathered.insert(run_id.clone());
+        }
+    }
+
+    /// Checks the place of a requested delivery.
+    fn check_request(&mut self, requested: &DeliveryRequested) {
+        let run_id = requested.about_run.as_ref().expect("every delivery of this world is about a turn");
+        let origin = self.origins.get(run_id).expect("the turn came from a room");
+        assert!(!self.gathered.contains(run_id), "BD-M8: gathered messages have one answer: {requested:?}");
+        match &requested.route {
+            // Where the bound place of a task is, is known to the session that has given it.
+            Some(route) => {
+                let show = origin.task.map(|task| task.show);
+                let is_asked = matches!(show, Some(TaskShow::Bound | TaskShow::Both));
+                assert!(is_asked, "only the end of a task is routed: {requested:?}");
+                assert_eq!(
+                    route.mode,
+                    RouteMode::Bound,
+                    "a completion goes to its bound place or nowhere: {requested:?}"
+                );
+                let is_there = requested.conversation.is_same_place(&origin.conversation);
+                assert!(!is_there, "BR-31: a task has a place of its own: {requested:?}");
+            }
+            None => {
+                let place = &origin.conversation;
+                assert_eq!(place, &requested.conversation, "G7: an answer goes to the place of its question");
+                let is_shown = origin.task.is_none_or(|task| matches!(task.show, TaskShow::Parent | TaskShow::Both));
+                let is_thread = requested.kind == DeliveryKind::Conversation;
+                assert!(is_shown || is_thread, "a task is shown where its giver wants it: {requested:?}");
+            }
+        }
+        if requested.kind != DeliveryKind::Conversation {
+            let is_first = self.answers.insert((run_id.clone(), requested.conversation.clone()));
+            assert!(is_first, "an answer is requested once for a place: {requested:?}");
+        }
+    }
+
+    /// Returns whether the answer of a turn was requested.
+    pub(super) fn has_answer(&self, run_id: &RunId) -> bool {
+        self.answers.iter().any(|(answered, _)| answered == run_id)
+    }
+
     fn learn(&mut self, at: Seq, fact: &DeliveryFact) {
         match fact {
             DeliveryFact::Requested(requested) => {
-                let place = requested.about_run.as_ref().and_then(|run_id| self.origins.get(run_id));
-                assert_eq!(place, Some(&requested.conversation), "G7: an answer goes to the place of its question");
+                self.check_request(requested);
                 let id = requested.delivery_id.clone();
                 let record = DeliveryRecord { requested_at: at, requested: requested.clone(), sent: 0, end: None };
                 let is_first = self.deliveries.insert(id, record).is_none();
@@ -75,13 +130,22 @@ impl DeliveryHistory {
             DeliveryFact::Failed(failed) => {
                 let record = self.known(&failed.delivery_id);
                 // A late receipt may tell where a held part stands.
-                let is_found = failed.reason == DeliveryFailure::Misplaced && record.end == Some(DeliveryEnd::Held);
-                if !is_found {
+                let is_held = record.end == Some(DeliveryEnd::Held);
+                let is_found = failed.reason == DeliveryFailure::Misplaced && is_held;
+                // A thread is needed no more once the action that it was for has ended.
+                let is_thread = record.requested.kind == DeliveryKind::Conversation;
+                let is_dropped = failed.reason == DeliveryFailure::Dropped && is_held && is_thread;
+                if !is_found && !is_dropped {
                     record.expect_open(fact);
                 }
                 record.end = Some(DeliveryEnd::Failed(failed.reason));
             }
-            DeliveryFact::Refused(refused) => panic!("no agent of this world gives tasks: {refused:?}"),
+            DeliveryFact::Refused(refused) => {
+                let origin = self.origins.get(&refused.about_run).expect("the turn came from a room");
+                assert!(origin.task.is_some(), "only the end of a task is refused: {refused:?}");
+                let is_first = self.refused.insert(refused.about_run.clone());
+                assert!(is_first, "the end of a task is refused once: {refused:?}");
+            }
             DeliveryFact::Redriven(redriven) => panic!("nobody has asked for it: {redriven:?}"),
         }
     }
@@ -114,12 +178,14 @@ impl World {
         let earlier = history.deliveries.values().find(|other| {
             other.requested_at < record.requested_at
                 && other.end.is_none()
+                && (other.requested.kind == DeliveryKind::Conversation)
+                    == (record.requested.kind == DeliveryKind::Conversation)
                 && other.requested.conversation.is_same_place(conversation)
         });
         assert!(earlier.is_none(), "one delivery to a place at a time: {order:?} before {earlier:?}");
     }
 
-    fn history_of(&self, key: &SessionKey) -> DeliveryHistory {
+    pub(super) fn history_of(&self, key: &SessionKey) -> DeliveryHistory {
         let log = self.ledger.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
         DeliveryHistory::of(log.iter().map(|(_, entry)| &**entry))
     }
@@ -131,6 +197,9 @@ impl World {
         }
         if let Some(event) = self.platform.events.iter().find(|event| !event.is_accepted) {
             return Some(format!("G9: an event of a room is accepted: {event:?}"));
+        }
+        if let Some(why) = self.unpressed_reason() {
+            return Some(why);
         }
         if let Some(why) = self.platform.bindings.unsettled_reason(self.store_clock()) {
             return Some(why);
@@ -159,6 +228,12 @@ impl World {
             ) => self.platform.bindings.check_list(session, bindings),
             (Op::Accept { key, input, .. }, Reply::Accepted(accepted)) if !self.rewinds && !accepted.duplicate => {
                 let Some(origin) = &input.origin else { return };
+                if let Some(task) = &origin.task {
+                    return self.check_task_input(key, input, task);
+                }
+                if let Some(press) = &origin.decision {
+                    return self.check_press(key, input, press);
+                }
                 let n = fixtures::number(&input.message);
                 let message = self.platform.messages.get(&n).expect("somebody wrote it");
                 assert!(message.place == origin.conversation, "G7: a message has its place: {n} {origin:?}");
@@ -204,7 +279,11 @@ impl World {
                 "a part stands in its room once: {id}, part {part} at {}",
                 ACCOUNTS[first.account].0
             );
-            let is_there = first.place.is_same_place(&record.requested.conversation);
+            let is_there = if first.kind == DeliveryKind::Conversation {
+                first.place.parent_conversation_id.as_ref() == Some(&record.requested.conversation.conversation_id)
+            } else {
+                first.place.is_same_place(&record.requested.conversation)
+            };
             assert!(is_there || first.is_misplaced, "G7: a part stands in the room of its question: {first:?}");
             let text = record.requested.parts.get(*part as usize - 1).map(|text| text.reveal());
             assert_eq!(text, Some(first.text.as_str()), "{id}, part {part}");

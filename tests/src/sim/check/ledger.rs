@@ -74,6 +74,8 @@ pub(crate) struct StoreRecord {
     pub(super) ordered: BTreeSet<(RunId, Seq)>,
     /// Last order of an attempt by each node.
     pub(super) orders: BTreeMap<(NodeId, RunId, u32), Ordered>,
+    /// The turn in which an agent was asked each message of rooms, by the session and the message's number.
+    pub(super) prompts: BTreeMap<(SessionKey, u64), RunId>,
     /// Runs whose agents have subscribed to further fact types.
     pub(crate) subscribed: BTreeSet<RunId>,
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
@@ -99,6 +101,7 @@ impl StoreRecord {
             directory,
             ordered: BTreeSet::new(),
             orders: BTreeMap::new(),
+            prompts: BTreeMap::new(),
             subscribed: BTreeSet::new(),
             dropped: BTreeSet::new(),
             handed: BTreeSet::new(),

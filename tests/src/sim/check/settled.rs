@@ -107,6 +107,9 @@ impl World {
         if !self.rewinds {
             self.check_actions();
             self.check_rooms();
+            self.check_tasks();
+            self.check_prompts();
+            self.check_presses();
             self.platform.bindings.check_settled(&self.ledger, &self.model);
         }
         let left = self.streams.left().filter(|_| !self.rewinds);

@@ -101,3 +101,28 @@ fn part_on_its_way_is_neither_repeated_nor_unknown() {
         assert_eq!(desk.open_count(), 1);
     }
 }
+
+/// Another connection may have sent a part between two times at which this one sends for the account.
+///
+/// Covers: BR-08, BD-Q7.
+#[test]
+fn returning_connection_repeats_no_doubtful_part() {
+    for has_lost_account in [false, true] {
+        let mut desk = AdapterDesk::new(START);
+        assert_eq!(accept(&mut desk, order(1, 1)), [1]);
+        let delivery_id = order(1, 1).order.delivery_id.clone();
+        let outcome = AdapterOutcome::Rejected { class: DeliveryErrorClass::RateLimit, retry_after_ms: None };
+        desk.handle_delivered(LINK, DeliveredCommand { delivery_id, part: 1, outcome }, false, &mut Vec::new());
+        if has_lost_account {
+            desk.set_known_since(START);
+        }
+        let mut effects = Vec::new();
+        desk.accept(START, order(1, 2), sending(false), &mut effects);
+        let is_unknown = |effect: &DeskEffect| {
+            let DeskEffect::Report { report, .. } = effect else { return false };
+            report.outcome == DeliveryOutcome::Unknown { may_repeat: false }
+        };
+        assert_eq!(given(&effects).is_empty(), has_lost_account, "{effects:?}");
+        assert_eq!(effects.iter().any(is_unknown), has_lost_account, "{effects:?}");
+    }
+}
