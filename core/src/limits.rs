@@ -579,7 +579,12 @@ pub const BUTTONS_MAX: usize = 25;
 pub const BUTTON_ID_BYTES_MAX: usize = 32;
 /// Maximum characters of a button's label: those of Discord.
 pub const BUTTON_LABEL_CHARACTERS_MAX: usize = 80;
-/// Answers of a session that can still be pressed: the last ones that a person scrolls back to.
+/// Maximum bytes of an emoji, or of a platform's name of one: a Discord emoji has at most 32 characters and an id of 20.
+pub const EMOJI_BYTES_MAX: usize = 64;
+/// Edits, deletions and reactions that one run may ask for: a progress line that changes every few seconds for some
+/// minutes. Each is a message to the platform in the lane of its conversation, before the answer.
+pub const RUN_MESSAGE_CHANGES_MAX: usize = 64;
+/// Answers of a session that can still be pressed, edited and deleted: the last ones that a person scrolls back to.
 pub const RECENT_DELIVERIES_MAX: usize = 32;
 /// Maximum bytes of the buttons of these answers: the session's snapshot contains them.
 pub const RECENT_BUTTONS_BYTES_MAX: usize = 64 * 1024;

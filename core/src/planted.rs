@@ -24,6 +24,24 @@ define_planted! {
     DeliveryLanesCross,
     /// A press counts in whichever conversation it is reported: a stranger decides for the people of another one.
     PressFromElsewhere,
+    /// An agent's edit changes the newest answer, whichever one the agent names.
+    EditOfNewestAnswer,
+    /// Each part of a deletion removes the first message of the answer.
+    ChangeOfFirstTarget,
+    /// An agent changes the answers of other conversations of its session.
+    ChangeInOtherPlace,
+    /// An edit that the adapter cannot make is sent as a new message.
+    UnsupportedChangeSent,
+    /// A change of a message is held if nobody knows whether the platform has it.
+    UnknownChangeHeld,
+    /// A message that cannot be changed any more ends all deliveries to its conversation.
+    ChangeSuppressesPlace,
+    /// An operator has an edit sent again after a later one, and the earlier text is back.
+    OldEditRedriven,
+    /// A run asks for any number of edits and reactions.
+    RunChangesUnbounded,
+    /// A reaction on its way holds back the previews of the conversation.
+    ChangeHoldsPreviews,
     /// Presses of different people below one answer are taken for one, so that each is answered as the first.
     EveryPressCounts,
     /// A delivery to a place that has refused earlier ones for good is tried.

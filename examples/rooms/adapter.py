@@ -58,7 +58,7 @@ class Adapter:
         hello = {"type": "hello", "role": "adapter", "channel": "rooms", "account_id": self.options.account}
         # The id stays the same after a restart, so that the new connection replaces the old one at once.
         hello["instance_id"] = f"{self.options.account}@{socket.gethostname()}"
-        hello["capabilities"] = {"text": {"level": 2, "max": 2000}, "key": 2, "typing": 1, "preview": 1}
+        hello["capabilities"] = dict.fromkeys(["text", "key", "typing", "preview", "edit", "delete", "reaction"], 2)
         hello |= {"api_key": os.environ["TURNWAY_API_KEY"]} if os.environ.get("TURNWAY_API_KEY") else {}
         async with websockets.connect(self.options.turnway, subprotocols=["turnway.v1"]) as self.gateway:
             await self.gateway.send(json.dumps(hello))
@@ -93,8 +93,7 @@ class Adapter:
                 Path(f"{file}.new").write_text(str(offset))
                 Path(f"{file}.new").replace(file)
 
-    async def forward(self, update: dict) -> None:
-        """Returns when the gateway has accepted the line, or has refused it for good."""
+    async def forward(self, update: dict) -> None:  # until the gateway has accepted the line, or refused it for good
         room, line, self.request_id = update["room"], update["line"], f"u{update['update']}"
         event = {"type": "inbound", "request_id": self.request_id, "platform_time": line["time"]}
         event["conversation"] = {"channel": "rooms", "account_id": self.options.account, "conversation_id": room}
@@ -120,7 +119,8 @@ class Adapter:
         try:
             if part["deadline_ts"] < time.time() * 1000:
                 return {"outcome": "not_sent", "proof": "the deadline has passed"}
-            return {"outcome": "sent", "external_id": str(self.ask("/send", part)["id"]), "place": part["conversation"]}
+            path = f"/{part['kind']}" if "target" in part else "/send"
+            return {"outcome": "sent", "external_id": str(self.ask(path, part)["id"]), "place": part["conversation"]}
         except urllib.error.HTTPError as error:
             code = ERROR_CLASSES.get(error.code, "transient" if error.code >= 500 else "invalid")
             seconds = error.headers.get("Retry-After", "")

@@ -3,12 +3,17 @@
     python rooms.py [PORT]      default 8090; 0 takes a free port; prints `rooms: http://127.0.0.1:PORT`
 
 POST /rooms/ROOM  {"sender", "text"} -> {"id"}: adds a line that a person writes.
-GET /rooms/ROOM?after=ID  -> {"lines": [{"id", "sender", "text", "time", "bot", "reply_to"?, "key"?}]}, with the time in
-    Unix milliseconds. With `?plain` or `Accept: text/plain` the answer is text, such as `ann: hello`.
+GET /rooms/ROOM?after=ID  -> {"lines": [{"id", "sender", "text", "time", "bot", "reply_to"?, "key"?, "edited"?,
+    "reactions"?}]}, with the time in Unix milliseconds. With `?plain` or `Accept: text/plain` the answer is text, such
+    as `ann: hello`.
 GET /updates?after=N&wait=SECONDS  -> {"updates": [{"update", "room", "line"}]}: at most 100 lines of people, of all
     rooms, after update N. If there is none, the answer waits for one, at most 60 s. Lines of the bot are no updates.
 POST /send  {"room", "text", "key", "reply_to"?} -> {"id"}: adds a line of the bot. If the room has a line with the same
     key, nothing is added, and the answer has the id of that line.
+POST /edit  {"room", "target": {"external_id"}, "text"} -> {"id"}: changes the text of a line of the bot.
+POST /delete  {"room", "target": {"external_id"}} -> {"id"}: removes a line of the bot, if it is still there.
+POST /reaction  {"room", "target": {"message_id"}, "reaction": {"emoji", "remove"}} -> {"id"}: the bot reacts to a line,
+    or takes its reaction back.
 POST /preview  {"room", "text", "key", "reply_to"?} -> {"id"}: adds a line of the bot with "preview": true, or changes
     the text of the one with this key.
 POST /delete_message  {"room", "key"} -> {}: removes the preview with this key, if there is one.
@@ -80,6 +85,32 @@ class Rooms:
             line = self.add_line(room, sender="bot", text=text, bot=True, key=key, **reply_to)
             self.journal.append({"id": line["id"], "room": room, "text": text, "key": key, **reply_to})
         return None if fault["kind"] == "drop_reply" else {"id": line["id"]}
+
+    def find_line(self, room: str, target: str, is_bot: bool) -> dict:
+        lines = self.lines.get(room, [])
+        line = next((line for line in lines if str(line["id"]) == target and (line["bot"] or not is_bot)), None)
+        if line is None:
+            raise Refusal(404, "not_found", None)
+        return line
+
+    def edit(self, body: dict) -> dict:
+        line = self.find_line(body["room"], body["target"]["external_id"], is_bot=True)
+        line |= {"text": take_text(body["text"]), "edited": True}
+        return {"id": line["id"]}
+
+    def delete(self, body: dict) -> dict:
+        target = body["target"]["external_id"]
+        lines = self.lines.get(body["room"], [])
+        # A line that is not there any more is deleted: a repeated request has the same answer.
+        self.lines[body["room"]] = [line for line in lines if str(line["id"]) != target or not line["bot"]]
+        return {"id": target}
+
+    def react(self, body: dict) -> dict:
+        line = self.find_line(body["room"], body["target"]["message_id"], is_bot=False)
+        emoji, others = take_name(body["reaction"]["emoji"]), line.pop("reactions", [])
+        reactions = [other for other in others if other != emoji] + ([] if body["reaction"]["remove"] else [emoji])
+        line |= {"reactions": reactions} if reactions else {}
+        return {"id": line["id"]}
 
     def preview(self, body: dict) -> dict:
         room, key, text = take_name(body["room"]), take_name(body["key"]), take_text(body["text"])
@@ -161,6 +192,12 @@ class Handler(BaseHTTPRequestHandler):
                 return {"updates": self.rooms.updates_after(after, wait)}
             case "POST", "send":
                 return self.rooms.send(body)
+            case "POST", "edit":
+                return self.rooms.edit(body)
+            case "POST", "delete":
+                return self.rooms.delete(body)
+            case "POST", "reaction":
+                return self.rooms.react(body)
             case "POST", "preview":
                 return self.rooms.preview(body)
             case "POST", "delete_message":

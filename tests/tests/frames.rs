@@ -139,6 +139,7 @@ fn of_deliveries() -> Vec<PeerMessage> {
         reply_to: MessageId::parse("m1").ok(),
         text: Private("höh".to_owned()),
         buttons: None,
+        change: None,
         requested_at: Millis(1_764_000_000_123),
         deadline: Millis(1_764_000_000_456),
         may_be_sent: true,

@@ -1,11 +1,13 @@
 //! Deliveries: what the gateway sends to conversations by itself, and what adapters report about it. The session machine
 //! decides on deliveries, the node's adapters carry them out, and the log records them.
 mod button;
+mod change;
 mod pause;
 mod preview;
 mod split;
 
 use crate::id::{AccountId, ChannelName, DeliveryId, MessageId, RunId, SessionKey, TenantId};
+use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
@@ -13,6 +15,7 @@ use crate::protocol::route::{DeliveryRoute, RouteReason};
 use crate::protocol::task::TaskOrigin;
 use crate::time::Millis;
 pub use button::{Button, ButtonDisplay, ButtonPress, ButtonSet, ButtonStyle};
+pub use change::{MessageChange, Reaction};
 pub use pause::{AccountPause, MisplacedPart, PauseReason, PausedAccount};
 pub use preview::{PreviewText, preview_text};
 use serde::{Deserialize, Serialize};
@@ -98,19 +101,52 @@ pub enum DeliveryKind {
     Farewell,
     /// No message: the platform is to make a conversation within this one, for a task. Its name is the only part.
     Conversation,
+    /// The new text of a message that was sent.
+    Edit,
+    /// The removal of the messages of a delivery that was sent, one with each part.
+    Delete,
+    /// A reaction to a message that somebody wrote, or its removal.
+    Reaction,
 }
 
 impl DeliveryKind {
     /// All kinds, for the schema.
-    pub const ALL: [Self; 5] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Farewell, Self::Conversation];
+    pub const ALL: [Self; 8] = [
+        Self::Final,
+        Self::TaskCompletion,
+        Self::Notice,
+        Self::Farewell,
+        Self::Conversation,
+        Self::Edit,
+        Self::Delete,
+        Self::Reaction,
+    ];
     /// The kinds that are messages.
     pub const MESSAGES: [Self; 4] = [Self::Final, Self::TaskCompletion, Self::Notice, Self::Farewell];
+    /// The kinds that change what a message looks like. The platform has the same state after each repetition.
+    pub const CHANGES: [Self; 3] = [Self::Edit, Self::Delete, Self::Reaction];
+
+    /// Returns whether a delivery of this kind is a message of its own.
+    pub fn is_message(self) -> bool {
+        Self::MESSAGES.contains(&self)
+    }
+
+    /// Returns whether a delivery of this kind changes a message.
+    pub fn is_change(self) -> bool {
+        Self::CHANGES.contains(&self)
+    }
 
     /// Returns whether the platform has put a part where it belongs: a message into the conversation that was ordered; a
     /// new conversation into the same account, with the id that the receipt has.
     pub fn is_at_its_place(self, ordered: &ConversationRef, external_id: &MessageId, place: &ConversationRef) -> bool {
         match self {
-            Self::Final | Self::TaskCompletion | Self::Notice | Self::Farewell => place.is_same_place(ordered),
+            Self::Final
+            | Self::TaskCompletion
+            | Self::Notice
+            | Self::Farewell
+            | Self::Edit
+            | Self::Delete
+            | Self::Reaction => place.is_same_place(ordered),
             Self::Conversation => {
                 let is_new = place.conversation_id.as_str() == external_id.as_str();
                 is_new && place.is_same_account(ordered) && !place.is_same_place(ordered)
@@ -126,6 +162,9 @@ impl DeliveryKind {
             Self::Notice => "notice",
             Self::Farewell => "farewell",
             Self::Conversation => "conversation",
+            Self::Edit => "edit",
+            Self::Delete => "delete",
+            Self::Reaction => "reaction",
         }
     }
 }
@@ -200,11 +239,13 @@ pub enum DeliveryFailure {
     Dropped,
     /// An earlier delivery to the place failed with `permission` or `gone`, and nobody has written there since.
     Suppressed,
+    /// The adapter has not declared that it can change a message in this way.
+    NotSupported,
 }
 
 impl DeliveryFailure {
     /// All reasons, for metrics and the schema.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Permission,
         Self::Gone,
         Self::Invalid,
@@ -216,6 +257,7 @@ impl DeliveryFailure {
         Self::Rebound,
         Self::Dropped,
         Self::Suppressed,
+        Self::NotSupported,
     ];
 
     /// Returns the name on the wire.
@@ -232,6 +274,7 @@ impl DeliveryFailure {
             Self::Rebound => "rebound",
             Self::Dropped => "dropped",
             Self::Suppressed => "suppressed",
+            Self::NotSupported => "not_supported",
         }
     }
 
@@ -247,7 +290,8 @@ impl DeliveryFailure {
             | Self::Misplaced
             | Self::Rebound
             | Self::Dropped
-            | Self::Suppressed => false,
+            | Self::Suppressed
+            | Self::NotSupported => false,
         }
     }
 
@@ -282,6 +326,9 @@ pub struct DeliveryOrder {
     /// The buttons below the last part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buttons: Option<Arc<ButtonSet>>,
+    /// The change of a message, if the order is no message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Arc<MessageChange>>,
     pub requested_at: Millis,
     /// The time after which the part is not sent any more.
     pub deadline: Millis,
@@ -300,6 +347,13 @@ impl DeliveryOrder {
     /// for every attempt, and another for each part and kind.
     pub fn dedupe_key(&self) -> String {
         self.delivery_id.dedupe_key(self.kind.as_str(), self.part)
+    }
+
+    /// Returns the message that the part changes.
+    pub fn target(&self) -> Option<&MessageId> {
+        let targets = &self.change.as_ref()?.targets;
+        let index = if planted(Planted::ChangeOfFirstTarget) { 0 } else { self.part.checked_sub(1)? };
+        targets.get(index as usize)
     }
 }
 
@@ -347,6 +401,8 @@ pub enum DeliveryOutcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
+    /// The adapter was not asked: it has not declared that it can change a message in this way.
+    NotSupported,
 }
 
 /// The result of an attempt, as the adapter's node reports it.
@@ -379,6 +435,9 @@ pub struct DeliveryRequested {
     /// The buttons below the last part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buttons: Option<Arc<ButtonSet>>,
+    /// The change of a message, for the kinds that are no messages. An empty text stands for each part without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Arc<MessageChange>>,
     /// The length of one message there. Present in answers since sessions remember their latest ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text_limit: Option<TextLimit>,

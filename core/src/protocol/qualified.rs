@@ -2,6 +2,7 @@
 //! runners. In the tenant `default` both forms are the same and nothing is parsed or rewritten. All other values pass
 //! unchanged, byte for byte.
 use crate::id::{QualifiedAction, QualifiedRun, QualifiedSession, RunId, SessionKey};
+use crate::protocol::message_action::CHANGE_TOOLS;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -68,6 +69,15 @@ pub fn unqualify_processes(key: &SessionKey, tool: &str, json: String) -> String
     rewrite_object(key, json, |members| members.rewrite_process_ids(&|id| bare_action(key, id)))
 }
 
+/// Rewrites the run that the arguments of a tool which changes messages name to its bare form. A run of another session
+/// stays unchanged: it has no message of this session.
+pub fn unqualify_changed_run(key: &SessionKey, tool: &str, json: String) -> String {
+    if !CHANGE_TOOLS.contains(&tool) {
+        return json;
+    }
+    rewrite_object(key, json, |members| members.replace_string("run_id", |id| bare_run(key, id)))
+}
+
 /// Rewrites a JSON object. Any other JSON stays unchanged.
 fn rewrite_object(key: &SessionKey, json: String, rewrite: impl FnOnce(&mut JsonMembers)) -> String {
     if key.tenant.is_default() {
@@ -96,6 +106,11 @@ fn qualify_fact(key: &SessionKey, members: &mut JsonMembers, names_process: bool
 fn qualified_run(key: &SessionKey, id: &str) -> Option<String> {
     let run_id = RunId::parse(id).ok().filter(|run_id| run_id.session() == key.session)?;
     Some(QualifiedRun::of(key, &run_id).to_string())
+}
+
+fn bare_run(key: &SessionKey, id: &str) -> Option<String> {
+    let (tenant, run_id) = QualifiedRun::parse(id).ok()?;
+    tenant.is_none_or(|tenant| tenant == key.tenant).then(|| run_id.to_string())
 }
 
 fn qualified_action(key: &SessionKey, id: &str) -> Option<String> {
@@ -245,6 +260,15 @@ mod tests {
             r#"{"user_id":"$RUN","handover":{"handover_id":"$ID","run_id":"$RUN"},"open_actions":[{"action_id":"$ID","run_id":"$RUN","tool":"t","process_id":"$ID"}],"ended_actions":[{"action_id":"$ID","tool":"process.kill","result":{"process_id":"$ID"}}]}"#,
             r#"{"user_id":"$RUN","handover":{"handover_id":"@ID","run_id":"@RUN"},"open_actions":[{"action_id":"@ID","run_id":"@RUN","tool":"t","process_id":"@ID"}],"ended_actions":[{"action_id":"@ID","tool":"process.kill","result":{"process_id":"@ID"}}]}"#,
         );
+    }
+
+    #[test]
+    fn run_of_a_changed_message_is_made_plain() {
+        let back = |key: &SessionKey, json| unqualify_changed_run(key, "message.edit", json);
+        check(back, r#"{"run_id":"@RUN","text":"@RUN"}"#, r#"{"run_id":"$RUN","text":"@RUN"}"#);
+        check(back, r#"{"run_id":"$RUN"}"#, r#"{"run_id":"$RUN"}"#);
+        check(back, r#"{"run_id":"evil~s1.x"}"#, r#"{"run_id":"evil~s1.x"}"#);
+        check(|key, json| unqualify_changed_run(key, "search", json), r#"{"run_id":"@RUN"}"#, r#"{"run_id":"@RUN"}"#);
     }
 
     #[test]

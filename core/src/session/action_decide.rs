@@ -10,9 +10,10 @@ use crate::protocol::action::{
     ToolExecution, ToolInvoked, ToolOrder, ToolReport, ToolResult,
 };
 use crate::protocol::agent::{EventMark, Order};
+use crate::protocol::delivery::DeliveryRequested;
 use crate::protocol::entry::{ActionFact, Entry, Fact, RunFact};
 use crate::protocol::json::Json;
-use crate::protocol::message_action::BUTTONS_TOOL;
+use crate::protocol::message_action::{BUTTONS_TOOL, CHANGE_TOOLS};
 use crate::protocol::task::SPAWN_AGENT_TOOL;
 use crate::session::action_state::{Action, Actions};
 use crate::session::attempt::Attempt;
@@ -46,6 +47,8 @@ enum CallCheck {
     None,
     /// The call gives a task.
     Task,
+    /// The call changes a message, by this delivery.
+    Change(Box<DeliveryRequested>),
     /// The call is carried out, with this result.
     Done(Json),
     Refused(TaskRefusal),
@@ -133,7 +136,7 @@ fn handle_request(
     };
     let ActionRequest { name, what, timeout } = request;
     let action_id = plan.event_id(context);
-    let (what, check) = check_call(context, run_id, what);
+    let (what, check) = check_call(context, (run_id, action_id), what);
     let usual = match &what {
         ActionSpec::ToolCall { tool, .. } if [SPAWN_TOOL, SPAWN_AGENT_TOOL].contains(&tool.as_str()) => {
             limits::PROCESS_TIMEOUT
@@ -157,6 +160,11 @@ fn handle_request(
         CallCheck::None => {}
         CallCheck::Refused(refusal) => return plan.action(ActionCommand::RefuseCall { action_id, refusal }),
         CallCheck::Done(result) => return plan.action(ActionCommand::Finish { action_id, result }),
+        CallCheck::Change(requested) => {
+            let result = message_decide::change_result(&requested.delivery_id);
+            plan.delivery(DeliveryFactCommand::Change { action_id, requested });
+            return plan.action(ActionCommand::Finish { action_id, result });
+        }
         CallCheck::Task => return plan.delivery(DeliveryFactCommand::RequestConversation(action_id)),
     }
     let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
@@ -168,11 +176,20 @@ fn handle_request(
 }
 
 /// Checks a call that the gateway carries out. Returns the call as it is recorded.
-fn check_call(context: &SessionContext, run_id: &RunId, what: ActionSpec) -> (ActionSpec, CallCheck) {
+fn check_call(
+    context: &SessionContext,
+    (run_id, action_id): (&RunId, EventId),
+    what: ActionSpec,
+) -> (ActionSpec, CallCheck) {
     let ActionSpec::ToolCall { tool, args } = what else { return (what, CallCheck::None) };
     if tool.as_str() == BUTTONS_TOOL {
         let check = message_decide::check_buttons(context, run_id, &args);
         let check = check.map_or_else(CallCheck::Refused, CallCheck::Done);
+        return (ActionSpec::ToolCall { tool, args }, check);
+    }
+    if CHANGE_TOOLS.contains(&tool.as_str()) {
+        let check = message_decide::check_change(context, (run_id, action_id), &tool, &args);
+        let check = check.map_or_else(CallCheck::Refused, |requested| CallCheck::Change(Box::new(requested)));
         return (ActionSpec::ToolCall { tool, args }, check);
     }
     if tool.as_str() != SPAWN_AGENT_TOOL {
@@ -293,6 +310,11 @@ fn settle(context: &SessionContext, deadlines: &mut ActionDeadlines, action_id: 
     if orphan {
         let why = "the run that requested the action, or its session, has ended";
         let end = ActionEnd::failed("canceled", why, ProcessExit::Canceled, true);
+        end_action(context, deadlines, action_id, end, plan);
+    } else if asks && action.is_about_message() {
+        // The owner that recorded the request stopped before it recorded the end.
+        let why = "it is unknown whether the action was executed";
+        let end = ActionEnd::failed("UNKNOWN", why, ProcessExit::Abnormal, false);
         end_action(context, deadlines, action_id, end, plan);
     } else if due <= now.mono && planted(Mutant::ActionNeverEnds) {
         deadlines.deadlines.insert(action_id, now.mono + limits::ACTION_TIMEOUT_MAX);

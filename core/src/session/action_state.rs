@@ -7,7 +7,7 @@ use crate::protocol::action::{
     ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
 use crate::protocol::delivery::ButtonSet;
-use crate::protocol::message_action::{BUTTONS_TOOL, MESSAGE_TOOLS};
+use crate::protocol::message_action::{BUTTONS_TOOL, CHANGE_TOOLS, MESSAGE_TOOLS};
 use crate::protocol::task::SPAWN_AGENT_TOOL;
 use crate::time::Millis;
 use serde_json::Value;
@@ -76,6 +76,13 @@ impl Actions {
     /// Returns how often a run has requested an action.
     pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
         self.last_request.as_ref().filter(|(last_run, _)| last_run == run_id).map_or(0, |(_, times)| *times)
+    }
+
+    /// Returns how many changes of messages a run has requested. Everything that an open run has requested is remembered.
+    pub(super) fn message_change_count(&self, run_id: &RunId) -> usize {
+        let is_its = |run: &RunId, tool: &ToolName| run == run_id && CHANGE_TOOLS.contains(&tool.as_str());
+        let open = self.open.values().filter(|action| is_its(&action.run_id, &action.tool)).count();
+        open + self.ended.iter().filter(|over| is_its(&over.run_id, &over.tool)).count()
     }
 
     /// Returns whether a run has already requested an action with this name.
@@ -192,7 +199,12 @@ impl Action {
 
     /// Returns whether the gateway carries the action out, and no tool runner.
     pub(super) fn is_of_gateway(&self) -> bool {
-        self.is_task() || MESSAGE_TOOLS.contains(&self.tool.as_str())
+        self.is_task() || self.is_about_message()
+    }
+
+    /// Returns whether the action is about a message of a conversation.
+    pub(super) fn is_about_message(&self) -> bool {
+        MESSAGE_TOOLS.contains(&self.tool.as_str())
     }
 
     fn to_context(&self, action_id: EventId) -> OpenAction {

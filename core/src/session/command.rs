@@ -5,6 +5,7 @@ use crate::protocol::action::ActionRequest;
 use crate::protocol::agent::{EventMark, Resume};
 use crate::protocol::binding::{BindingEnd, BindingId};
 use crate::protocol::conversation::ConversationRef;
+use crate::protocol::delivery::DeliveryRequested;
 use crate::protocol::handover::HandoverRequest;
 use crate::protocol::input::ControlEntry;
 use crate::protocol::json::Json;
@@ -81,6 +82,8 @@ pub(super) enum DeliveryFactCommand {
     Take(PlacedControl),
     /// Request the delivery of a turn that has ended.
     Request(RunId),
+    /// Request the change of a message that an action asks for.
+    Change { action_id: EventId, requested: Box<DeliveryRequested> },
     /// Request the conversation of a task.
     RequestConversation(EventId),
     /// Send the next part of a delivery.

@@ -28,6 +28,7 @@ pub(super) fn apply(state: &mut State, time: Millis, fact: &DeliveryFact) {
         DeliveryFact::Sent(sent) => {
             deliveries.lift_suppression_of(&sent.delivery_id);
             deliveries.record_external_id(sent);
+            deliveries.forget_deleted(sent);
             deliveries.mark_sent(&sent.delivery_id, sent.part);
         }
         DeliveryFact::Held(held) => deliveries.set_phase(&held.delivery_id, DeliveryPhase::Held),

@@ -95,6 +95,9 @@ pub(super) fn decide(
             }
             settle_by_operator(context, progress, position, control, plan)
         }
+        DeliveryFactCommand::Change { action_id, requested } => {
+            delivery_unasked::request_change(context, progress, action_id, *requested, plan);
+        }
         DeliveryFactCommand::Request(run_id) => request(context, progress, &run_id, plan),
         DeliveryFactCommand::RequestConversation(action_id) => {
             if let Some((id, parent)) = task_decide::request_conversation(context, action_id, plan) {
@@ -199,6 +202,7 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         route,
         generation: None,
         buttons: set.filter(|_| display == ButtonDisplay::Native).cloned(),
+        change: None,
         text_limit: (context.fact_level >= RECENT_LEVEL && kind != DeliveryKind::Notice).then_some(limit),
         parts: parts.into_iter().map(Private).collect(),
     }
@@ -344,6 +348,7 @@ fn order(
         reply_to: delivery.reply_to.clone(),
         text,
         buttons: delivery.buttons.clone().filter(|_| delivery.next_part() == delivery.part_count()),
+        change: delivery.change.clone(),
         requested_at: delivery.requested_at,
         deadline,
         may_be_sent,
@@ -384,6 +389,10 @@ pub(super) fn handle_report(
             let undelivered = context.state.deliveries.undelivered_after(&id, Some(DeliveryPhase::Held));
             let held = DeliveryHeld { delivery_id: id, part, undelivered };
             plan.record(context, Fact::Delivery(DeliveryFact::Held(held)), RecordContext::default());
+        }
+        DeliveryOutcome::NotSupported => {
+            progress.steps.remove(&id);
+            fail(context, &id, DeliveryFailure::NotSupported, plan);
         }
         DeliveryOutcome::Rejected { class, retry_after_ms } => match DeliveryFailure::of_class(class) {
             Some(reason) if !planted(Planted::DeliveryRefusalRetried) => {
@@ -470,9 +479,11 @@ fn settle_by_operator(
         return plan.answer_without_fact(position, &control);
     };
     let open = context.state.deliveries.open.get(delivery_id);
-    // Nobody would use the conversation of a task that has ended.
+    // Nobody would use the conversation of a task that has ended, and nobody wants an earlier text back.
     let is_wanted = |delivery: &OpenDelivery| {
-        !again || delivery.kind != DeliveryKind::Conversation || task_decide::awaiting(context, delivery_id).is_some()
+        let is_made = delivery.kind != DeliveryKind::Conversation;
+        let is_awaited = || task_decide::awaiting(context, delivery_id).is_some();
+        !again || (is_made || is_awaited()) && !context.state.deliveries.is_outdated(delivery)
     };
     let is_settled =
         |delivery: &OpenDelivery| delivery.phase != DeliveryPhase::Pending || planted(Planted::DeliveryRedrivesPending);

@@ -7,7 +7,8 @@ use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{
-    ButtonPress, ButtonSet, DeliveryFailure, DeliveryKind, DeliveryRequested, DeliverySent, InputOrigin, TextLimit,
+    ButtonPress, ButtonSet, DeliveryFailure, DeliveryKind, DeliveryRequested, DeliverySent, InputOrigin, MessageChange,
+    TextLimit,
 };
 use crate::protocol::task::TaskShow;
 use crate::shrink::Shrink;
@@ -62,7 +63,13 @@ pub struct RecentDelivery {
     pub delivery_id: DeliveryId,
     /// The run whose answer it is.
     pub about_run: RunId,
+    /// The message that it answers, if that one is in the same conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<MessageId>,
     pub conversation: ConversationRef,
+    /// The version of the binding that it was routed by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
     /// The length of one message there.
     pub text_limit: TextLimit,
     /// The number of its messages.
@@ -74,6 +81,9 @@ pub struct RecentDelivery {
     /// The press that was accepted first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<RequestId>,
+    /// The request of its latest edit: an earlier one is not sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited_by: Option<Seq>,
 }
 
 /// A turn that came from a conversation.
@@ -110,6 +120,8 @@ pub struct OpenDelivery {
     pub generation: Option<Generation>,
     /// The buttons below the last part.
     pub buttons: Option<Arc<ButtonSet>>,
+    /// The change of a message, if the delivery is no message.
+    pub change: Option<Arc<MessageChange>>,
     pub parts: Vec<Private<String>>,
     /// Number of parts that the platform has.
     pub sent: u32,
@@ -284,12 +296,13 @@ impl Deliveries {
 
     /// Adds a requested delivery. Without parts, nothing is to be sent.
     pub(super) fn add(&mut self, seq: Seq, requested_at: Millis, requested: &DeliveryRequested) {
-        if let Some(run_id) = requested.about_run.as_ref().filter(|_| requested.kind != DeliveryKind::Conversation) {
+        if let Some(run_id) = requested.about_run.as_ref().filter(|_| requested.kind.is_message()) {
             self.forget_origin(run_id);
             self.take_mirrored(run_id, &requested.conversation);
         }
         self.remember(requested);
-        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, generation, buttons, .. } =
+        self.record_edit(seq, requested);
+        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, buttons, change, .. } =
             requested;
         let delivery = OpenDelivery {
             seq,
@@ -297,8 +310,9 @@ impl Deliveries {
             kind: *kind,
             conversation: conversation.clone(),
             reply_to: reply_to.clone(),
-            generation: generation.or_else(|| route.and_then(|route| route.generation)),
+            generation: requested.generation.or_else(|| route.and_then(|route| route.generation)),
             buttons: buttons.clone(),
+            change: change.clone(),
             parts: parts.clone(),
             sent: 0,
             attempts: 0,
@@ -313,17 +327,54 @@ impl Deliveries {
         self.recent.push(RecentDelivery {
             delivery_id: requested.delivery_id.clone(),
             about_run: about_run.clone(),
+            reply_to: requested.reply_to.clone(),
             conversation: requested.conversation.clone(),
+            generation: requested.generation.or_else(|| requested.route.and_then(|route| route.generation)),
             text_limit,
             parts: u32::try_from(requested.parts.len()).unwrap_or(u32::MAX),
             external_ids: Vec::new(),
             buttons: requested.buttons.clone(),
             decided_by: None,
+            edited_by: None,
         });
         let bytes_of = |recent: &RecentDelivery| recent.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
         let mut bytes: usize = self.recent.iter().map(bytes_of).sum();
         while self.recent.len() > limits::RECENT_DELIVERIES_MAX || bytes > limits::RECENT_BUTTONS_BYTES_MAX {
             bytes -= bytes_of(&self.recent.remove(0));
+        }
+    }
+
+    /// Records that the text of an answer is to be another one.
+    fn record_edit(&mut self, seq: Seq, requested: &DeliveryRequested) {
+        let DeliveryRequested { kind: DeliveryKind::Edit, conversation, change: Some(change), .. } = requested else {
+            return;
+        };
+        let edited = self.recent.iter_mut().find(|recent| recent.has_one_of(conversation, change));
+        edited.into_iter().for_each(|recent| recent.edited_by = Some(seq));
+    }
+
+    /// Returns whether a later edit has taken the place of this one, or its answer is forgotten.
+    pub(super) fn is_outdated(&self, delivery: &OpenDelivery) -> bool {
+        let Some(change) = delivery.change.as_ref().filter(|_| delivery.kind == DeliveryKind::Edit) else {
+            return false;
+        };
+        let edited = self.recent.iter().find(|recent| recent.has_one_of(&delivery.conversation, change));
+        edited.is_none_or(|recent| recent.edited_by != Some(delivery.seq)) && !planted(Planted::OldEditRedriven)
+    }
+
+    /// Returns whether an answer is being deleted.
+    pub(super) fn is_being_deleted(&self, answer: &RecentDelivery) -> bool {
+        let deletions = self.open.values().filter(|it| it.kind == DeliveryKind::Delete && !it.has_failed());
+        let mut changes = deletions.filter_map(|it| Some((&it.conversation, it.change.as_ref()?)));
+        changes.any(|(place, change)| answer.has_one_of(place, change))
+    }
+
+    /// Forgets an answer whose last message was deleted: nothing of it can be changed any more.
+    pub(super) fn forget_deleted(&mut self, sent: &DeliverySent) {
+        let open = self.open.get(&sent.delivery_id).filter(|it| it.kind == DeliveryKind::Delete);
+        let Some((place, change)) = open.and_then(|it| Some((&it.conversation, it.change.as_ref()?))) else { return };
+        if sent.part >= sent.parts {
+            self.recent.retain(|recent| !recent.has_one_of(place, change));
         }
     }
 
@@ -393,9 +444,11 @@ impl Deliveries {
         }
     }
 
-    /// Returns the place of a delivery, if it is a message: a conversation that was not made says nothing of messages.
+    /// Returns the place of a delivery, if it is a message: a conversation that was not made, or a message that cannot be
+    /// changed any more, says nothing of further messages.
     fn message_place(&self, id: &DeliveryId) -> Option<ConversationRef> {
-        let delivery = self.open.get(id).filter(|delivery| delivery.kind != DeliveryKind::Conversation)?;
+        let is_any = planted(Planted::ChangeSuppressesPlace);
+        let delivery = self.open.get(id).filter(|delivery| is_any || delivery.kind.is_message())?;
         Some(delivery.conversation.clone())
     }
 
@@ -436,6 +489,18 @@ fn append_within_limit((answer, cut_bytes): (&mut Private<String>, &mut u64), te
     *cut_bytes += (text.len() - taken) as u64;
 }
 
+impl RecentDelivery {
+    /// Returns whether the platform has all messages of the answer.
+    pub(super) fn is_sent(&self) -> bool {
+        self.external_ids.len() == self.parts as usize
+    }
+
+    /// Returns whether a change in a conversation concerns a message of the answer.
+    fn has_one_of(&self, place: &ConversationRef, change: &MessageChange) -> bool {
+        self.conversation.is_same_place(place) && change.targets.iter().any(|it| self.external_ids.contains(it))
+    }
+}
+
 impl OpenDelivery {
     /// Returns the number of the part that is sent next, from 1.
     pub fn next_part(&self) -> u32 {
@@ -459,7 +524,8 @@ impl OpenDelivery {
 
     fn bytes(&self) -> usize {
         let buttons = self.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
-        buttons + self.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
+        let change = self.change.as_ref().map_or(0, |change| change.bytes());
+        buttons + change + self.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
     }
 
     fn is_sent(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended, the
-//! answers of clients' turns that conversations mirror, and texts that clients send by themselves. Called by `delivery_decide`.
-use crate::id::{DeliveryId, InboxPosition, RunId};
+//! answers of clients' turns that conversations mirror, texts that clients send by themselves, and changes of messages that
+//! agents ask for. Called by `delivery_decide`.
+use crate::id::{DeliveryId, EventId, InboxPosition, RunId};
 use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::BindingEnd;
@@ -92,6 +93,21 @@ pub(super) fn request_message(
     plan.answer_with_fact(control);
 }
 
+/// Requests the change of a message that an agent's action has asked for.
+pub(super) fn request_change(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    action_id: EventId,
+    requested: DeliveryRequested,
+    plan: &mut Plan,
+) {
+    let delivery_id = requested.delivery_id.clone();
+    let place = requested.conversation.clone();
+    let about = RecordContext { tx: Some(action_id), run: requested.about_run.clone(), ..RecordContext::default() };
+    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), about);
+    delivery_decide::start_or_fail(context, progress, (delivery_id, &place), plan);
+}
+
 /// Returns the request of a delivery that answers no message, without a route and without a binding.
 fn unasked(
     kind: DeliveryKind,
@@ -108,6 +124,7 @@ fn unasked(
         route: None,
         generation: None,
         buttons: None,
+        change: None,
         text_limit: None,
         parts,
     }

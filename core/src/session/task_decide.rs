@@ -81,6 +81,7 @@ pub(super) fn request_conversation(
         route: None,
         generation: None,
         buttons: None,
+        change: None,
         text_limit: None,
         parts: vec![Private(args.conversation_name())],
     };

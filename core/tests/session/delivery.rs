@@ -1,5 +1,5 @@
 //! Deliveries to conversations. Script steps: `hears MESSAGE [PLACE]` submits what somebody wrote in a conversation;
-//! `delivery sent|elsewhere|unsent|unknown|lost|CLASS [MS]` reports on the last order, and `receipt N` on the Nth;
+//! `delivery sent|elsewhere|unsent|unknown|lost|unsupported|CLASS [MS|ID]` reports on the last order, `receipt N` on the Nth;
 //! `operator retry|drop` decides on the last requested delivery.
 use crate::script::{Script, check, key, user};
 use std::sync::Arc;
@@ -95,7 +95,8 @@ pub(crate) fn heard(message: &str, room: &str, task: Option<TaskOrigin>) -> Requ
 }
 
 fn outcome_of(word: &str, number: Option<&str>, order: &DeliveryOrder) -> DeliveryOutcome {
-    let sent = |place| DeliveryOutcome::Sent { external_id: MessageId::parse("x1").expect("a name"), place };
+    let id = MessageId::parse(number.unwrap_or("x1")).expect("a name");
+    let sent = |place| DeliveryOutcome::Sent { external_id: id, place };
     match word {
         "sent" => sent(order.conversation.clone()),
         "created" => {
@@ -105,6 +106,7 @@ fn outcome_of(word: &str, number: Option<&str>, order: &DeliveryOrder) -> Delive
         "elsewhere" => sent(place("elsewhere")),
         "unsent" => DeliveryOutcome::NotSent,
         "unknown" => DeliveryOutcome::Unknown { may_repeat: true },
+        "unsupported" => DeliveryOutcome::NotSupported,
         "lost" => DeliveryOutcome::Unknown { may_repeat: false },
         class => {
             let class = DeliveryErrorClass::ALL.into_iter().find(|known| known.as_str() == class).expect("a class");

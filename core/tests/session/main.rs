@@ -1,6 +1,7 @@
 //! The session's state machine, driven by scripts: its facts, orders and outputs.
 mod acting;
 mod bounds;
+mod changes;
 mod delivery;
 mod events;
 mod farewell;

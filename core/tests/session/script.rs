@@ -214,8 +214,9 @@ impl Script {
         let ids = order.buttons.iter().flat_map(|set| &set.buttons).map(|button| button.id.as_str());
         let ids = ids.collect::<Vec<_>>().join(",");
         let buttons = if ids.is_empty() { ids } else { format!("[{ids}]") };
-        let word =
-            format!("DELIVER({part}/{parts},{attempt}{doubt} {}){buttons}", order.text.reveal().replace('\n', "/"));
+        let text = order.text.reveal().replace('\n', "/");
+        let change = order.change.as_ref().map(|_| format!("[{}]", crate::changes::shown(&order))).unwrap_or_default();
+        let word = format!("DELIVER({part}/{parts},{attempt}{doubt} {text}){buttons}{change}");
         self.sending.push(order);
         word
     }
@@ -426,6 +427,7 @@ impl Script {
             ["task" | "given" | "route" | "stands", ..] => self.task(&words),
             ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
             ["level" | "buttons" | "presses", ..] => self.use_messages(&words),
+            ["edits" | "deletes" | "reacts" | "unreacts", ..] => self.change_messages(&words),
             ["writes" | "shows", ..] => self.write(&words),
             ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),

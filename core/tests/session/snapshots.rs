@@ -52,12 +52,18 @@ const MIRRORING: &str = r#"control {"ask":"record_binding","bound":{"binding_id"
 const MIRRORED: &str = r#"control {"ask":"record_binding","bound":{"binding_id":"7.lobby","target_kind":"session","bound_at":1,"conversation":{"channel":"rooms","account_id":"main","conversation_id":"lobby"},"mirror":true}}; say m1; ack; text hi; done"#;
 
 /// States in which every field that version 10 has added has content.
-const WITH_GATHERED: [Example; 6] = [
+const WITH_GATHERED: [Example; 7] = [
     Example {
         name: "buttons",
         policy: OnOwnerLoss::Retry,
         script: "level 2 m1; ack; buttons y n; text hi; done; delivery sent; presses y p1; ack; buttons z; text hi; done; \
                  level 2 m2; ack; buttons w",
+        left_out: 0,
+    },
+    Example {
+        name: "changes",
+        policy: OnOwnerLoss::Retry,
+        script: "hears m1; ack; text hi; done; delivery sent; hears m2; ack; edits m1 ho; reacts ok",
         left_out: 0,
     },
     Example {
@@ -289,6 +295,9 @@ fn golden_snapshots_have_every_field_and_variant() {
         "recent: [RecentDelivery",
         "external_ids: [MessageId",
         "decided_by: Some",
+        "edited_by: Some",
+        "change: Some(MessageChange",
+        "reaction: Some(Reaction",
         "buttons: Some(ButtonSet",
         "end: Some",
         "reply_to: Some",

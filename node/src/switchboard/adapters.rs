@@ -36,6 +36,7 @@ use std::time::Duration;
 use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{DeliveryId, LeaseId, LinkId, NodeId, RequestId, RunId, SessionKey};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
@@ -405,9 +406,20 @@ impl Adapters {
         if let (Some(served), Some(message)) = (self.accounts.get_mut(&account), answered) {
             served.sealed.seal(preview_id(&order.key, &order.conversation, message));
         }
-        let sending = self.accounts.get(&account).and_then(|served| served.sending_link(context));
+        let served = self.accounts.get(&account);
+        let sending = served.and_then(|served| served.sending_link(context));
+        let mut is_supported = served.is_some_and(|served| served.supports(context, &order));
+        let mut order = order;
+        if !is_supported && planted(Planted::UnsupportedChangeSent) {
+            is_supported = true;
+            order =
+                Arc::new(DeliveryOrder { kind: DeliveryKind::Notice, change: None, ..DeliveryOrder::clone(&order) });
+        }
         match (sending, self.accounts.get_mut(&account).and_then(|served| served.desk.as_mut())) {
-            (Some(link), Some(desk)) => desk.accept(context.now, ReceivedOrder { from, order }, link, &mut effects),
+            (Some(link), Some(desk)) => {
+                let received = ReceivedOrder { from, order, is_supported };
+                desk.accept(context.now, received, link, &mut effects);
+            }
             (_, _) => {
                 // The store may still name a connection of this node that is gone.
                 sink.store(Op::Get { name: lease::lease_name(&account) });

@@ -7,6 +7,7 @@ mod capabilities;
 mod changes;
 mod chaos;
 mod closed;
+mod edits;
 mod farewell;
 mod fleet;
 mod gather;

@@ -1,5 +1,6 @@
 //! The example of an adapter in Python, with its platform: lines of people are answered in their rooms, once, while the
 //! gateway is killed and replies of the platform are lost.
+use super::edits::act;
 use super::signals::{LINE, gated};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use tempfile::tempdir;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::Agents;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::web::Web;
@@ -128,4 +130,60 @@ async fn example_adapter_shows_an_answer_while_it_is_written() {
     gate.add_permits(1);
     let whole = format!("{second} {LINE}3`");
     await_lobby(&platform, &[(&whole, false)], false).await;
+}
+
+/// Waits until the lobby looks like this: who wrote each line, and its text or its reactions.
+async fn await_lines(platform: &Web, expected: &[(&str, &str, Value)]) {
+    let mut looks = interval(Duration::from_millis(50));
+    let mut seen = Value::Null;
+    let found = timeout(4 * PATIENCE, async {
+        loop {
+            looks.tick().await;
+            seen = platform.json("/rooms/lobby").await["lines"].clone();
+            let lines = seen.as_array().expect("lines").iter().filter(|line| line["preview"] != true);
+            let is_so = |(line, (sender, text, reactions)): (&Value, &(&str, &str, Value))| {
+                let is_text = line["text"].as_str().expect("a text").starts_with(text);
+                line["sender"] == *sender && is_text && line["reactions"] == *reactions
+            };
+            if lines.clone().count() == expected.len() && lines.zip(expected).all(is_so) {
+                break;
+            }
+        }
+    });
+    if found.await.is_err() {
+        panic!("{expected:?}, not {seen}");
+    }
+}
+
+/// Covers: BR-36.
+#[tokio::test]
+async fn example_adapter_edits_deletes_and_reacts() {
+    let dir = tempdir().expect("a directory");
+    let agents = Agents::start(|invocation| act(&invocation)).await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
+    let (_rooms, url, platform) = start_rooms().await;
+    let gateway = format!("ws://{}/v1/connect", node.http);
+    let state = dir.path().join("offset");
+    let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
+    let _adapter = Running::start(script(&program("adapter.py"), &args));
+    post(&platform, "/rooms/lobby", &json!({"sender": "ann", "text": "one"})).await;
+    await_lines(&platform, &[("ann", "one", Value::Null), ("bot", "one", Value::Null)]).await;
+    let first = agents.journal()[0].run_id.clone();
+    let edit = json!([
+        ["message.edit", {"run_id": first, "text": "better"}],
+        ["message.react", {"emoji": "ok"}],
+        ["message.react", {"emoji": "+1"}],
+        ["message.react", {"emoji": "ok", "remove": true}],
+    ]);
+    post(&platform, "/rooms/lobby", &json!({"sender": "ann", "text": edit.to_string()})).await;
+    let plain = |sender, text| (sender, text, Value::Null);
+    let asked = ("ann", "[[", json!(["+1"]));
+    await_lines(&platform, &[plain("ann", "one"), plain("bot", "better"), asked.clone(), plain("bot", "done")]).await;
+    let delete = json!([["message.delete", {"run_id": first}]]);
+    post(&platform, "/rooms/lobby", &json!({"sender": "ann", "text": delete.to_string()})).await;
+    await_lines(
+        &platform,
+        &[plain("ann", "one"), asked, plain("bot", "done"), plain("ann", "[["), plain("bot", "done")],
+    )
+    .await;
 }

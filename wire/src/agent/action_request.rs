@@ -11,7 +11,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::{ActionRequest, ActionSpec};
 use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::json::Json;
-use turnway_core::protocol::qualified::unqualify_processes;
+use turnway_core::protocol::qualified::{unqualify_changed_run, unqualify_processes};
 
 /// Parses an action request.
 pub(super) fn parse(mut body: Fields, run: &QualifiedRun) -> Result<ActionRequest, AgentFailure> {
@@ -42,10 +42,11 @@ pub(super) fn parse(mut body: Fields, run: &QualifiedRun) -> Result<ActionReques
     Ok(ActionRequest { name, what, timeout })
 }
 
-/// Replaces qualified process ids by plain ones; the log contains plain ids only.
+/// Replaces qualified ids of processes and runs by plain ones; the log contains plain ids only.
 fn unqualify_args(tool: &ToolName, args: Option<Value>, run: &QualifiedRun) -> Result<Option<Value>, AgentFailure> {
     let Some(args) = args.as_ref().filter(|_| !run.tenant.is_default()) else { return Ok(args) };
     let bare = unqualify_processes(&run.key(), tool.as_str(), Json(args.clone()).text());
+    let bare = unqualify_changed_run(&run.key(), tool.as_str(), bare);
     let args = serde_json::from_str::<Json>(&bare).map_err(|_| broken_message("malformed args"))?;
     Ok(Some(args.0))
 }

@@ -6,7 +6,9 @@ use turnway_core::id::{
     AccountId, ChannelName, ConversationId, DeliveryId, MessageId, NodeId, RequestId, RunId, SessionId,
 };
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{AccountPause, DeliveryErrorClass, DeliveryOrder, Sender, TextLimit, TextUnit};
+use turnway_core::protocol::delivery::{
+    AccountPause, DeliveryErrorClass, DeliveryKind, DeliveryOrder, Sender, TextLimit, TextUnit,
+};
 use turnway_core::protocol::input::Content;
 use turnway_core::time::Millis;
 
@@ -23,6 +25,13 @@ const TYPING: &str = "typing";
 const PREVIEW: &str = "preview";
 /// The capability to show buttons below a message, and to report who presses them.
 const BUTTONS: &str = "buttons";
+
+/// The capability to give a message that was sent another text.
+const EDIT: &str = "edit";
+/// The capability to delete a message that was sent.
+const DELETE: &str = "delete";
+/// The capability to react to a message, and to take a reaction back.
+const REACTION: &str = "reaction";
 
 /// The `kind` of a preview, which is no kind of a delivery.
 pub const PREVIEW_KIND: &str = "preview";
@@ -200,7 +209,8 @@ impl AdapterCapabilities {
 
     /// Removes what has no effect in a single conversation: unknown capabilities, and those of the whole platform.
     pub fn retain_of_conversation(&mut self) {
-        self.0.retain(|name, _| [TEXT, TYPING, PREVIEW, BUTTONS].contains(&name.as_str()));
+        const NAMES: [&str; 7] = [TEXT, TYPING, PREVIEW, BUTTONS, EDIT, DELETE, REACTION];
+        self.0.retain(|name, _| NAMES.contains(&name.as_str()));
     }
 
     /// Returns whether typing signals are shown, if it is declared.
@@ -216,6 +226,22 @@ impl AdapterCapabilities {
     /// Returns the level of buttons, if it is declared.
     pub fn button_level(&self) -> Option<i8> {
         self.0.get(BUTTONS).map(|buttons| buttons.level)
+    }
+
+    /// Returns whether the adapter carries out deliveries of a kind that changes messages, if it is declared. There is no
+    /// such capability for other kinds.
+    pub fn changes_messages(&self, kind: DeliveryKind) -> Option<bool> {
+        let name = match kind {
+            DeliveryKind::Edit => EDIT,
+            DeliveryKind::Delete => DELETE,
+            DeliveryKind::Reaction => REACTION,
+            DeliveryKind::Final
+            | DeliveryKind::TaskCompletion
+            | DeliveryKind::Notice
+            | DeliveryKind::Farewell
+            | DeliveryKind::Conversation => return None,
+        };
+        self.0.get(name).map(|change| change.level > 0)
     }
 
     /// Returns whether the adapter can make conversations.

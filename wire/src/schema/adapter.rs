@@ -1,6 +1,6 @@
 //! Messages between a node and an adapter.
 use super::connection::{self, answer, sent};
-use super::definition::{button_id, buttons, platform_id};
+use super::definition::{button_id, buttons, platform_id, reaction};
 use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
     words,
@@ -32,7 +32,8 @@ fn hello() -> Vec<FieldSpec> {
         optional(
             "capabilities",
             capabilities(),
-            "What it can do, by name: `text`, `key`, `typing`, `preview`, `buttons`, `create_conversation`.",
+            "What it can do, by name: `text`, `key`, `typing`, `preview`, `buttons`, `edit`, `delete`, `reaction`, \
+             `create_conversation`.",
         ),
     ]
 }
@@ -122,7 +123,39 @@ fn requests() -> Vec<MessageSpec> {
 }
 
 fn deliver_kinds() -> Vec<&'static str> {
-    DeliveryKind::MESSAGES.iter().map(|kind| kind.as_str()).chain([PREVIEW_KIND]).collect()
+    let kinds = DeliveryKind::MESSAGES.iter().chain(&DeliveryKind::CHANGES);
+    kinds.map(|kind| kind.as_str()).chain([PREVIEW_KIND]).collect()
+}
+
+/// Returns the fields of the order to send a part, or to change a message.
+fn deliver() -> Vec<FieldSpec> {
+    let target = vec![
+        optional(
+            "external_id",
+            Defined("message_id"),
+            "`edit`, `delete`: a message of the gateway, as `delivered` named it.",
+        ),
+        optional(
+            "message_id",
+            Defined("message_id"),
+            "`reaction`: a message that somebody wrote, as `inbound` named it.",
+        ),
+    ];
+    vec![
+        required("delivery_id", Defined("delivery_id"), ""),
+        required("attempt", small_integer(), "From 2: the part may have been sent before."),
+        required("part", small_integer(), "From 1."),
+        required("parts", small_integer(), ""),
+        required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
+        required("kind", words(&deliver_kinds()), "`preview`: an answer that is still being written."),
+        required("text", text(), "Markdown, within the declared limit; empty for `delete` and `reaction`."),
+        optional("reply_to", Defined("message_id"), "The message that it answers."),
+        optional("buttons", buttons(), "Below the last part; needs the capability `buttons`."),
+        optional("target", JsonShape::Object(target), "The message that an `edit`, `delete` or `reaction` is about."),
+        optional("reaction", reaction(), "`reaction`: which one."),
+        required("key", text(), "The same for each attempt at the part: at most 25 characters."),
+        required("deadline_ts", Defined("timestamp"), "Not to be sent after this time."),
+    ]
 }
 
 fn answers() -> Vec<MessageSpec> {
@@ -136,19 +169,6 @@ fn answers() -> Vec<MessageSpec> {
         optional("session_id", Defined("session_id"), ""),
         optional("run_id", Defined("run_id"), ""),
         required("duplicate", JsonShape::Flag, "The message had been accepted before."),
-    ];
-    let deliver = vec![
-        required("delivery_id", Defined("delivery_id"), ""),
-        required("attempt", small_integer(), "From 2: the part may have been sent before."),
-        required("part", small_integer(), "From 1."),
-        required("parts", small_integer(), ""),
-        required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
-        required("kind", words(&deliver_kinds()), "`preview`: an answer that is still being written."),
-        required("text", text(), "Markdown, within the declared limit."),
-        optional("reply_to", Defined("message_id"), "The message that it answers."),
-        optional("buttons", buttons(), "Below the last part; needs the capability `buttons`."),
-        required("key", text(), "The same for each attempt at the part: at most 25 characters."),
-        required("deadline_ts", Defined("timestamp"), "Not to be sent after this time."),
     ];
     let create = vec![
         required("delivery_id", Defined("delivery_id"), "Named in the answer."),
@@ -183,7 +203,7 @@ fn answers() -> Vec<MessageSpec> {
         MessageSpec::new("delete_message", "Remove the preview with this key.", sent(delete)),
         MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
         MessageSpec::new("capabilities_set", "Answers `capabilities`.", answer(Vec::new())),
-        MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver)),
+        MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver())),
         MessageSpec::new(
             "create_conversation",
             "Make a conversation within another one; answered by `conversation_created`.",

@@ -322,6 +322,12 @@ pub(super) fn buttons() -> JsonShape {
     ]))
 }
 
+/// Returns a reaction to a message.
+pub(super) fn reaction() -> JsonShape {
+    let emoji = required("emoji", text(), "One word, at most 64 bytes: an emoji, or the platform's name of one.");
+    JsonShape::Object(vec![emoji, required("remove", JsonShape::Flag, "The reaction is taken back.")])
+}
+
 /// Returns the id of a button.
 pub(super) fn button_id() -> JsonShape {
     pattern("^[!-~]{1,32}$", &["yes"])

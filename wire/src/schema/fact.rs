@@ -1,6 +1,6 @@
 //! The data of each fact, as `event`, `GET …/events` and orders to agents carry it, and the envelope around it.
 //! Ids may be in their qualified forms, because agents receive facts in those.
-use super::definition::{button_id, buttons, platform_message};
+use super::definition::{button_id, buttons, platform_message, reaction};
 use super::shape::{
     FieldSpec, JsonShape, constant, integer, list, names, optional, pattern, required, small_integer, text, words,
 };
@@ -127,6 +127,10 @@ fn delivery_facts() -> Vec<FactRow> {
         required("buttons", buttons(), ""),
         optional("reusable", JsonShape::Flag, "Every press is an input, and not only the first one."),
     ];
+    let change = vec![
+        required("targets", list(Defined("message_id")), "The platform's ids of the messages, one for each part."),
+        optional("reaction", reaction(), ""),
+    ];
     let requested = vec![
         delivery_id(),
         required("kind", names(&DeliveryKind::ALL), ""),
@@ -140,8 +144,9 @@ fn delivery_facts() -> Vec<FactRow> {
             "The version of the binding that mirrors; nothing is sent once it has changed.",
         ),
         optional("buttons", JsonShape::Object(button_set), "Below the last part."),
+        optional("change", JsonShape::Object(change), "The kinds `edit`, `delete` and `reaction`."),
         optional("text_limit", JsonShape::Object(text_limit()), "The longest message there."),
-        required("parts", list(text()), "The messages, as they are sent."),
+        required("parts", list(text()), "The messages, as they are sent; empty for `delete` and `reaction`."),
     ];
     let sent = vec![
         delivery_id(),

@@ -31,7 +31,8 @@ impl DeliveryFact {
         match self {
             Self::Requested(requested) => {
                 let buttons = requested.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
-                buttons + requested.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
+                let change = requested.change.as_ref().map_or(0, |change| change.bytes());
+                buttons + change + requested.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
             }
             Self::Attempted(_)
             | Self::Sent(_)

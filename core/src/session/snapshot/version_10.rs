@@ -1,12 +1,12 @@
 //! Snapshots of version 10: version 9 with the inputs that are part of another turn, the places to which nothing is sent,
-//! the bindings that deliveries were routed by, the turns of clients that conversations mirror, and the latest answers with
-//! their buttons. Written only for a session that has some.
+//! the bindings that deliveries were routed by, the turns of clients that conversations mirror, the latest answers with
+//! their buttons, and changes of messages. Written only for a session that has some.
 use super::version_9::{JsonText, StateVersion9};
 use crate::id::{DeliveryId, RunId};
 use crate::private::Private;
 use crate::protocol::binding::Generation;
 use crate::protocol::conversation::ConversationRef;
-use crate::protocol::delivery::ButtonSet;
+use crate::protocol::delivery::{ButtonSet, MessageChange};
 use crate::protocol::versioned::VersionedForm;
 use crate::session::delivery_state::{Deliveries, MirrorBinding, MirroredTurn, OpenDelivery, RecentDelivery};
 use crate::session::state::State;
@@ -30,6 +30,8 @@ pub(super) struct StateVersion10<'a> {
     buttons: Vec<(DeliveryId, JsonText<Arc<ButtonSet>>)>,
     /// Buttons of turns that have not ended.
     turn_buttons: Vec<(RunId, JsonText<Arc<ButtonSet>>)>,
+    /// Changes of messages that are not sent.
+    changes: Vec<(DeliveryId, JsonText<Arc<MessageChange>>)>,
 }
 
 /// The form of a [`MirrorBinding`].
@@ -50,7 +52,9 @@ struct MirroredTurnVersion10 {
 /// Returns whether a state has something that version 9 cannot hold.
 pub(super) fn is_needed(state: &State) -> bool {
     let Deliveries { gathered, suppressed, open, origins, mirrors, mirrored, recent } = &state.deliveries;
-    let is_newer = |delivery: &OpenDelivery| delivery.generation.is_some() || delivery.buttons.is_some();
+    let is_newer = |delivery: &OpenDelivery| {
+        delivery.generation.is_some() || delivery.buttons.is_some() || delivery.change.is_some()
+    };
     let has_mirrors = !mirrors.is_empty() || !mirrored.is_empty();
     has_mirrors
         || !(gathered.is_empty() && suppressed.is_empty() && recent.is_empty())
@@ -65,6 +69,7 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
         let Deliveries { gathered, suppressed, open, origins, mirrors, mirrored, recent } = &state.deliveries;
         let buttons = open.iter().filter_map(|(id, delivery)| Some((id.clone(), JsonText(delivery.buttons.clone()?))));
         let turns = origins.iter().filter_map(|(run_id, open)| Some((run_id.clone(), JsonText(open.buttons.clone()?))));
+        let changes = open.iter().filter_map(|(id, delivery)| Some((id.clone(), JsonText(delivery.change.clone()?))));
         let routed = open.iter().filter_map(|(id, delivery)| Some((id.clone(), delivery.generation?.0)));
         Self {
             base: StateVersion9::borrow(state),
@@ -76,11 +81,13 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
             recent: recent.iter().cloned().map(JsonText).collect(),
             buttons: buttons.collect(),
             turn_buttons: turns.collect(),
+            changes: changes.collect(),
         }
     }
 
     fn into_domain(self) -> State {
-        let Self { base, gathered, suppressed, generations, mirrors, mirrored, recent, buttons, turn_buttons } = self;
+        let Self { base, gathered, suppressed, generations, mirrors, mirrored, recent, buttons, turn_buttons, changes } =
+            self;
         let mut state = base.into_domain();
         state.deliveries.gathered = gathered.into_iter().collect();
         state.deliveries.suppressed = suppressed.into_iter().map(|place| place.0).collect();
@@ -96,6 +103,11 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
         for (id, set) in buttons {
             if let Some(delivery) = state.deliveries.open.get_mut(&id) {
                 delivery.buttons = Some(set.0);
+            }
+        }
+        for (id, change) in changes {
+            if let Some(delivery) = state.deliveries.open.get_mut(&id) {
+                delivery.change = Some(change.0);
             }
         }
         for (run_id, set) in turn_buttons {

@@ -175,6 +175,7 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             phase,
             generation: _,
             buttons: _,
+            change: _,
         } = delivery;
         Self {
             seq: *seq,
@@ -199,6 +200,7 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             reply_to,
             generation: None,
             buttons: None,
+            change: None,
             parts,
             sent,
             attempts,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use turnway_core::id::ConversationId;
 use turnway_core::limits;
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::TextLimit;
+use turnway_core::protocol::delivery::{DeliveryKind, TextLimit};
 use turnway_wire::channel::adapter::AdapterCapabilities;
 
 /// The capabilities of a connection.
@@ -66,6 +66,12 @@ impl LinkCapabilities {
     pub(super) fn button_level(&self, conversation: &ConversationRef) -> Option<i8> {
         let own = self.differing.get(&conversation.conversation_id);
         own.and_then(AdapterCapabilities::button_level).or_else(|| self.usual.button_level())
+    }
+
+    /// Returns whether deliveries of a kind that changes messages are carried out in a conversation.
+    pub(super) fn changes_messages(&self, kind: DeliveryKind, conversation: &ConversationRef) -> bool {
+        let own = self.differing.get(&conversation.conversation_id).and_then(|own| own.changes_messages(kind));
+        own.or_else(|| self.usual.changes_messages(kind)).unwrap_or_default()
     }
 
     /// Returns whether the adapter makes conversations.

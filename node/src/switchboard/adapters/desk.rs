@@ -5,6 +5,7 @@ use std::sync::Arc;
 use turnway_core::id::{DeliveryId, LinkId, NodeId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{self as bug, Planted};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
     DeliveryErrorClass, DeliveryKind, DeliveryOrder, DeliveryOutcome, DeliveryReport, MisplacedPart,
@@ -64,6 +65,8 @@ enum PartState {
 pub(super) struct ReceivedOrder {
     pub(super) from: NodeId,
     pub(super) order: Arc<DeliveryOrder>,
+    /// The adapter has declared that it carries out orders of this kind.
+    pub(super) is_supported: bool,
 }
 
 /// The connection that sends for the account.
@@ -161,7 +164,7 @@ impl AdapterDesk {
 
     /// Gives the adapter a part, unless somebody else may have sent it and nobody would recognise that.
     fn send(&mut self, now: Now, received: ReceivedOrder, link: SendingLink, effects: &mut Vec<DeskEffect>) {
-        let ReceivedOrder { from, order } = received;
+        let ReceivedOrder { from, order, is_supported } = received;
         let id = (order.delivery_id.clone(), order.part);
         let known = self.parts.get(&id);
         if known.is_some_and(|part| matches!(part.state, PartState::InFlight { .. })) {
@@ -172,13 +175,17 @@ impl AdapterDesk {
         let is_old = order.requested_at < self.known_since || is_of_future;
         let is_known = known.is_some_and(|part| !part.is_outdated);
         let is_doubtful = !is_known && order.may_be_sent && is_old;
-        if is_doubtful && !link.recognises_key && !planted(Mutant::DoubtfulPartSent) {
+        if is_doubtful && !may_repeat(order.kind, link.recognises_key) && !planted(Mutant::DoubtfulPartSent) {
             let outcome = DeliveryOutcome::Unknown { may_repeat: false };
             let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };
             return effects.push(DeskEffect::Report { to: from, key: order.key.clone(), report });
         }
-        if order.kind == DeliveryKind::Conversation && !link.creates_conversations {
-            let outcome = DeliveryOutcome::Rejected { class: DeliveryErrorClass::Invalid, retry_after_ms: None };
+        let refusal = if order.kind == DeliveryKind::Conversation && !link.creates_conversations {
+            Some(DeliveryOutcome::Rejected { class: DeliveryErrorClass::Invalid, retry_after_ms: None })
+        } else {
+            (!is_supported).then_some(DeliveryOutcome::NotSupported)
+        };
+        if let Some(outcome) = refusal {
             let report = DeliveryReport { delivery_id: id.0, part: id.1, attempt: order.attempt, outcome };
             return effects.push(DeskEffect::Report { to: from, key: order.key.clone(), report });
         }
@@ -220,7 +227,9 @@ impl AdapterDesk {
             let outcome = match outcome {
                 AdapterOutcome::Sent { external_id, place } => DeliveryOutcome::Sent { external_id, place },
                 AdapterOutcome::NotSent => DeliveryOutcome::NotSent,
-                AdapterOutcome::Unknown => DeliveryOutcome::Unknown { may_repeat: recognises_key },
+                AdapterOutcome::Unknown => {
+                    DeliveryOutcome::Unknown { may_repeat: may_repeat(known.kind, recognises_key) }
+                }
                 AdapterOutcome::Rejected { class, retry_after_ms } => {
                     DeliveryOutcome::Rejected { class, retry_after_ms }
                 }
@@ -258,6 +267,7 @@ impl AdapterDesk {
         let over = self.in_flight.iter().filter(|(until, id)| *until <= now.mono || lost.is_some() && is_of_lost(id));
         let over: Vec<PartId> = over.map(|(_, id)| id.clone()).collect();
         for id in over {
+            let recognises_key = self.parts.get(&id).is_some_and(|part| may_repeat(part.kind, recognises_key));
             let outcome = if planted(Mutant::LostPartUnsent) {
                 DeliveryOutcome::NotSent
             } else {
@@ -301,6 +311,11 @@ impl DeskPart {
             PartState::Done(known, _) => is_receipt && !matches!(known, DeliveryOutcome::Sent { .. }),
         }
     }
+}
+
+/// Returns whether a part that may have been sent is sent again: its repetition changes nothing, or is recognised.
+fn may_repeat(kind: DeliveryKind, recognises_key: bool) -> bool {
+    recognises_key || kind.is_change() && !bug::planted(Planted::UnknownChangeHeld)
 }
 
 fn report(id: &PartId, part: &DeskPart, attempt: u32, outcome: DeliveryOutcome) -> DeskEffect {

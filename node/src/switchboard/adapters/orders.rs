@@ -235,11 +235,13 @@ impl OutgoingOrders {
         }
     }
 
-    /// Returns whether a session has an order to a conversation on its way.
-    pub(super) fn has_order_to(&self, session: &SessionKey, conversation: &ConversationRef) -> bool {
+    /// Returns whether a session has the order to send a message to a conversation on its way. Changes of messages do not
+    /// concern the answer that is being written.
+    pub(super) fn has_message_to(&self, session: &SessionKey, conversation: &ConversationRef) -> bool {
         let first = (session.clone(), DeliveryId::first());
-        let of_session = self.orders.range(first..).take_while(|(key, _)| key.0 == *session);
-        of_session.map(|(_, out)| out).any(|out| out.order.conversation.is_same_place(conversation))
+        let mut of_session = self.orders.range(first..).take_while(|(key, _)| key.0 == *session);
+        let counts = |order: &DeliveryOrder| !order.kind.is_change() || planted::planted(Planted::ChangeHoldsPreviews);
+        of_session.any(|(_, out)| counts(&out.order) && out.order.conversation.is_same_place(conversation))
     }
 
     fn forget_location(&mut self, account: &AccountKey) {

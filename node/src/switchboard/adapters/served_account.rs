@@ -7,7 +7,7 @@ use crate::switchboard::sink::EffectSink;
 use turnway_core::id::LinkId;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::delivery::{AccountKey, AccountPause, PauseReason};
+use turnway_core::protocol::delivery::{AccountKey, AccountPause, DeliveryOrder, PauseReason};
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
 use turnway_wire::channel::adapter::DeliveredCommand;
@@ -59,6 +59,13 @@ impl ServedAccount {
         let next_check = self.empty_since.is_none().then(|| self.lease.next_check());
         let expiry = self.desk.as_ref().and_then(AdapterDesk::next_expiry);
         [kept_until, next_check, expiry].into_iter().flatten().min()
+    }
+
+    /// Returns whether the connection that sends has declared that it carries out an order of this kind.
+    pub(super) fn supports(&self, context: AdapterContext, order: &DeliveryOrder) -> bool {
+        let active = self.lease.active(context.life);
+        let changes = active.is_some_and(|it| it.capabilities.changes_messages(order.kind, &order.conversation));
+        !order.kind.is_change() || changes
     }
 
     pub(super) fn recognises_key(&self, link: LinkId) -> bool {
@@ -145,6 +152,7 @@ impl ServedAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::switchboard::adapters::desk::ReceivedOrder;
     use std::sync::Arc;
     use turnway_core::id::{
         AccountId, ChannelName, DeliveryId, LeaseId, MessageId, NodeId, SessionId, SessionKey, TenantId,
@@ -200,11 +208,12 @@ mod tests {
             text: Private("hello".to_owned()),
             requested_at: Millis(0),
             buttons: None,
+            change: None,
             deadline: Millis(u64::MAX),
             may_be_sent: false,
         };
         let link = SendingLink { link: LINK, recognises_key: false, creates_conversations: false };
-        let received = crate::switchboard::adapters::desk::ReceivedOrder { from: ME, order: Arc::new(order) };
+        let received = ReceivedOrder { from: ME, order: Arc::new(order), is_supported: true };
         desk.accept(now, received, link, &mut Vec::new());
         served.desk = Some(desk);
         served

@@ -215,7 +215,7 @@ impl TurnSignals {
         let (key, preview_id) = turn;
         let Some(known) = self.turns.get_mut(turn) else { return };
         let Some(running) = known.running.as_mut().filter(|running| running.next_due() <= now.mono) else { return };
-        if orders.has_order_to(key, &known.conversation) {
+        if orders.has_message_to(key, &known.conversation) {
             return running.postpone(now);
         }
         let is_typing_due = running.next_typing <= now.mono;

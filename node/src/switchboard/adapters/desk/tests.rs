@@ -23,11 +23,12 @@ fn order(part: u32, attempt: u32) -> ReceivedOrder {
         reply_to: None,
         text: Private("hi".to_owned()),
         buttons: None,
+        change: None,
         requested_at: Millis(START.store.0 - 60_000),
         deadline: START.store.after(PATIENCE),
         may_be_sent: attempt > 1,
     };
-    ReceivedOrder { from: OWNER, order: Arc::new(order) }
+    ReceivedOrder { from: OWNER, order: Arc::new(order), is_supported: true }
 }
 
 fn sending(recognises_key: bool) -> SendingLink {

@@ -38,6 +38,7 @@ fn order(number: usize) -> Arc<DeliveryOrder> {
         reply_to: None,
         text: Private("hi".to_owned()),
         buttons: None,
+        change: None,
         requested_at: Millis(0),
         deadline: Millis(u64::MAX),
         may_be_sent: false,

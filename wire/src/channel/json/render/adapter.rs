@@ -5,7 +5,7 @@ use crate::channel::json::frame::MessageFrame;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{Button, DeliveryKind, PauseReason};
+use turnway_core::protocol::delivery::{Button, DeliveryKind, PauseReason, Reaction};
 use turnway_core::time::Millis;
 
 #[derive(Serialize)]
@@ -21,8 +21,20 @@ struct DeliverPayload<'a> {
     reply_to: Option<&'a MessageId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buttons: Option<&'a [Button]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<TargetPayload<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reaction: Option<&'a Reaction>,
     key: String,
     deadline_ts: Millis,
+}
+
+/// The message that a change is about: one of the gateway, or one that somebody wrote.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum TargetPayload<'a> {
+    ExternalId(&'a MessageId),
+    MessageId(&'a MessageId),
 }
 
 #[derive(Serialize)]
@@ -72,6 +84,7 @@ pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
     if order.kind == DeliveryKind::Conversation {
         return render_create_conversation(ts, message);
     }
+    let reaction = order.change.as_ref().and_then(|change| change.reaction.as_ref());
     let body = DeliverPayload {
         delivery_id: &order.delivery_id,
         attempt: *attempt,
@@ -82,6 +95,12 @@ pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
         text: order.text.reveal(),
         reply_to: order.reply_to.as_ref(),
         buttons: order.buttons.as_ref().map(|set| set.buttons.as_slice()),
+        target: order.target().map(if reaction.is_some() {
+            TargetPayload::MessageId
+        } else {
+            TargetPayload::ExternalId
+        }),
+        reaction,
         key: order.dedupe_key(),
         deadline_ts: order.deadline,
     };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
-    Button, ButtonSet, ButtonStyle, DeliveryAttempted, DeliveryKind, DeliveryRequested, TextLimit,
+    Button, ButtonSet, ButtonStyle, DeliveryAttempted, DeliveryKind, DeliveryRequested, MessageChange, Reaction,
+    TextLimit,
 };
 use turnway_core::protocol::entry::DeliveryFact;
 
@@ -23,12 +24,25 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
         reply_to: MessageId::parse("m1").ok(),
         about_run: Some(run()),
         buttons: Some(Arc::new(set)),
+        change: None,
         text_limit: Some(TextLimit::default()),
         parts: vec![Private("höh".to_owned())],
+    };
+    let reaction = Some(Reaction { emoji: Private("\u{1F440}".to_owned()), remove: true });
+    let targets = vec![MessageId::parse("m1").expect("an id")];
+    let changed = DeliveryRequested {
+        kind: DeliveryKind::Reaction,
+        reply_to: None,
+        buttons: None,
+        change: Some(Arc::new(MessageChange { targets, reaction })),
+        text_limit: None,
+        parts: vec![Private(String::new())],
+        ..requested.clone()
     };
     let attempted = DeliveryAttempted { delivery_id, part: 1, attempt: 2 };
     vec![
         (Fact::Delivery(DeliveryFact::Requested(requested)), vec![]),
+        (Fact::Delivery(DeliveryFact::Requested(changed)), vec![]),
         (Fact::Delivery(DeliveryFact::Attempted(attempted)), vec![]),
     ]
 }
