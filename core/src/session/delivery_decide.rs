@@ -122,11 +122,8 @@ pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgre
         return;
     }
     progress.routes.retain(&context.state.deliveries);
-    let pending = |id: &DeliveryId| {
-        context.state.deliveries.open.get(id).is_some_and(|delivery| delivery.phase == DeliveryPhase::Pending)
-    };
     progress.steps.retain(|id, step| {
-        let is_pending = pending(id);
+        let is_pending = context.state.deliveries.is_pending(id);
         if !is_pending && matches!(step, DeliveryStep::InFlight { .. }) && !planted(Planted::DeliveryDropNotWithdrawn) {
             // An operator has dropped the delivery, or a receipt of an earlier attempt has ended it.
             plan.send(Output::WithdrawDelivery(id.clone()));
@@ -458,8 +455,11 @@ fn wait(
     progress.steps.insert(id.clone(), DeliveryStep::Waiting { until: context.now.mono + wait, may_be_sent });
 }
 
+/// Ends a delivery that has not ended.
 pub(super) fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFailure, plan: &mut Plan) {
-    let Some(delivery) = context.state.deliveries.open.get(id) else { return };
+    let Some(delivery) = context.state.deliveries.open.get(id).filter(|delivery| !delivery.has_failed()) else {
+        return;
+    };
     // A dropped delivery is not kept.
     let phase = (reason != DeliveryFailure::Dropped).then_some(DeliveryPhase::Failed(reason));
     let undelivered = context.state.deliveries.undelivered_after(id, phase);

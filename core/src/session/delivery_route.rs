@@ -51,7 +51,7 @@ impl RouteProgress {
     /// Forgets what is about deliveries and turns that have ended.
     pub(super) fn retain(&mut self, deliveries: &Deliveries) {
         self.completions.retain(|run_id, _| deliveries.origins.contains_key(run_id));
-        self.standing.retain(|id, _| deliveries.open.contains_key(id));
+        self.standing.retain(|id, _| deliveries.is_pending(id));
     }
 
     pub(super) fn is_empty(&self) -> bool {

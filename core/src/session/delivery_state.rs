@@ -151,6 +151,11 @@ impl Deliveries {
         origins.is_empty() && gathered.is_empty() && open.is_empty() && suppressed.is_empty() && !has_mirrors
     }
 
+    /// Returns whether a delivery waits to be sent or is on its way.
+    pub(super) fn is_pending(&self, id: &DeliveryId) -> bool {
+        self.open.get(id).is_some_and(|delivery| delivery.phase == DeliveryPhase::Pending)
+    }
+
     /// Returns whether an owner has to send something, or to request a delivery.
     pub(super) fn are_due(&self) -> bool {
         self.open.values().any(|delivery| delivery.phase == DeliveryPhase::Pending)

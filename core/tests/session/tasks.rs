@@ -259,6 +259,12 @@ fn completion_ends_with_its_binding() {
         &format!("{begun}; control {end}"),
         &format!("{sent} binding.ended undelivered(1,rebound) WITHDRAW answered"),
     );
+    // The node has asked for the binding when its end comes: the delivery has ended once, whatever the answer is.
+    let asked = format!("{begun}; delivery transient; wait 1000; control {end}");
+    let ended = format!("{sent} STANDS(t1,7) binding.ended undelivered(1,rebound) answered");
+    for answer in ["stands no", "stands yes", "stands unknown; wait 10000"] {
+        check(&format!("{asked}; {answer}"), &ended);
+    }
     let other = end.replace("7.t1", "6.t1");
     check(&format!("{begun}; control {other}"), &format!("{sent} binding.ended answered"));
     // The second completion is asked for again when its turn comes.
