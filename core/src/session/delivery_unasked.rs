@@ -109,7 +109,7 @@ pub(super) fn request_change(
 }
 
 /// Returns the request of a delivery that answers no message, without a route and without a binding.
-fn unasked(
+pub(super) fn unasked(
     kind: DeliveryKind,
     delivery_id: DeliveryId,
     place: &ConversationRef,

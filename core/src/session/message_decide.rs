@@ -4,7 +4,6 @@ use crate::id::{DeliveryId, EventId, MessageId, RunId, ToolName};
 use crate::limits;
 use crate::planted::{Planted, planted};
 use crate::private::Private;
-use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{
     ButtonDisplay, ButtonSet, DeliveryKind, DeliveryRequested, InputOrigin, MessageChange, Reaction, split_text,
 };
@@ -12,6 +11,7 @@ use crate::protocol::json::Json;
 use crate::protocol::message_action::{DELETE_TOOL, EDIT_TOOL};
 use crate::session::context::SessionContext;
 use crate::session::delivery_state::{Deliveries, RecentDelivery};
+use crate::session::delivery_unasked::unasked;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -158,7 +158,8 @@ fn reaction(
     let message = open.map(|open| &open.message_id).or_else(|| answers.find_map(|it| it.reply_to.as_ref()));
     let message = message.ok_or(("no_such_message", "no message of this conversation has led to this run"))?;
     let change = MessageChange { targets: vec![message.clone()], reaction: Some(reaction) };
-    Ok(DeliveryRequested { change: Some(Arc::new(change)), ..bare(DeliveryKind::Reaction, place) })
+    let bare = unasked(DeliveryKind::Reaction, DeliveryId::first(), place, vec![Private::default()]);
+    Ok(DeliveryRequested { change: Some(Arc::new(change)), ..bare })
 }
 
 /// Returns the answer that an agent names, if the conversation has all messages of it.
@@ -187,22 +188,6 @@ fn find_answer<'a>(
 fn change_of(kind: DeliveryKind, answer: &RecentDelivery, parts: Vec<Private<String>>) -> DeliveryRequested {
     let targets: Vec<MessageId> = answer.external_ids.clone();
     let change = Some(Arc::new(MessageChange { targets, reaction: None }));
-    DeliveryRequested { generation: answer.generation, change, parts, ..bare(kind, &answer.conversation) }
-}
-
-/// Returns the request of a change with one part and without a target.
-fn bare(kind: DeliveryKind, place: &ConversationRef) -> DeliveryRequested {
-    DeliveryRequested {
-        delivery_id: DeliveryId::first(),
-        kind,
-        conversation: place.clone(),
-        reply_to: None,
-        about_run: None,
-        route: None,
-        generation: None,
-        buttons: None,
-        change: None,
-        text_limit: None,
-        parts: vec![Private::default()],
-    }
+    let bare = unasked(kind, DeliveryId::first(), &answer.conversation, parts);
+    DeliveryRequested { generation: answer.generation, change, ..bare }
 }

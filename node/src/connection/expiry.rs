@@ -30,7 +30,7 @@ impl TokenExpiry {
     /// Recomputes the deadline, and returns whether the token has expired by more than [`limits::TOKEN_GRACE`].
     pub(super) fn has_expired(&mut self, now: Now) -> bool {
         self.at = now.mono + Duration::from_millis(self.last().0.saturating_sub(now.store.0));
-        self.at <= now.mono
+        self.is_over(now)
     }
 
     /// Returns whether the deadline has passed, by the wall time, without a change of the timer.

@@ -317,7 +317,7 @@ impl World {
             let mut at = self.rng.below(trouble_ms);
             for _ in 0..2 + self.rng.below(4) {
                 self.write_in(room, at);
-                // Where messages are gathered, people write several at a time.
+                // People write several messages at a time if these are gathered.
                 let is_next = self.debounce && self.rng.chance(60);
                 at = if is_next { at + self.rng.below(GAP_MS) } else { self.rng.below(trouble_ms) };
             }

@@ -228,7 +228,7 @@ async fn press_at_another_node(owner_dies: bool) {
     adapter.confirm(&answer, "x2").await;
     let sent = ["delivery.requested null", "delivery.sent 1"];
     await_recorded(&other, &session, &[sent, sent].concat()).await;
-    // Whoever owns the session now knows the first press.
+    // The present owner of the session knows the first press.
     let again = adapter.bring_press("lobby", "bob", "x1", press).await;
     assert_eq!((outcome(&again), &again["run_id"]), (("run", "", true), &first["run_id"]), "{again}");
     let later = adapter.bring_press("lobby", "ann", "x1", json!({"press_id": "p2", "button_id": "yes"})).await;

@@ -428,7 +428,7 @@ fn row_of_an_earlier_build_is_normalised_when_read() {
     let timed = row(r#""expiry":{"idle_timeout_ms":1000},"#);
     let expiry = timed.active().and_then(Binding::expiry);
     assert_eq!(expiry, Some((Millis(2_600), UnbindReason::IdleExpired)), "its own time, and no other");
-    // What is written is clean.
+    // The row is written in its normalised form.
     let written = serde_json::to_string(&timed).expect("a row serialises");
     assert!(
         written.contains(r#""conversation":{"channel":"rooms","account_id":"a","conversation_id":"7"}"#),

@@ -118,9 +118,8 @@ impl OutgoingOrders {
             if of_account.repeated.len() >= most {
                 return;
             }
+            let Some(next) = of_account.waiting.first_entry() else { return };
             let location = self.locations.entry(account.clone()).or_default();
-            let next = of_account.waiting.first_entry();
-            let Some(next) = next else { return };
             if location.holder.is_none() {
                 return location.look_up(now, account, effects);
             }

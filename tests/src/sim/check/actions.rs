@@ -50,7 +50,7 @@ impl ActionHistory {
                     assert!(first, "EV-N5: what a run asks for again is the same action: {run_id} {name:?}");
                 }
                 if let ActionSpec::ToolCall { tool, .. } = &asked.what {
-                    // What an agent does with messages is done with the request.
+                    // An action about a message ends with its request.
                     let is_done = MESSAGE_TOOLS.contains(&tool.as_str());
                     self.open.insert(asked.action_id, if is_done { Step::Begun } else { Step::Asked });
                 }

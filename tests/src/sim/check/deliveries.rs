@@ -74,7 +74,7 @@ impl DeliveryHistory {
         let origin = self.origins.get(run_id).expect("the turn came from a room");
         assert!(!self.gathered.contains(run_id), "BD-M8: gathered messages have one answer: {requested:?}");
         match &requested.route {
-            // Where the bound place of a task is, is known to the session that has given it.
+            // Only the session that has given a task knows its bound place.
             Some(route) => {
                 let show = origin.task.map(|task| task.show);
                 let is_asked = matches!(show, Some(TaskShow::Bound | TaskShow::Both));

@@ -115,7 +115,7 @@ fn flapping_adapter_is_asked_for_few_parts_at_a_time() {
 
 /// Covers: BR-21.
 #[test]
-fn order_has_its_turn_after_those_before_it_are_answered_or_withdrawn() {
+fn order_has_its_turn_once_those_before_it_have_ended() {
     let most = limits::ACCOUNT_ORDERS_SENT_MAX;
     let mut orders = Orders::pending(most + 3);
     orders.found(at(1), 1);
