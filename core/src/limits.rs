@@ -524,6 +524,9 @@ pub const ADAPTER_LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const ACCOUNT_PAUSE_REQUESTS_MAX: usize = 8;
 /// Maximum such requests of all accounts at a node, with the requests for lists.
 pub const PAUSE_REQUESTS_MAX: usize = 256;
+/// Maximum requests about the adapters of accounts that wait for the store at a node: each is two small reads, and people
+/// and their scripts send them, not the messages of conversations.
+pub const ACCOUNT_LOOKUPS_MAX: usize = 256;
 /// Maximum paused accounts in the list of a tenant, which is one value of the store of some hundred kilobytes at most. A
 /// further account is paused as well, and is listed once there is room and a node looks at it anew.
 pub const PAUSED_ACCOUNTS_LISTED_MAX: usize = 128;

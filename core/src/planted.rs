@@ -72,6 +72,10 @@ define_planted! {
     OrdersUnlimited,
     /// Two accounts with one platform bot id send at a time.
     BotIdUnclaimed,
+    /// The lease of an account keeps the capabilities that its adapter declared first.
+    CapabilitiesNotStored,
+    /// An account is shown as served although the node of its adapter is dead.
+    DeadAdapterShown,
     /// An adapter that has started again stands by until the end of its earlier connection.
     NewIncarnationWaits,
     /// A binding whose session cannot be looked at, because the store is away, is taken for a stale one.

@@ -80,6 +80,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/accounts/paused", get(accounts::list_paused))
         .route("/v1/accounts/pause", post(accounts::pause))
         .route("/v1/accounts/resume", post(accounts::resume))
+        .route("/v1/accounts/show", get(accounts::show))
         .route("/v1/deliveries", get(deliveries::list))
         .route("/v1/deliveries/settle", post(deliveries::settle))
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))

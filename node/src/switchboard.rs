@@ -404,7 +404,10 @@ impl Switchboard {
                 self.adapters.handle_lease_check(context, (node, left.is_some()), sink);
                 self.membership.handle_lease_check(now, node, sent, left, sink);
             }
-            (Op::Lease { node, .. }, _) => self.membership.suspicions.clear_suspect(node, sink),
+            (Op::Lease { node, .. }, _) => {
+                self.adapters.handle_lease_check_failed(node, sink);
+                self.membership.suspicions.clear_suspect(node, sink);
+            }
             (Op::Sweep { .. }, result) => self.membership.handle_sweep(now, result, &self.ownership, sink),
             (Op::Retire { .. }, _) => {}
             (Op::ScanIdle { before, .. }, result) => {

@@ -1,18 +1,20 @@
-//! Serves `/v1/accounts`: lists the accounts of adapters that are paused, pauses and resumes them. Bodies have the fields of
-//! the messages of the same names (docs/messages.md).
+//! Serves `/v1/accounts`: shows an account of an adapter, lists those that are paused, pauses and resumes them. Bodies have
+//! the fields of the messages of the same names (docs/messages.md).
 use crate::http::openapi::accounts::{
-    AccountPausedSchema, AccountResumedSchema, NamedAccountSchema, PausedAccountListSchema,
+    AccountPausedSchema, AccountResumedSchema, AccountViewSchema, NamedAccountSchema, PausedAccountListSchema,
 };
 use crate::http::openapi::refusals::{BodyRefusals, CommonRefusals};
+use crate::http::problem::HttpProblem;
+use crate::http::query::HttpQuery;
 use crate::http::request_link::RequestLink;
 use crate::http::{HttpContext, HttpResult, request_parts};
 use crate::response::{self, Body};
 use axum::extract::State;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
 use turnway_wire::channel::account::AccountCommand;
 use turnway_wire::channel::command::LinkCommand;
-use turnway_wire::channel::json::account::parse_account_body;
+use turnway_wire::channel::json::account::{parse_account_body, parse_account_name};
 use turnway_wire::channel::json::render::account::account_reply_object;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
@@ -27,6 +29,26 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
 pub(super) async fn list_paused(State(context): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
     let link = context.open_link(&headers).await?;
     perform(link, AccountCommand::ListPaused).await
+}
+
+/// Shows whether an adapter serves an account, and what the adapter can do; operators only
+#[utoipa::path(
+    get,
+    operation_id = "show_account",
+    path = "/v1/accounts/show",
+    params(
+        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("channel" = String, Query, description = "The platform", pattern = "^[a-z0-9_.-]{1,64}$", example = "rooms"),
+        ("account_id" = String, Query, description = "The gateway's account there", pattern = "^[A-Za-z0-9_.-]{1,64}$", example = "main"),
+    ),
+    responses((status = 200, description = "The account; an unknown one is served by nobody", body = AccountViewSchema), CommonRefusals),
+)]
+pub(super) async fn show(State(context): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
+    let link = context.open_link(&headers).await?;
+    let query = HttpQuery::parse(&uri)?;
+    let account = parse_account_name(query.required_text("channel")?, query.required_text("account_id")?);
+    let account = account.map_err(|reason| HttpProblem::invalid(reason.to_string()))?;
+    perform(link, AccountCommand::Show(account)).await
 }
 
 /// Stops what is sent for an account; operators only

@@ -40,6 +40,7 @@ use utoipa::{Modify, OpenApi};
         account_paths::list_paused,
         account_paths::pause,
         account_paths::resume,
+        account_paths::show,
         delivery_paths::list,
         delivery_paths::settle,
         events::of_session,

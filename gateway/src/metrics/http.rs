@@ -12,7 +12,7 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 25] = [
+pub const ROUTES: [&str; 26] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
@@ -26,6 +26,7 @@ pub const ROUTES: [&str; 25] = [
     "/v1/accounts/paused",
     "/v1/accounts/pause",
     "/v1/accounts/resume",
+    "/v1/accounts/show",
     "/v1/deliveries",
     "/v1/deliveries/settle",
     "/v1/models",

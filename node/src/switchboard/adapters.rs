@@ -7,6 +7,7 @@ pub(super) mod changes;
 mod desk;
 pub(super) mod inbound;
 mod lease;
+mod lookups;
 mod orders;
 mod paused_list;
 mod pauses;
@@ -24,7 +25,8 @@ use bots::{BotClaims, BotEffect, BotKey, ClaimReply, ClaimingNode};
 use changes::{ChangeStep, MessageChanges};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder};
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
-use lease::{LeaseChange, StoredAccount};
+use lease::{LeaseChange, LeaseRecord, StoredAccount};
+use lookups::{AccountLookups, HolderPlace};
 use orders::{OrderEffect, OutgoingOrders};
 use pauses::{AccountAsker, AccountPauses};
 use presses::{ButtonPresses, PressStep};
@@ -70,6 +72,7 @@ pub(super) struct Adapters {
     inbound: InboundEvents,
     changes: MessageChanges,
     pauses: AccountPauses,
+    lookups: AccountLookups,
     bots: BotClaims,
     presses: ButtonPresses,
     /// Every live node knows the messages between nodes about deliveries.
@@ -106,6 +109,7 @@ impl Adapters {
             inbound: InboundEvents::default(),
             changes: MessageChanges::default(),
             pauses: AccountPauses::default(),
+            lookups: AccountLookups::default(),
             bots: BotClaims::default(),
             presses: ButtonPresses::default(),
             may_publish: false,
@@ -126,8 +130,9 @@ impl Adapters {
     /// Returns the number of orders, parts and events that are on their way; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
         let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
-        let open = self.orders.len() + self.inbound.len() + self.changes.len() + self.pauses.len() + self.presses.len();
-        open + desks.map(AdapterDesk::open_count).sum::<usize>()
+        let open = self.orders.len() + self.inbound.len() + self.changes.len() + self.presses.len();
+        let asked = self.pauses.len() + self.lookups.len();
+        open + asked + desks.map(AdapterDesk::open_count).sum::<usize>()
     }
 
     /// Returns the number of accounts with adapters at this node that are paused.
@@ -203,7 +208,8 @@ impl Adapters {
             AdaptersCommand::Delivered { link, delivered } => self.handle_delivered(context, link, delivered, sink),
             AdaptersCommand::SetCapabilities { link, change } => self.set_capabilities(link, *change, sink),
             AdaptersCommand::Account { link, request_id, command } => {
-                accounts::ask(&mut self.pauses, context.now, AccountAsker { link, request_id }, command, sink);
+                let parts = (&mut self.pauses, &mut self.lookups);
+                accounts::ask(parts, context.now, AccountAsker { link, request_id }, command, sink);
             }
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::UseAnswers { number, answers } => self.use_answers(number, answers, sink),
@@ -252,9 +258,9 @@ impl Adapters {
             let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
             return sink.refuse(link, request_id, None, None, refusal);
         }
-        let served = self.accounts.get_mut(&account);
-        let Some(known) = served.and_then(|served| served.lease.capabilities_mut(link)) else { return };
-        known.set(conversation, capabilities);
+        let Some(served) = self.accounts.get_mut(&account).filter(|served| served.lease.has_link(link)) else { return };
+        let write = served.lease.set_capabilities(link, conversation, capabilities);
+        write.into_iter().for_each(|op| sink.store(op));
         sink.notify(link, Notification::Reply(CommandReply::CapabilitiesSet { request_id }));
     }
 
@@ -582,6 +588,10 @@ impl Adapters {
             if let Op::Put { .. } = op {
                 // A lease that nobody gives up would keep every other adapter from sending.
                 sink.retry(now, op);
+            } else {
+                let mut lookups = Vec::new();
+                self.lookups.handle_failure(&account, &mut lookups);
+                accounts::perform_lookups(lookups, sink);
             }
             return wake_soon(now, sink);
         };
@@ -589,10 +599,23 @@ impl Adapters {
         let mut orders = Vec::new();
         self.orders.use_lease(now, &account, &stored, &mut orders);
         self.pauses.use_value(&account, &op, (version, value.as_deref()), &mut pauses);
+        let mut lookups = Vec::new();
+        let place = self.place_of_holder(context, &account, &stored);
+        self.lookups.use_value(now, &account, (&stored, place), &mut lookups);
         self.use_lease(context, &account, (version, stored), sink);
         accounts::perform(now, pauses, sink);
+        accounts::perform_lookups(lookups, sink);
         self.send_orders(context, orders, sink);
         self.send_due_signals(context, sink);
+    }
+
+    fn place_of_holder(&self, context: AdapterContext, account: &AccountKey, stored: &StoredAccount) -> HolderPlace {
+        let is_here = |link| self.accounts.get(account).is_some_and(|served| served.lease.has_link(link));
+        match stored.lease.as_ref().and_then(LeaseRecord::holder) {
+            Some((node, _)) if node != self.me => HolderPlace::Elsewhere(node),
+            Some((_, link)) if is_here(link) && context.may_own => HolderPlace::Here,
+            Some(_) | None => HolderPlace::Nowhere,
+        }
     }
 
     fn use_lease(
@@ -691,10 +714,20 @@ impl Adapters {
         if !is_alive {
             self.handle_dead_node(context.now, node, sink);
         }
+        let mut lookups = Vec::new();
+        self.lookups.handle_lease_check(node, is_alive, &mut lookups);
+        accounts::perform_lookups(lookups, sink);
         let mut effects = Vec::new();
         let checked = (node, is_alive);
         self.bots.handle_lease_check(self.claiming(context), checked, &mut self.accounts, &mut effects);
         self.perform_claims(context, effects, sink);
+    }
+
+    /// Handles that the store has not answered whether a node has a lease.
+    pub(super) fn handle_lease_check_failed(&mut self, node: NodeId, sink: &mut EffectSink) {
+        let mut lookups = Vec::new();
+        self.lookups.handle_check_failed(node, &mut lookups);
+        accounts::perform_lookups(lookups, sink);
     }
 
     fn handle_dead_node(&mut self, now: Now, node: NodeId, sink: &mut EffectSink) {

@@ -13,7 +13,8 @@ const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 const NO_DELIVERY: &str = "abcdefghijklmnopqrstuvwxyz";
 
 /// Types of requests that name no session and no run: they are in no tenant's matrix.
-pub const NAME_NO_SESSION: [&str; 5] = ["resolve", "touch", "pause_account", "resume_account", "list_paused_accounts"];
+pub const NAME_NO_SESSION: [&str; 6] =
+    ["resolve", "touch", "pause_account", "resume_account", "list_paused_accounts", "show_account"];
 
 /// Returns the requests of one action on a session and a run: those written below, and one of each other type of the
 /// table of messages.

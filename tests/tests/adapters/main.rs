@@ -21,6 +21,7 @@ mod quic;
 mod rebound;
 mod rooms;
 mod send;
+mod shown;
 mod signals;
 mod stale;
 mod suppressed;

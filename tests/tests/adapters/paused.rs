@@ -189,13 +189,14 @@ async fn only_operators_pause_and_resume_accounts() {
         json!({"type": "pause_account", "channel": "rooms", "account_id": "main"}),
         json!({"type": "resume_account", "channel": "rooms", "account_id": "main"}),
         json!({"type": "list_paused_accounts"}),
+        json!({"type": "show_account", "channel": "rooms", "account_id": "main"}),
     ] {
         for client in [&mut adapter.client, &mut ann] {
             let refused = client.ask("r", request.clone()).await.expect("an answer");
             assert_eq!(refused["code"], "forbidden", "{request}: {refused}");
         }
         let answer = operator.ask("r", request.clone()).await.expect("an answer");
-        let answers = ["account_paused", "account_resumed", "paused_accounts"];
+        let answers = ["account_paused", "account_resumed", "paused_accounts", "account"];
         assert!(answers.iter().any(|kind| answer["type"] == *kind), "{request}: {answer}");
     }
 }

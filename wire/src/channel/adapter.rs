@@ -1,5 +1,6 @@
 //! Messages between a node and an adapter, which brings a platform's conversations to the gateway: what people wrote, and
 //! what is to be sent to them.
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{
@@ -50,16 +51,18 @@ pub struct AdapterHello {
 }
 
 /// The capabilities of an adapter on its platform, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterCapabilities(pub BTreeMap<String, Capability>);
 
 /// The level of a capability, with its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// −2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full.
     pub level: i8,
     /// The limit, for a capability that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<TextUnit>,
 }
 

@@ -26,7 +26,7 @@ pub enum ClientOperation {
     ReadBindings,
     /// `pause_account`, `resume_account`: only operators.
     PauseAccount,
-    /// `list_paused_accounts`: only operators, because the answer names sessions of any user.
+    /// `list_paused_accounts`, `show_account`: only operators, because the answer names sessions of any user.
     ReadAccounts,
     /// `inbound`, `delivered`: only adapters.
     Adapt,
@@ -105,7 +105,7 @@ pub fn check_access(principal: &Principal, action: ClientOperation) -> Result<()
     if action.needs_operator() && !principal.operator {
         let is_of_accounts = matches!(action, ClientOperation::PauseAccount | ClientOperation::ReadAccounts);
         let why = if is_of_accounts {
-            "only an operator of the tenant pauses and resumes accounts, and lists those that are paused"
+            "only an operator of the tenant pauses and resumes accounts, and reads their state"
         } else {
             "only an operator of the tenant binds conversations and looks bindings up"
         };

@@ -39,17 +39,28 @@ fn hello() -> Vec<FieldSpec> {
 }
 
 fn capabilities() -> JsonShape {
-    let capability = JsonShape::Object(vec![
-        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
-        optional("max", small_integer(), "The limit, such as the length of a text."),
-        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
-    ]);
-    let capability = JsonShape::OneOf(vec![level(), capability]);
+    capabilities_of(JsonShape::OneOf(vec![level(), capability()]))
+}
+
+/// Returns the capabilities of an adapter in an answer.
+pub(super) fn stored_capabilities() -> JsonShape {
+    capabilities_of(capability())
+}
+
+fn capabilities_of(capability: JsonShape) -> JsonShape {
     JsonShape::Map {
         key: "metadata_name",
         value: Box::new(capability),
         entries_max: turnway_core::limits::ADAPTER_CAPABILITIES_MAX,
     }
+}
+
+fn capability() -> JsonShape {
+    JsonShape::Object(vec![
+        required("level", level(), "−2 rejected, −1 dropped, 0 fallback, 1 partial, 2 full."),
+        optional("max", small_integer(), "The limit, such as the length of a text."),
+        optional("unit", words(&TextUnit::ALL.map(TextUnit::as_str)), "Absent: UTF-16 code units."),
+    ])
 }
 
 fn level() -> JsonShape {

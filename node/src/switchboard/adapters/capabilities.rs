@@ -44,6 +44,11 @@ impl LinkCapabilities {
         }
     }
 
+    /// Returns the capabilities of the connection, without those of single conversations.
+    pub(super) fn usual(&self) -> &AdapterCapabilities {
+        &self.usual
+    }
+
     /// Returns the maximum length of one message in a conversation.
     pub(super) fn text_limit(&self, conversation: &ConversationRef) -> TextLimit {
         let own = self.differing.get(&conversation.conversation_id);

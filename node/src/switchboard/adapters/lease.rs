@@ -2,14 +2,16 @@
 //! the store, and lasts as long as its connection and the lease of its node.
 use super::bots::BotKey;
 use super::capabilities::LinkCapabilities;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
 use turnway_core::id::{AccountId, ChannelName, LeaseId, LinkId, NodeId, RequestId, TenantId};
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, AccountPause};
 use turnway_core::store::Op;
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::adapter::{AdapterHello, AdapterState};
+use turnway_wire::channel::account::AccountService;
+use turnway_wire::channel::adapter::{AdapterCapabilities, AdapterHello, AdapterState};
 
 /// The prefix of the names of leases in the store.
 const PREFIX: &str = "adapter/";
@@ -39,6 +41,10 @@ pub(super) struct LeaseRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bot: Option<RequestId>,
     pub(super) since: Millis,
+    /// The capabilities of the connection, for nodes that are asked about the account. Nodes of earlier releases neither
+    /// write nor keep them.
+    #[serde(default, deserialize_with = "read_capabilities", skip_serializing_if = "Option::is_none")]
+    capabilities: Option<AdapterCapabilities>,
 }
 
 /// A connection of this node that serves the account.
@@ -68,6 +74,9 @@ pub(super) struct AccountLease {
     /// The connection of this node that has the lease. It sends once its platform's bot id is claimed, too.
     present: Option<LinkId>,
     claimed: Option<ClaimedBot>,
+    /// A write of the present connection's capabilities is under way. Its reply, or the next look at the lease, shows
+    /// whether another write is needed.
+    is_writing_capabilities: bool,
     next_check: Mono,
 }
 
@@ -105,6 +114,12 @@ pub(super) fn parse_name(name: &str) -> Option<AccountKey> {
     Some(AccountKey { tenant, channel, account })
 }
 
+/// Reads stored capabilities; unreadable ones count as none, because the lease counts all the same.
+fn read_capabilities<'de, D: Deserializer<'de>>(stored: D) -> Result<Option<AdapterCapabilities>, D::Error> {
+    let value = serde_json::Value::deserialize(stored)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
 /// Returns whether a named value of the store is the value of an account.
 pub(super) fn is_lease(name: &str) -> bool {
     name.starts_with(PREFIX)
@@ -122,6 +137,12 @@ impl StoredAccount {
     pub(super) fn to_value(&self) -> Option<Vec<u8>> {
         let is_empty = self.lease.is_none() && self.pause.is_none();
         (!is_empty).then(|| serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Returns the connection that serves the account, as it is shown.
+    pub(super) fn service(&self) -> Option<AccountService> {
+        let record = self.lease.as_ref()?;
+        Some(AccountService { node: record.node_id()?, since: record.since, capabilities: record.capabilities.clone() })
     }
 
     /// Returns the node whose connection has the lease.
@@ -160,6 +181,7 @@ impl AccountLease {
             active: None,
             present: None,
             claimed: None,
+            is_writing_capabilities: false,
             next_check: Mono::default(),
         }
     }
@@ -214,9 +236,31 @@ impl AccountLease {
         self.links.iter().find(|other| other.link == link).map(|other| &other.capabilities)
     }
 
-    /// Returns what a connection can do, to change it.
-    pub(super) fn capabilities_mut(&mut self, link: LinkId) -> Option<&mut LinkCapabilities> {
-        self.links.iter_mut().find(|other| other.link == link).map(|other| &mut other.capabilities)
+    /// Changes what a connection can do, or what it can do in one conversation. Returns the write that follows, if nodes
+    /// that are asked about the account would tell something else.
+    pub(super) fn set_capabilities(
+        &mut self,
+        link: LinkId,
+        conversation: Option<ConversationRef>,
+        capabilities: AdapterCapabilities,
+    ) -> Option<Op> {
+        let changed = self.links.iter_mut().find(|other| other.link == link)?;
+        changed.capabilities.set(conversation, capabilities);
+        if self.is_writing_capabilities { None } else { self.write_capabilities() }
+    }
+
+    /// Returns the write of the present connection's capabilities, unless the store has them as last read.
+    fn write_capabilities(&mut self) -> Option<Op> {
+        let present = self.present?;
+        let capabilities = self.capabilities_of(present)?.usual();
+        let record = self.record.as_ref().filter(|record| record.link == present)?;
+        if record.capabilities.as_ref() == Some(capabilities) || planted(Planted::CapabilitiesNotStored) {
+            return None;
+        }
+        let record = LeaseRecord { capabilities: Some(capabilities.clone()), ..record.clone() };
+        let value = StoredAccount { lease: Some(record), pause: self.pause.clone() }.to_value();
+        self.is_writing_capabilities = true;
+        Some(Op::Put { name: self.name.clone(), expect: self.version, value })
     }
 
     /// Returns whether a connection is one of this account.
@@ -313,6 +357,8 @@ impl AccountLease {
         self.present = present;
         let missing = present.and_then(|link| self.missing_claim(link, life));
         self.active = present.filter(|_| missing.is_none()).map(|link| (link, life));
+        self.is_writing_capabilities = false;
+        ops.extend(self.write_capabilities());
         if let Some(bot) = missing {
             ops.push(Op::Get { name: bot.name() });
         } else if present.is_none() && (holder.is_none() || holder == Some(node) || self.is_replaced()) {
@@ -355,8 +401,96 @@ impl AccountLease {
             instance: link.instance.clone(),
             bot: link.bot.clone(),
             since: now.store,
+            capabilities: Some(link.capabilities.usual().clone()),
         };
         let value = StoredAccount { lease: Some(record), pause: self.pause.clone() }.to_value();
         ops.push(Op::Put { name: self.name.clone(), expect: self.version, value });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use turnway_wire::channel::adapter::Capability;
+
+    const ME: NodeId = NodeId(10);
+    const LIFE: LeaseId = LeaseId(7);
+    const LINK: LinkId = LinkId(7);
+
+    fn capabilities(level: i8) -> AdapterCapabilities {
+        AdapterCapabilities(BTreeMap::from([("key".to_owned(), Capability { level, max: None, unit: None })]))
+    }
+
+    /// Returns the lease of an account with one connection, which has these capabilities.
+    fn lease(level: i8) -> AccountLease {
+        let channel = ChannelName::parse("rooms").expect("a channel");
+        let account = AccountId::parse("main").expect("an account");
+        let hello = AdapterHello {
+            channel: channel.clone(),
+            account: account.clone(),
+            platform_bot_id: None,
+            instance_id: None,
+            capabilities: capabilities(level),
+        };
+        let tenant = TenantId::parse("default").expect("a tenant");
+        let mut lease = AccountLease::new(&AccountKey { tenant, channel, account });
+        lease.add(Now::default(), LINK, &hello);
+        lease
+    }
+
+    /// Hands a stored value over; returns the write that follows.
+    fn read(lease: &mut AccountLease, version: u64, value: Option<&[u8]>) -> Option<Op> {
+        let mut ops = Vec::new();
+        lease.use_value(Now::default(), (ME, LIFE), (version, StoredAccount::read(value)), &mut ops);
+        assert!(ops.len() <= 1, "{ops:?}");
+        ops.pop()
+    }
+
+    /// Returns the expected version and the value of a write, and the capabilities in it.
+    fn written(op: Option<&Op>) -> (u64, &[u8], Option<AdapterCapabilities>) {
+        let Some(Op::Put { expect, value: Some(value), .. }) = op else { panic!("{op:?}") };
+        let service = StoredAccount::read(Some(value)).service().expect("a holder");
+        (*expect, value, service.capabilities)
+    }
+
+    /// Covers: BD-B4.
+    #[test]
+    fn changed_capabilities_are_written_until_stored() {
+        let mut lease = lease(0);
+        let taken = read(&mut lease, 0, None);
+        let (_, first, known) = written(taken.as_ref());
+        assert_eq!(known, Some(capabilities(0)));
+        assert_eq!(read(&mut lease, 1, Some(first)), None, "the lease is confirmed");
+        assert_eq!(lease.set_capabilities(LINK, None, capabilities(0)), None, "nothing has changed");
+        let place = ConversationRef::without_parent("rooms", "main", "c1").expect("a place");
+        assert_eq!(lease.set_capabilities(LINK, Some(place), capabilities(2)), None, "of one conversation only");
+        let change = lease.set_capabilities(LINK, None, capabilities(1));
+        let (expect, second, known) = written(change.as_ref());
+        assert_eq!((expect, known), (1, Some(capabilities(1))));
+        // The next change waits for the reply.
+        assert_eq!(lease.set_capabilities(LINK, None, capabilities(2)), None);
+        let next = read(&mut lease, 2, Some(second));
+        let (expect, third, known) = written(next.as_ref());
+        assert_eq!((expect, known), (2, Some(capabilities(2))));
+        assert_eq!(read(&mut lease, 3, Some(third)), None, "nothing is left to write");
+    }
+
+    /// Covers: BD-B4.
+    #[test]
+    fn value_of_an_earlier_release_gets_the_capabilities() {
+        for stored in ["", r#","capabilities":{"key":{"level":"unreadable"}}"#] {
+            let value =
+                format!(r#"{{"node":"0a","link":7,"since":3,"paused":{{"reason":"operator","since":4}}{stored}}}"#);
+            let mut lease = lease(1);
+            let before = StoredAccount::read(Some(value.as_bytes()));
+            assert_eq!(before.service().map(|it| (it.node, it.capabilities)), Some((ME, None)), "the lease counts");
+            lease.use_pause(5, &before);
+            let write = read(&mut lease, 5, Some(value.as_bytes()));
+            let (expect, next, known) = written(write.as_ref());
+            assert_eq!((expect, known), (5, Some(capabilities(1))));
+            let next = StoredAccount::read(Some(next));
+            assert_eq!((next.pause, next.lease.map(|it| it.since)), (before.pause, Some(Millis(3))), "the rest stays");
+        }
     }
 }

@@ -199,7 +199,7 @@ mod tests {
                 ) => {
                     changed.push(it);
                 }
-                PauseEffect::Reply(_, AccountReply::Listed { .. })
+                PauseEffect::Reply(_, AccountReply::Listed { .. } | AccountReply::Shown(_))
                 | PauseEffect::StoreLater(_)
                 | PauseEffect::Unavailable(_) => panic!("{effect:?}"),
             }

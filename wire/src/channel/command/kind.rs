@@ -86,7 +86,9 @@ impl CommandKind {
             AccountCommand::Pause(_) | AccountCommand::Resume(_) => {
                 Self::request(ClientOperation::PauseAccount).leading_to("delivery.requested")
             }
-            AccountCommand::ListPaused => Self { operation: ClientOperation::ReadAccounts, ..Self::read() },
+            AccountCommand::ListPaused | AccountCommand::Show(_) => {
+                Self { operation: ClientOperation::ReadAccounts, ..Self::read() }
+            }
         }
     }
 

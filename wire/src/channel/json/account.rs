@@ -17,8 +17,15 @@ pub(super) fn parse_account_command(kind: &str, fields: &mut Fields) -> Result<A
         "pause_account" => AccountCommand::Pause(parse_named(fields)?),
         "resume_account" => AccountCommand::Resume(parse_named(fields)?),
         "list_paused_accounts" => AccountCommand::ListPaused,
+        "show_account" => AccountCommand::Show(parse_named(fields)?),
         _ => return Err(MalformedReason::UnknownType),
     })
+}
+
+/// Parses the name of an account in the query of an HTTP request.
+pub fn parse_account_name(channel: &str, account_id: &str) -> Result<NamedAccount, MalformedReason> {
+    let named = [("channel", channel), ("account_id", account_id)];
+    parse_named(&mut named.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect())
 }
 
 fn parse_named(fields: &mut Fields) -> Result<NamedAccount, MalformedReason> {

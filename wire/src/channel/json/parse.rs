@@ -55,6 +55,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("pause_account", true),
     ("resume_account", true),
     ("list_paused_accounts", true),
+    ("show_account", true),
     ("inbound", true),
     ("delivered", true),
     ("conversation_created", true),
@@ -145,7 +146,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
         }
-        "pause_account" | "resume_account" | "list_paused_accounts" => {
+        "pause_account" | "resume_account" | "list_paused_accounts" | "show_account" => {
             LinkCommand::Account { request_id, command: account::parse_account_command(kind.as_str(), fields)? }
         }
         "inbound" => LinkCommand::Inbound(Box::new(adapter::parse_inbound(request_id, fields)?)),

@@ -1,7 +1,8 @@
 //! Messages about the accounts that adapters serve.
+use super::super::adapter::stored_capabilities;
 use super::super::connection::{self, answer};
 use super::super::definition::account;
-use super::super::shape::{FieldSpec, JsonShape, MessageSpec, list, names, optional, required, small_integer};
+use super::super::shape::{FieldSpec, JsonShape, MessageSpec, list, names, optional, pattern, required, small_integer};
 use JsonShape::Defined;
 use turnway_core::protocol::delivery::PauseReason;
 
@@ -13,6 +14,7 @@ pub(super) fn requests() -> Vec<MessageSpec> {
         received("pause_account", "Stops what is sent for an account. Only operators.", account("", "")),
         received("resume_account", "Lets an account send again. Only operators.", account("", "")),
         received("list_paused_accounts", "Lists the paused accounts of the tenant. Only operators.", Vec::new()),
+        received("show_account", "Shows whether an adapter serves an account. Only operators.", account("", "")),
     ]
 }
 
@@ -29,10 +31,26 @@ pub(super) fn answers() -> Vec<MessageSpec> {
         MessageSpec::new("account_paused", "Answers `pause_account`.", answer(paused)),
         MessageSpec::new("account_resumed", "Answers `resume_account`.", answer(resumed)),
         MessageSpec::new("paused_accounts", "Answers `list_paused_accounts`.", answer(listed)),
+        MessageSpec::new("account", "Answers `show_account`.", answer(account_view())),
     ]
 }
 
+fn account_view() -> Vec<FieldSpec> {
+    let fields = vec![
+        required("served", JsonShape::Flag, "A connection of an adapter has the account's lease."),
+        optional("holder_node_id", pattern("^[0-9a-f]{32}$", &[]), "The node of that connection."),
+        optional("since", Defined("timestamp"), "The time since which it has the lease."),
+        optional("capabilities", stored_capabilities(), "Absent, though `served`: its node is of an earlier release."),
+        optional("paused", JsonShape::Object(pause()), "Nothing is sent for the account."),
+    ];
+    [account("", ""), fields].concat()
+}
+
 fn paused_account() -> Vec<FieldSpec> {
+    [account("", ""), pause()].concat()
+}
+
+fn pause() -> Vec<FieldSpec> {
     let misplaced = vec![
         required("session_id", Defined("session_id"), ""),
         required("delivery_id", Defined("delivery_id"), ""),
@@ -40,10 +58,9 @@ fn paused_account() -> Vec<FieldSpec> {
         required("conversation", Defined("conversation"), "Where the part was sent."),
         required("place", Defined("conversation"), "Where the platform has put it."),
     ];
-    let fields = vec![
+    vec![
         required("reason", names(&PauseReason::ALL), "`operator`: by `pause_account`."),
         required("since", Defined("timestamp"), ""),
         optional("misplaced", JsonShape::Object(misplaced), "The part that caused it."),
-    ];
-    [account("", ""), fields].concat()
+    ]
 }

@@ -105,6 +105,7 @@ fn table_has_every_fact_and_its_messages() {
     assert!(of_facts.is_subset(&rows), "{:?}", of_facts.difference(&rows));
     let others: Vec<&str> = rows.difference(&of_facts).map(String::as_str).collect();
     let answers_and_text = [
+        "account",
         "account_paused",
         "account_resumed",
         "bindings",

@@ -1,5 +1,6 @@
 //! Parsing of well-formed and malformed client messages.
 use super::*;
+use crate::channel::account::AccountCommand;
 use crate::channel::adapter::InboundEvent;
 use crate::channel::binding::BindingCommand;
 use crate::channel::json::documented;
@@ -470,4 +471,15 @@ fn press_needs_a_button_and_the_id_of_the_press() {
     }
     let wrong = r#"{"press_id":"p1","button_id":"yes","delivery_id":"x"}"#;
     assert_eq!(flaw(&press(wrong)), MalformedReason::InvalidField("decision.delivery_id"));
+}
+
+/// Covers: BD-B4.
+#[test]
+fn show_account_needs_a_channel_and_an_account() {
+    let show = |fields: &str| format!(r#"{{"type":"show_account",{fields}}}"#);
+    let named = command(&show(r#""channel":"rooms","account_id":"Main""#));
+    let LinkCommand::Account { command: AccountCommand::Show(account), .. } = named else { panic!("{named:?}") };
+    assert_eq!((account.channel.as_str(), account.account.as_str()), ("rooms", "Main"));
+    assert_eq!(flaw(&show(r#""channel":"rooms""#)), MalformedReason::MissingField("account_id"));
+    assert_eq!(flaw(&show(r#""channel":"a/b","account_id":"main""#)), MalformedReason::InvalidField("channel"));
 }

@@ -1,10 +1,11 @@
 //! Rendering of answers to requests about accounts.
 use super::reply_frame;
-use crate::channel::account::AccountReply;
+use crate::channel::account::{AccountReply, AccountView};
+use crate::channel::adapter::AdapterCapabilities;
 use crate::channel::json::frame::to_json;
 use serde::Serialize;
 use turnway_core::id::{AccountId, ChannelName, RequestId};
-use turnway_core::protocol::delivery::PausedAccount;
+use turnway_core::protocol::delivery::{AccountPause, PausedAccount};
 use turnway_core::time::Millis;
 
 #[derive(Serialize)]
@@ -27,6 +28,21 @@ struct PausedAccountsPayload<'a> {
     more: bool,
 }
 
+#[derive(Serialize)]
+struct AccountViewPayload<'a> {
+    channel: &'a ChannelName,
+    account_id: &'a AccountId,
+    served: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder_node_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Millis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capabilities: Option<&'a AdapterCapabilities>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<&'a AccountPause>,
+}
+
 /// An answer without its frame.
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -34,6 +50,7 @@ enum AccountPayload<'a> {
     Paused(AccountPausedPayload<'a>),
     Resumed(AccountResumedPayload<'a>),
     Listed(PausedAccountsPayload<'a>),
+    Shown(AccountViewPayload<'a>),
 }
 
 /// Renders an answer as a message.
@@ -42,6 +59,7 @@ pub(super) fn render_account_reply(ts: Millis, request_id: &Option<RequestId>, r
         AccountReply::Paused { .. } => "account_paused",
         AccountReply::Resumed { .. } => "account_resumed",
         AccountReply::Listed { .. } => "paused_accounts",
+        AccountReply::Shown(_) => "account",
     };
     reply_frame(ts, kind, request_id, AccountPayload::from(reply)).text(reply.weight())
 }
@@ -65,6 +83,25 @@ impl<'a> From<&'a AccountReply> for AccountPayload<'a> {
                 changed: *changed,
             }),
             AccountReply::Listed { accounts, more } => Self::Listed(PausedAccountsPayload { accounts, more: *more }),
+            AccountReply::Shown(view) => Self::Shown(AccountViewPayload::from(view.as_ref())),
+        }
+    }
+}
+
+// === impl AccountViewPayload ===
+
+impl<'a> From<&'a AccountView> for AccountViewPayload<'a> {
+    fn from(view: &'a AccountView) -> Self {
+        let AccountView { account, service, pause } = view;
+        let service = service.as_ref();
+        Self {
+            channel: &account.channel,
+            account_id: &account.account,
+            served: service.is_some(),
+            holder_node_id: service.map(|service| service.node.to_string()),
+            since: service.map(|service| service.since),
+            capabilities: service.and_then(|service| service.capabilities.as_ref()),
+            paused: pause.as_ref(),
         }
     }
 }
