@@ -527,6 +527,9 @@ pub const PAUSE_REQUESTS_MAX: usize = 256;
 /// Maximum requests about the adapters of accounts that wait for the store at a node: each is two small reads, and people
 /// and their scripts send them, not the messages of conversations.
 pub const ACCOUNT_LOOKUPS_MAX: usize = 256;
+/// Maximum texts without a place, such as those whose binding has ended, for which a node looks up whether they were accepted
+/// before: each waits for one small read of the store.
+pub const UNPLACED_SENDS_MAX: usize = 256;
 /// Maximum paused accounts in the list of a tenant, which is one value of the store of some hundred kilobytes at most. A
 /// further account is paused as well, and is listed once there is room and a node looks at it anew.
 pub const PAUSED_ACCOUNTS_LISTED_MAX: usize = 128;

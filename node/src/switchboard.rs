@@ -432,6 +432,7 @@ impl Switchboard {
                     router::queries::handle_found(link, run_id, result, sink);
                 }
             }
+            (op @ Op::FindControl { .. }, result) => self.bindings.handle_control_found(now, op, result, sink),
             (Op::Conversation { op, ticket }, result) => self.bindings.handle_stored(now, op, ticket, result, sink),
             (op @ (Op::Get { .. } | Op::Put { .. }), result) if is_adapter_op(&op) => {
                 let context = self.adapter_context(now);
@@ -523,6 +524,7 @@ impl Switchboard {
                 | Op::Append(_)
                 | Op::Control { .. }
                 | Op::Find { .. }
+                | Op::FindControl { .. }
                 | Op::Delete { .. }
                 | Op::ScanIdle { .. }
                 | Op::DeleteIdle { .. }

@@ -19,7 +19,7 @@ use turnway_core::protocol::entry::{Entry, Fact, RunFact, SessionFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
-use turnway_core::store::{Append, CreationKey, Op, Reply, RouteVersion, SnapshotWrite};
+use turnway_core::store::{Append, CreationKey, Op, OpTicket, Reply, RouteVersion, SnapshotWrite};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Emphasis of a sequence.
@@ -51,6 +51,7 @@ pub struct Script {
     past: Vec<Op>,
     lives: Vec<Holder>,
     runs: Vec<RunId>,
+    controls: Vec<ControlId>,
     count: u64,
     leases: bool,
 }
@@ -102,7 +103,19 @@ impl Script {
         let known = vec![Known::default(); keys.len()];
         let conversations = KnownConversations::default();
         let past = Vec::new();
-        Self { rng, mood, keys, known, conversations, past, lives, runs: Vec::new(), count: 0, leases }
+        Self {
+            rng,
+            mood,
+            keys,
+            known,
+            conversations,
+            past,
+            lives,
+            runs: Vec::new(),
+            controls: Vec::new(),
+            count: 0,
+            leases,
+        }
     }
 
     /// Returns the emphasis of this sequence.
@@ -227,6 +240,9 @@ impl Script {
                 let principal = self.principal(&key, user);
                 let link = LinkId(self.count);
                 let run_id = self.runs.get(run).cloned().or_else(|| self.ghost(n));
+                if self.count.is_multiple_of(4) {
+                    return self.find_control(key, principal);
+                }
                 let fence = self.count.is_multiple_of(3).then(|| self.route(&key));
                 run_id.map_or(Op::Sweep { limit: 1 }, |run_id| Op::Find { key, principal, run_id, link, fence })
             }
@@ -327,6 +343,14 @@ impl Script {
         RouteVersion { place, version: self.count % 40 }
     }
 
+    /// Looks one of the latest control entries up, which may be another session's, or one that never existed.
+    fn find_control(&mut self, key: SessionKey, principal: Principal) -> Op {
+        let known: Vec<&ControlId> = self.controls.iter().rev().take(8).collect();
+        let id = known.get(self.rng.below(9) as usize).copied().cloned();
+        let id = id.unwrap_or_else(|| name(ControlId::parse("none")));
+        Op::FindControl { key, principal, id, ticket: OpTicket(self.count) }
+    }
+
     fn control(&mut self, n: usize, key: SessionKey) -> Op {
         let user = self.user();
         let run = self.rng.below(self.runs.len() as u64) as usize;
@@ -339,6 +363,7 @@ impl Script {
             _ => ControlRequest::Cancel { run_id: self.runs.get(run).cloned().or_else(|| self.ghost(n)) },
         };
         let id = name(ControlId::parse(&format!("c{}", self.count - self.rng.below(self.count.min(2)))));
+        self.controls.push(id.clone());
         let control = Arc::new(ControlEntry { id, user: user.clone(), request_id: None, what });
         Op::Control { principal: self.principal(&key, user), control, create: self.rng.chance(50), key }
     }

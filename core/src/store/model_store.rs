@@ -124,6 +124,7 @@ impl ModelStore {
             Op::WriteSnapshot(keep) => self.session_mut(&keep.key).write_snapshot(keep),
             Op::Trim { key, token, upto } => self.session_mut(key).trim(*token, *upto),
             Op::Find { key, principal, run_id, fence, .. } => self.find(now, key, principal, (run_id, fence.as_ref())),
+            Op::FindControl { key, principal, id, .. } => self.session_or_default(key).find_control(principal, id),
             Op::Delete { key, principal, .. } => self.delete_with(key, |slot| slot.delete(principal)),
             Op::ListSessions { tenant, user, before, limit, .. } => {
                 self.sessions_before(tenant, user.as_ref(), before.as_ref(), *limit)
@@ -338,6 +339,7 @@ fn changes_bytes(op: &Op) -> bool {
         | Op::Read { .. }
         | Op::Inbox { .. }
         | Op::Find { .. }
+        | Op::FindControl { .. }
         | Op::ListSessions { .. }
         | Op::ScanIdle { .. }
         | Op::Sweep { .. }

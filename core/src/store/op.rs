@@ -1,6 +1,6 @@
 //! Operations of a store. The gateway's stores and the model in this crate execute them.
 use crate::id::{
-    Cursor, Epoch, FenceToken, Holder, InboxPosition, LinkId, ListenStamp, ListenersVersion, NodeId, Nonce,
+    ControlId, Cursor, Epoch, FenceToken, Holder, InboxPosition, LinkId, ListenStamp, ListenersVersion, NodeId, Nonce,
     OwnershipSnapshot, Principal, RunId, Seq, SessionKey, TenantId, UserId,
 };
 use crate::protocol::annotation::Annotation;
@@ -61,6 +61,9 @@ pub enum Op {
     /// answer. Answers `Found` or `Refused`. If the session has not accepted the run, then with `fence` it accepts no
     /// input any more that an older version of the same binding has led there.
     Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId, fence: Option<RouteVersion> },
+    /// Find an entry of the control lane by its id, also after its end, for a principal that may see its session. `ticket`
+    /// is repeated in the answer. Answers `ControlFound` or `Refused`.
+    FindControl { key: SessionKey, principal: Principal, id: ControlId, ticket: OpTicket },
     /// Delete a closed session with everything in it, for good: its id stays used, and no late op brings it back.
     /// `link` is repeated in the answer. Answers `Done`, also the second time, or `Refused`: `Busy` while the session
     /// is open.
@@ -175,6 +178,7 @@ impl Op {
             Self::Inbox { .. } => "inbox",
             Self::WriteSnapshot(_) => "keep",
             Self::Find { .. } => "find",
+            Self::FindControl { .. } => "find_control",
             Self::Delete { .. } => "delete",
             Self::ListSessions { .. } => "sessions",
             Self::Trim { .. } => "trim",
@@ -204,6 +208,7 @@ impl Op {
             | Self::Inbox { key, .. }
             | Self::Trim { key, .. }
             | Self::Find { key, .. }
+            | Self::FindControl { key, .. }
             | Self::Delete { key, .. }
             | Self::DeleteIdle { key, .. }
             | Self::Expire { key, .. } => Some(key),

@@ -79,6 +79,10 @@ pub enum Reply {
     Inbox(InboxContents),
     /// The position of a run's facts.
     Found(RunLocation),
+    /// The control entry was accepted; `ended`: it has left the control lane since.
+    ControlFound {
+        ended: bool,
+    },
     /// Sessions in the requested order, and whether more follow.
     Sessions {
         sessions: Vec<SessionSummary>,

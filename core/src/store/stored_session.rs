@@ -202,6 +202,14 @@ impl StoredSession {
         }
     }
 
+    pub(super) fn find_control(&self, principal: &Principal, id: &ControlId) -> Reply {
+        let is_hidden = self.deleted || self.belongs_to_other(principal);
+        match self.accepted_controls.get(id).filter(|_| !is_hidden) {
+            Some((position, _)) => Reply::ControlFound { ended: !self.control.contains_key(position) },
+            None => Reply::Refused(StoreRefusal::NotFound),
+        }
+    }
+
     /// Finds a run; if it was not accepted, inputs that an older version of a binding led here are not accepted any more.
     pub(super) fn find_or_fence(
         &mut self,

@@ -33,7 +33,7 @@ pub struct PendingOps {
     since: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 28] = [
+const OPS: [&str; 29] = [
     "renew",
     "retire",
     "lease",
@@ -62,6 +62,7 @@ const OPS: [&str; 28] = [
     "conversation",
     "bindings",
     "due_bindings",
+    "find_control",
 ];
 
 fn op_index(op: &Op) -> usize {
@@ -94,6 +95,7 @@ fn op_index(op: &Op) -> usize {
         Op::Conversation { op: ConversationOp::Change { .. }, .. } => 25,
         Op::Conversation { op: ConversationOp::List { .. }, .. } => 26,
         Op::Conversation { op: ConversationOp::FindDue { .. }, .. } => 27,
+        Op::FindControl { .. } => 28,
     }
 }
 
@@ -142,6 +144,7 @@ impl OpOutcome {
                 | Reply::Facts(_)
                 | Reply::Inbox(_)
                 | Reply::Found(_)
+                | Reply::ControlFound { .. }
                 | Reply::Sessions { .. }
                 | Reply::Idle { .. }
                 | Reply::Unowned { .. }

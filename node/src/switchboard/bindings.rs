@@ -5,7 +5,7 @@ pub(super) mod sends;
 use super::adapters::inbound::PlaceBindings;
 use super::effect::{AdaptersCommand, BindingsCommand, PartEffect};
 use super::sink::{EffectSink, Timer};
-use sends::{PendingSends, RefusedSend, SendRouting};
+use sends::{PendingSends, RefusedSend, RepeatedSend, SendOutcome, SendRouting};
 use std::sync::Arc;
 use turnway_bindings::service::{self, AskPurpose, BindingAsker, BindingService};
 use turnway_bindings::upkeep::{self, BindingUpkeep};
@@ -128,10 +128,33 @@ impl Bindings {
             sink.stats.count_destination(mode, reason);
         }
         match outcome {
-            Ok(routed) => sink.push(PartEffect::SubmitSend(Box::new(routed))),
-            Err(RefusedSend { link, send, refusal }) => {
-                sink.refuse(link, send.request_id, Some(send.session), None, refusal);
+            SendOutcome::Routed(routed) => sink.push(PartEffect::SubmitSend(routed)),
+            SendOutcome::Unplaced(op) => sink.store(op),
+            SendOutcome::Refused(refused) => refuse_send(refused, sink),
+        }
+    }
+
+    /// Handles the answer whether a message without a place was accepted before its binding ended. While the entry waits for
+    /// the session's owner, the store is asked again.
+    pub(super) fn handle_control_found(
+        &mut self,
+        now: Now,
+        op: Op,
+        result: Result<Reply, StoreError>,
+        sink: &mut EffectSink,
+    ) {
+        let Op::FindControl { ticket, .. } = &op else { return };
+        if let Ok(Reply::ControlFound { ended: false }) = result
+            && self.sends.link_of(*ticket).is_some_and(|link| sink.links.get(link).is_some())
+        {
+            return sink.retry(now, op);
+        }
+        match self.sends.use_found(*ticket, result) {
+            Some(RepeatedSend::Accepted { link, accepted }) => {
+                sink.notify(link, Notification::Reply(CommandReply::MessageAccepted(Box::new(accepted))));
             }
+            Some(RepeatedSend::Refused(refused)) => refuse_send(refused, sink),
+            None => {}
         }
     }
 
@@ -165,6 +188,11 @@ impl Bindings {
             sink.store(op);
         }
     }
+}
+
+fn refuse_send(refused: RefusedSend, sink: &mut EffectSink) {
+    let RefusedSend { link, request_id, session, refusal } = refused;
+    sink.refuse(link, request_id, Some(session), None, refusal);
 }
 
 /// Returns whether an op reports the change of a binding: no link can ask for one.

@@ -5,6 +5,7 @@ pub(super) mod queries;
 pub(super) mod requests;
 
 use super::adapters::inbound::InboundSession;
+use super::bindings::sends;
 use super::delivery::Delivery;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::effect::{BindingsCommand, DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
@@ -549,16 +550,16 @@ fn new_control(
     what: ControlRequest,
     sink: &mut EffectSink,
 ) -> NewRequest {
-    let name = if let Some(run_id) = what.cancelled_run() {
-        format!("cancel:{run_id}")
+    let named = |name: &str| ControlId::parse(name).unwrap_or_else(|_| unreachable!("a run id is a label"));
+    let id = if let Some(run_id) = what.cancelled_run() {
+        named(&format!("cancel:{run_id}"))
     } else if let ControlRequest::SendMessage { send } = &what
         && !planted(Planted::SendRepeated)
     {
-        format!("send:{}", send.delivery_id)
+        sends::control_id(&send.delivery_id)
     } else {
-        EventId::new(now.store, sink.rng.next_u128()).to_string()
+        named(&EventId::new(now.store, sink.rng.next_u128()).to_string())
     };
-    let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
     let create = matches!(what, ControlRequest::Open { .. });
     let user = principal.user.clone();
     let request_id = waiter.request_id.clone();

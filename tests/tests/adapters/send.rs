@@ -69,6 +69,60 @@ async fn text_reaches_the_bound_conversation_once() {
     assert_eq!(events["events"], json!([]), "{events}");
 }
 
+/// Sends a text at one node, ends its binding, and repeats the text at both.
+async fn repeat_after_unbind([first, second]: [&Node; 2]) {
+    let mut adapter = TestAdapter::active(first, "main", json!({"key": 2})).await;
+    let mut ann = ann(first).await;
+    let mut operator = operator(first).await;
+    bind(&mut operator, adapter.place("lobby")).await;
+    let accepted = ann.ask("1", message("m1", None)).await.expect("an answer");
+    assert_eq!(accepted["type"], "message_accepted", "{accepted}");
+    let part = adapter.next_part().await;
+    adapter.confirm(&part, "x1").await;
+    await_recorded(first, "s1", &SAID).await;
+    let unbound = operator.ask("u", json!({"type": "unbind", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(unbound["type"], "unbound", "{unbound}");
+    let mut elsewhere = WebSocketClient::hello(second.http, "ann", vec![]).await.expect("ann connects");
+    for client in [&mut ann, &mut elsewhere] {
+        for place in [None, Some(adapter.place("lobby")), Some(adapter.place("attic"))] {
+            let again = client.ask("2", message("m1", place)).await.expect("an answer");
+            for field in ["type", "session_id", "message_id", "delivery_id"] {
+                assert_eq!(again[field], accepted[field], "{again}");
+            }
+        }
+        let other = client.ask("3", message("m2", None)).await.expect("an answer");
+        assert_eq!(other["code"], "no_destination", "a message that was never accepted: {other}");
+        assert!(other["message"].as_str().expect("a text").starts_with("no_active_binding:"), "{other}");
+    }
+    // The operator's message of this name is another one.
+    let other = operator.ask("4", message("m1", None)).await.expect("an answer");
+    assert_eq!(other["code"], "no_destination", "{other}");
+    let headers = [("content-type", "application/json")];
+    let body = json!({"message_id": "m1", "text": "text of m1"}).to_string();
+    let reply = Web::new(second.http, Some("ann")).ask("POST", "/v1/sessions/s1/messages", &headers, &body).await;
+    assert_eq!((reply.status, &reply.json()["delivery_id"]), (200, &accepted["delivery_id"]), "{}", reply.text);
+    await_recorded(second, "s1", &SAID).await;
+    let mut bob = WebSocketClient::hello(second.http, "bob", vec![]).await.expect("bob connects");
+    let foreign = bob.ask("5", message("m1", None)).await.expect("an answer");
+    assert_eq!(foreign["code"], "not_found", "{foreign}");
+}
+
+/// Covers: BD-S8, BD-S9, BR-05.
+#[tokio::test]
+async fn repeated_text_is_accepted_after_its_binding_ended_embedded() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    repeat_after_unbind([&node, &node]).await;
+}
+
+/// Covers: BD-S8, BD-S9, BR-05.
+#[tokio::test]
+async fn repeated_text_is_accepted_after_its_binding_ended_redis() {
+    let dirs = directories();
+    let (_redis, [first, second]) = two_nodes_with(&dirs, &["--demo"]).await;
+    repeat_after_unbind([&first, &second]).await;
+}
+
 /// Covers: BD-R2, BD-R3, BD-R4, BD-R8, BD-S10, BD-S11.
 #[tokio::test]
 async fn sender_learns_why_there_is_no_place() {

@@ -288,6 +288,8 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Facts(heard) if heard.facts.is_empty() => "heard: nothing",
         Reply::Facts(_) => "heard",
         Reply::Inbox(_) => "waiting",
+        Reply::ControlFound { ended: false } => "control found",
+        Reply::ControlFound { ended: true } => "control found: ended",
         Reply::Found(RunLocation { ended: None, .. }) => "found",
         Reply::Found(_) => "found: ended",
         Reply::Sessions { sessions, .. } if sessions.is_empty() => "sessions: none",

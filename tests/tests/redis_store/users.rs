@@ -6,8 +6,8 @@ use tempfile::{TempDir, tempdir};
 use turnway::config::Durability;
 use turnway::config::redis::RedisLogin;
 use turnway::store::redis::RedisStoreOptions;
-use turnway_core::id::{ListenStamp, OwnershipSnapshot, Seq};
-use turnway_core::store::{Op, Reply};
+use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Seq};
+use turnway_core::store::{Op, OpTicket, Reply};
 use turnway_core::time::{Millis, Mono};
 use turnway_tests::real::command::run;
 use turnway_tests::real::redis::Redis;
@@ -92,6 +92,7 @@ async fn node_user_may_run_every_store_operation() {
     let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
     let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
+    let control = ControlId::parse("c1").expect("an id");
     let ops = [
         Op::Append(Box::new(append)),
         Op::WriteSnapshot(Box::new(keep)),
@@ -103,6 +104,7 @@ async fn node_user_may_run_every_store_operation() {
         Op::Inbox { key: session.clone(), token, after: taken.position, control_after: taken.position },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id: run_id.clone(), link, fence: None },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id, link, fence },
+        Op::FindControl { key: session.clone(), principal: principal.clone(), id: control, ticket: OpTicket(1) },
         Op::Delete { key: session.clone(), principal, link },
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },

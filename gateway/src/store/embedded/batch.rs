@@ -394,6 +394,7 @@ fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, Sto
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
         Op::Find { principal, run_id, fence: Some(fence), .. } => step.find_or_fence(principal, run_id, fence)?,
         Op::Find { principal, run_id, fence: None, .. } => step.find(principal, run_id)?,
+        Op::FindControl { principal, id, .. } => step.find_control(principal, id)?,
         Op::Delete { key, principal, .. } => step.delete(key, principal)?,
         Op::DeleteIdle { key, before } => step.forget(key, *before)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,

@@ -76,6 +76,7 @@ pub(super) fn quarantined_reply(op: &Op) -> Reply {
         | Op::Read { .. }
         | Op::Inbox { .. }
         | Op::Find { .. }
+        | Op::FindControl { .. }
         | Op::Renew { .. }
         | Op::Retire { .. }
         | Op::Lease { .. }

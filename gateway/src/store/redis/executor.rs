@@ -212,6 +212,7 @@ impl OpExecutor {
             Op::Find { key, principal, run_id, fence, .. } => {
                 self.find(key, principal, (run_id, fence.as_ref())).boxed().await
             }
+            Op::FindControl { key, principal, id, .. } => self.find_control(key, principal, id).boxed().await,
             Op::Delete { key, principal, .. } => self.delete(key, principal).boxed().await,
             Op::ListSessions { tenant, user, before, limit, .. } => {
                 self.sessions(tenant, user.as_ref(), before.as_ref(), *limit).boxed().await

@@ -7,7 +7,7 @@ use crate::store::redis::executor::{CallResult, OpExecutor, REGISTER_ATTEMPTS_MA
 use crate::store::redis::key;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use turnway_core::id::{NodeId, Principal, RunId, Seq, SessionKey, UserId};
+use turnway_core::id::{ControlId, NodeId, Principal, RunId, Seq, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use turnway_core::store::{Acceptance, Reply, RouteVersion, RunLocation, StoreRefusal};
@@ -188,6 +188,24 @@ impl OpExecutor {
         let after = answer.cursor()?;
         let ended = answer.text()?;
         Ok(Reply::Found(RunLocation { after, ended: ended.parse().ok().map(Seq) }))
+    }
+
+    pub(super) async fn find_control(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        id: &ControlId,
+    ) -> CallResult<Reply> {
+        let keys = [key::head(session), key::control(session), key::controls_by_id(session)];
+        let call = RedisCall::read_only("find_control", keys)
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(id.as_str());
+        let mut answer = self.call(call).await?;
+        if answer.text()? != "OK" {
+            return Ok(Reply::Refused(StoreRefusal::NotFound));
+        }
+        Ok(Reply::ControlFound { ended: answer.flag()? })
     }
 
     /// Deletes a closed session.

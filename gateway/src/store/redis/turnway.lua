@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 11
+local VERSION = 12
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -317,6 +317,16 @@ local function find(keys, args)
   if not taken or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
   local _, _, seq, epoch, _, ended = string.match(taken, TAKEN)
   return { 'OK', seq, epoch, ended }
+end
+
+-- keys: own ctl ap; args: user operator id
+local function find_control(keys, args)
+  local h = head(keys[1], 'u', 'g')
+  local taken = redis.call('HGET', keys[3], args[3])
+  if not taken or h.g or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
+  local at = string.match(taken, '^%d+')
+  local there = redis.call('XRANGE', keys[2], at .. '-0', at .. '-0')
+  return { 'OK', #there == 0 and '1' or '0' }
 end
 
 -- Like `find`; a run that is not there cannot come any more by an older version of the conversation's binding. The
@@ -1072,6 +1082,7 @@ define('list', list)
 define('unlist', guarded(unlist, false, { 'ZSCORE', 1, 'ZREM', 1 }), 'allow-oom')
 
 define('find', find, 'no-writes')
+define('find_control', find_control, 'no-writes')
 define('look', look, 'no-writes')
 define('open', open, 'no-writes')
 define('read', read, 'no-writes')

@@ -400,6 +400,7 @@ fn handle_append_failure(key: &SessionKey, token: FenceToken, reply: &Reply, sin
         | Reply::Facts(_)
         | Reply::Inbox(_)
         | Reply::Found(_)
+        | Reply::ControlFound { .. }
         | Reply::Sessions { .. }
         | Reply::Idle { .. }
         | Reply::Unowned { .. }

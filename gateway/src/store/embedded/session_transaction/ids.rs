@@ -18,6 +18,15 @@ impl SessionTransaction<'_, '_> {
         })
     }
 
+    pub(in super::super) fn find_control(&self, principal: &Principal, id: &ControlId) -> Result<Reply, StoreFault> {
+        let is_hidden = self.head.deleted || self.head.is_foreign(principal);
+        let record = if is_hidden { None } else { self.control_record(id)? };
+        Ok(match record {
+            Some((position, _)) => Reply::ControlFound { ended: !self.head.control.contains(&position) },
+            None => Reply::Refused(StoreRefusal::NotFound),
+        })
+    }
+
     /// Finds a run; if it was not accepted, inputs that an older version of a binding led here are not accepted any more.
     /// The record of that has the form of an input's, so that it expires like one.
     pub(in super::super) fn find_or_fence(
