@@ -1,8 +1,10 @@
 //! Performs requests about bindings: looks conversations up, binds them, and ends or changes bindings one after the other.
 //! Does no IO; the store decides about each row, and the upkeep reports what was changed.
 mod request;
+mod several;
 
 use request::{BindingRequest, BindingTask, RequestStep};
+use several::{SeveralLookups, SeveralStep};
 use std::collections::{BTreeMap, VecDeque};
 use turnway_core::id::{LinkId, Principal, RequestId, SessionKey};
 use turnway_core::limits;
@@ -142,6 +144,10 @@ impl BindingService {
                 let op = change(conversation.key(&tenant), BindingAction::Resolve);
                 (RequestStep::look_up(conversation, explain), op)
             }
+            BindingCommand::ResolveAll { conversations } => {
+                let (lookups, keys) = SeveralLookups::new(tenant, conversations);
+                (RequestStep::LookUpAll(Box::new(lookups)), ConversationOp::Read { keys })
+            }
             BindingCommand::List { session } => (RequestStep::List, list(session)),
         };
         self.begin(Some(asker), step, op);
@@ -193,6 +199,9 @@ impl BindingService {
             }
             (ConversationOp::List { session, .. }, Ok(Reply::Conversation(ConversationReply::Bindings(bindings)))) => {
                 self.use_list(now, ticket, request, &session, bindings);
+            }
+            (ConversationOp::Read { keys }, Ok(Reply::Conversation(ConversationReply::Rows(rows)))) => {
+                self.use_rows(now, ticket, request, (keys, rows));
             }
             (_, Ok(Reply::Refused(refused))) => self.reply(request, Err(refusal_of(refused))),
             (op, Err(error)) => self.use_failure(now, ticket, request, op, error),
@@ -275,7 +284,27 @@ impl BindingService {
             step @ RequestStep::LookUp { .. } => {
                 self.use_lookup(now, ticket, BindingRequest { step, ..request }, key, &row);
             }
-            RequestStep::Find(_) | RequestStep::List => self.reply(request, Err(unconfirmed())),
+            RequestStep::Find(_) | RequestStep::LookUpAll(_) | RequestStep::List => {
+                self.reply(request, Err(unconfirmed()));
+            }
+        }
+    }
+
+    /// Uses the rows of several conversations, which were read at one moment.
+    fn use_rows(
+        &mut self,
+        now: Now,
+        ticket: OpTicket,
+        mut request: BindingRequest,
+        (keys, rows): (Vec<ConversationKey>, Vec<Option<BindingRow>>),
+    ) {
+        let RequestStep::LookUpAll(lookups) = &mut request.step else {
+            return self.reply(request, Err(unconfirmed()));
+        };
+        match lookups.use_rows(now.store, keys, rows) {
+            SeveralStep::Read(keys) => self.proceed(ticket, request, ConversationOp::Read { keys }),
+            SeveralStep::Found(found) => self.reply(request, Ok(BindingReply::ResolvedAll(found))),
+            SeveralStep::Moving => self.reply(request, Err(moving())),
         }
     }
 

@@ -527,6 +527,8 @@ pub const PAUSE_REQUESTS_MAX: usize = 256;
 /// Maximum requests about the adapters of accounts that wait for the store at a node: each is two small reads, and people
 /// and their scripts send them, not the messages of conversations.
 pub const ACCOUNT_LOOKUPS_MAX: usize = 256;
+/// Maximum conversations that one request looks up: their rows are read in one step, during which nobody else is served.
+pub const CONVERSATIONS_RESOLVED_MAX: usize = 64;
 /// Maximum texts without a place, such as those whose binding has ended, for which a node looks up whether they were accepted
 /// before: each waits for one small read of the store.
 pub const UNPLACED_SENDS_MAX: usize = 256;

@@ -72,6 +72,8 @@ define_planted! {
     OrdersUnlimited,
     /// Two accounts with one platform bot id send at a time.
     BotIdUnclaimed,
+    /// Several conversations are looked up without the present ids of those that were moved.
+    LookupOfMovedIds,
     /// A text that was accepted is refused when it is repeated after its binding has ended.
     RepeatedSendUnplaced,
     /// The lease of an account keeps the capabilities that its adapter declared first.

@@ -74,7 +74,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/agents", get(agents::list))
         .route("/v1/bindings", get(bindings::list).post(bindings::bind))
         .route("/v1/bindings/expiry", post(bindings::set_expiry))
-        .route("/v1/bindings/resolve", get(bindings::resolve))
+        .route("/v1/bindings/resolve", get(bindings::resolve).post(bindings::resolve_all))
         .route("/v1/bindings/touch", post(bindings::touch))
         .route("/v1/bindings/unbind", post(bindings::unbind))
         .route("/v1/accounts/paused", get(accounts::list_paused))

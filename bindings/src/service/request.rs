@@ -1,5 +1,6 @@
 //! The state of a request about bindings between two replies of the store, and the actions that it leads to.
 use super::BindingAsker;
+use super::several::SeveralLookups;
 use std::collections::VecDeque;
 use turnway_core::id::{Nonce, Principal};
 use turnway_core::limits;
@@ -54,6 +55,8 @@ pub(super) enum RequestStep {
         /// The row of the parent is awaited.
         is_parent: bool,
     },
+    /// The rows of several conversations, and those of their present ids.
+    LookUpAll(Box<SeveralLookups>),
     List,
 }
 

@@ -8,7 +8,7 @@ use turnway_core::protocol::conversation::UncheckedConversationRef;
 use turnway_core::protocol::input::{Content, Input as UserInput, Message, Role, Strategy};
 use turnway_core::store::ModelStore;
 use turnway_core::time::{Millis, Mono};
-use turnway_wire::channel::binding::{BindingScope, ExpiryChange};
+use turnway_wire::channel::binding::{BindingScope, ExpiryChange, FoundBinding};
 
 fn session(name: &str) -> SessionId {
     SessionId::parse(name).expect("a name")
@@ -377,6 +377,72 @@ fn lookup_follows_aliases_and_explains_itself() {
     // The old id is no place of its own: whoever binds it binds the conversation.
     let again = bench.bind(bind("7", "s"));
     assert_eq!(again.conversation.conversation_id.as_str(), "8");
+}
+
+/// Returns the conversations of an answer, each with the session that it is bound to.
+fn sessions_of(reply: Result<BindingReply, Refusal>) -> Vec<(String, Option<SessionId>)> {
+    let Ok(BindingReply::ResolvedAll(found)) = reply else { panic!("{reply:?}") };
+    let session = |found: FoundBinding| found.binding.map(|binding| binding.session);
+    found.into_iter().map(|it| (it.conversation.conversation_id.as_str().to_owned(), session(it))).collect()
+}
+
+fn resolve_all(ids: &[&str]) -> BindingCommand {
+    BindingCommand::ResolveAll { conversations: ids.iter().map(|id| conversation(id, None)).collect() }
+}
+
+/// Covers: BD-B10, BR-33.
+#[test]
+fn several_conversations_are_looked_up_in_order() {
+    let mut bench = Bench::new();
+    bench.bind(bind("9", "t"));
+    let binding = bench.bind(bind("7", "s"));
+    bench.change("7", BindingAction::Settle { generation: binding.generation, is_end: false });
+    bench.rename("7", "8", &binding);
+    bench.changed.clear();
+    // The present id of 7 is read at another moment, unless the request names it, too.
+    for ids in [&["9", "7", "6", "9"][..], &["8", "9", "7", "6"]] {
+        let bound = |id: &str| match id {
+            "9" => Some(session("t")),
+            "7" | "8" => Some(session("s")),
+            _ => None,
+        };
+        let expected: Vec<_> = ids.iter().map(|id| ((*id).to_owned(), bound(id))).collect();
+        assert_eq!(sessions_of(bench.ask(resolve_all(ids))), expected);
+    }
+    assert_eq!(bench.changed, [], "nothing is reported");
+    assert_eq!(bench.service.waiting_count(), 0);
+}
+
+/// Covers: BD-B10, BD-L2.
+#[test]
+fn lookup_of_several_ends_no_binding() {
+    let mut bench = Bench::new();
+    let soon = ExpiryChange { max_age: Some(1_000), ..ExpiryChange::default() };
+    bench.bind(BindCommand { expiry: soon, ..bind("7", "s") });
+    bench.bind(bind("8", "s"));
+    bench.now.store = Millis(bench.now.store.0 + 1_000);
+    bench.changed.clear();
+    let before = bench.store.clone();
+    let expected = [("7".to_owned(), None), ("8".to_owned(), Some(session("s")))];
+    assert_eq!(sessions_of(bench.ask(resolve_all(&["7", "8"]))), expected);
+    assert_eq!(bench.changed, []);
+    let key = conversation("7", None).key(&TenantId::default_tenant());
+    let keys = vec![key, conversation("6", None).key(&TenantId::default_tenant())];
+    let read = Op::from(ConversationOp::Read { keys });
+    let mut untouched = before;
+    assert_eq!(bench.store.apply(bench.now, &read), untouched.apply(bench.now, &read), "the rows are as they were");
+}
+
+/// Covers: BD-B10, BD-R6.
+#[test]
+fn arriving_conversation_refuses_a_lookup_of_several() {
+    let mut bench = Bench::new();
+    let binding = bench.bind(bind("7", "s"));
+    let from = ConversationId::parse("7").expect("an id");
+    let moved = Box::new(Binding { conversation: conversation("8", None), ..binding });
+    bench.change("8", BindingAction::AcceptMove { binding: moved, from });
+    let refusal = bench.ask(resolve_all(&["7", "8"])).expect_err("neither bound nor unbound");
+    assert_eq!(refusal.code, Code::StoreUnavailable);
 }
 
 /// Covers: BD-L2, BD-L3.

@@ -253,6 +253,9 @@ impl ModelStore {
                 }
                 ConversationReply::Bindings(self.bindings.list(session))
             }
+            ConversationOp::Read { keys } => {
+                ConversationReply::Rows(keys.iter().map(|key| self.bindings.row(key).cloned()).collect())
+            }
             ConversationOp::FindDue { limit } => ConversationReply::Due(self.bindings.due(now, *limit)),
         };
         Reply::Conversation(reply)

@@ -114,6 +114,9 @@ pub enum ConversationOp {
     /// List the active bindings of a session, in the order of their conversations. Answers `ConversationReply::Bindings`,
     /// or `NotFound` if the session is not there or not the principal's; without a principal, nothing is checked.
     List { session: SessionKey, principal: Option<Principal> },
+    /// Read the rows of conversations of one tenant, all as they are at one moment; nothing is changed. Answers
+    /// `ConversationReply::Rows`, with a row or none for each key, in the order of the keys.
+    Read { keys: Vec<ConversationKey> },
     /// Find at most `limit` rows that want to be tended now, those first that have waited longest. Answers
     /// `ConversationReply::Due`.
     FindDue { limit: u32 },
@@ -189,6 +192,7 @@ impl Op {
             Self::Put { .. } => "put",
             Self::Conversation { op: ConversationOp::Change { .. }, .. } => "conversation",
             Self::Conversation { op: ConversationOp::List { .. }, .. } => "bindings",
+            Self::Conversation { op: ConversationOp::Read { .. }, .. } => "conversations",
             Self::Conversation { op: ConversationOp::FindDue { .. }, .. } => "due_bindings",
             Self::Expire { .. } => "expire",
         }

@@ -114,6 +114,7 @@ pub enum ConversationReply {
         row: Option<Box<BindingRow>>,
     },
     Bindings(Vec<Binding>),
+    Rows(Vec<Option<BindingRow>>),
     /// Rows that want to be tended.
     Due(Vec<ConversationKey>),
 }

@@ -22,8 +22,8 @@ pub enum BindingsCliCommand {
     Bind(BindArgs),
     /// End the binding of a conversation, or all bindings of a session
     Unbind(UnbindArgs),
-    /// Print the binding of a conversation
-    Resolve(PlaceArgs),
+    /// Print the binding of a conversation, or those of several at one moment
+    Resolve(ResolveArgs),
     /// Print the rows that a lookup looks at, and the reason why each is chosen or not
     Explain(PlaceArgs),
 }
@@ -83,6 +83,20 @@ pub struct UnbindArgs {
     pub gateway: GatewayArgs,
 }
 
+/// Arguments of `turnway bindings resolve`.
+#[derive(Clone, Debug, Args)]
+pub struct ResolveArgs {
+    /// The conversations, such as rooms/main/7
+    #[arg(value_name = "CHANNEL/ACCOUNT/CONVERSATION", value_parser = parse_place, required = true)]
+    pub conversations: Vec<ConversationRef>,
+    /// The conversation that contains it, if only one is named
+    #[arg(long, value_name = "CONVERSATION")]
+    pub parent: Option<String>,
+    /// The gateway and the credentials.
+    #[command(flatten)]
+    pub gateway: GatewayArgs,
+}
+
 /// Arguments that name a conversation.
 #[derive(Clone, Debug, Args)]
 pub struct PlaceArgs {
@@ -111,6 +125,13 @@ struct BindingTableRow {
     reason: Option<String>,
     #[serde(default)]
     mirror: bool,
+}
+
+/// A conversation of an answer about several.
+#[derive(Deserialize)]
+struct FoundTableRow {
+    conversation: Value,
+    binding: Option<BindingTableRow>,
 }
 
 /// The fields of a row that `explain` shows.
@@ -145,7 +166,8 @@ pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, Cli
             print_list(&call(&args.gateway, Method::POST, "/v1/bindings/unbind", Some(body)).await?, json)
         }
         BindingsCliCommand::Resolve(args) => {
-            let found = resolve(&args.gateway, &args.conversation, args.parent.as_deref(), false).await?;
+            let [conversation] = args.conversations.as_slice() else { return resolve_all(&args, json).await };
+            let found = resolve(&args.gateway, conversation, args.parent.as_deref(), false).await?;
             if json {
                 write_json(&found)?;
                 return Ok(CliExit::Success);
@@ -160,6 +182,29 @@ pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, Cli
             print_candidates(&found, json)
         }
     }
+}
+
+async fn resolve_all(args: &ResolveArgs, json: bool) -> Result<CliExit, CliError> {
+    if args.parent.is_some() {
+        return Err(CliError::Usage("--parent belongs to one conversation".to_owned()));
+    }
+    let places: Vec<Value> = args.conversations.iter().map(place_body).collect();
+    let body = json!({ "conversations": places });
+    let answer = call(&args.gateway, Method::POST, "/v1/bindings/resolve", Some(body)).await?;
+    if json {
+        return write_json(&answer).map(|()| CliExit::Success);
+    }
+    let rows: Vec<FoundTableRow> = parse_list(&answer, "resolutions")?;
+    let mut table = Table::new(vec![Column::Left("CONVERSATION"), Column::Left("SESSION"), Column::Left("BINDING")]);
+    for FoundTableRow { conversation, binding } in rows {
+        let [session, id] = match binding {
+            Some(binding) => [binding.session_id, binding.binding_id],
+            None => ["-"; 2].map(str::to_owned),
+        };
+        table.push_row([format_place(&conversation), session, id]);
+    }
+    write_stdout(&table.render())?;
+    Ok(CliExit::Success)
 }
 
 fn bind_body(args: &BindArgs) -> Value {

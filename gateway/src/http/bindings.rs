@@ -1,10 +1,10 @@
 //! Serves `/v1/bindings`: binds conversations to sessions, looks bindings up, changes and ends them. Bodies have the fields of
 //! the messages of the same names (docs/messages.md).
 use crate::http::openapi::bindings::{
-    BindRequestSchema, BindingListSchema, BindingSchema, ExpiryRequestSchema, ResolutionSchema, TouchRequestSchema,
-    UnbindRequestSchema,
+    BindRequestSchema, BindingListSchema, BindingSchema, ExpiryRequestSchema, LookupRequestSchema,
+    ResolutionListSchema, ResolutionSchema, TouchRequestSchema, UnbindRequestSchema,
 };
-use crate::http::openapi::refusals::{BindingRefusals, CommonRefusals, ResourceRefusals};
+use crate::http::openapi::refusals::{BindingRefusals, BodyRefusals, CommonRefusals, ResourceRefusals};
 use crate::http::problem::HttpProblem;
 use crate::http::query::HttpQuery;
 use crate::http::request_link::RequestLink;
@@ -18,7 +18,7 @@ use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversatio
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_wire::channel::binding::{BindingCommand, BindingReply};
 use turnway_wire::channel::command::LinkCommand;
-use turnway_wire::channel::json::binding::parse_body;
+use turnway_wire::channel::json::binding::{parse_body, parse_lookup_body};
 use turnway_wire::channel::json::render::binding::{NOT_APPLIED, binding_reply_object};
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
@@ -71,6 +71,21 @@ pub(super) async fn resolve(State(context): State<Arc<HttpContext>>, headers: He
         Some(_) => return Err(HttpProblem::invalid("explain: expected true or false")),
     };
     perform(link, BindingCommand::Resolve { conversation, explain }).await
+}
+
+/// Looks up the bindings of several conversations at one moment; operators only
+#[utoipa::path(
+    post,
+    operation_id = "resolve_bindings",
+    path = "/v1/bindings/resolve",
+    params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    request_body = LookupRequestSchema,
+    responses((status = 200, description = "The bindings, in the order of the request", body = ResolutionListSchema), BodyRefusals),
+)]
+pub(super) async fn resolve_all(State(context): State<Arc<HttpContext>>, headers: HeaderMap, body: Body) -> HttpResult {
+    let link = context.open_link(&headers).await?;
+    let text = request_parts::read_json(&headers, body).await?;
+    perform(link, parse_lookup_body(&text)?).await
 }
 
 /// Binds a conversation to a session; operators only

@@ -34,6 +34,7 @@ use utoipa::{Modify, OpenApi};
         binding_paths::bind,
         binding_paths::list,
         binding_paths::resolve,
+        binding_paths::resolve_all,
         binding_paths::set_expiry,
         binding_paths::touch,
         binding_paths::unbind,

@@ -33,7 +33,7 @@ pub struct PendingOps {
     since: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 29] = [
+const OPS: [&str; 30] = [
     "renew",
     "retire",
     "lease",
@@ -63,6 +63,7 @@ const OPS: [&str; 29] = [
     "bindings",
     "due_bindings",
     "find_control",
+    "conversations",
 ];
 
 fn op_index(op: &Op) -> usize {
@@ -96,6 +97,7 @@ fn op_index(op: &Op) -> usize {
         Op::Conversation { op: ConversationOp::List { .. }, .. } => 26,
         Op::Conversation { op: ConversationOp::FindDue { .. }, .. } => 27,
         Op::FindControl { .. } => 28,
+        Op::Conversation { op: ConversationOp::Read { .. }, .. } => 29,
     }
 }
 
@@ -152,6 +154,7 @@ impl OpOutcome {
                 | Reply::Conversation(
                     ConversationReply::Row { outcome: BindingOutcome::Applied, .. }
                     | ConversationReply::Bindings(_)
+                    | ConversationReply::Rows(_)
                     | ConversationReply::Due(_),
                 ),
             ) => Self::Answered,

@@ -45,9 +45,14 @@ fn expiry(rng: &mut Rng, now: Now) -> ExpiryRules {
 impl KnownConversations {
     /// Returns an operation on a conversation of a session's tenant, or on the session's list.
     pub(super) fn next(&mut self, rng: &mut Rng, now: Now, session: SessionKey, principal: Principal) -> Op {
-        let op = match rng.below(10) {
-            0 => ConversationOp::List { session, principal: None },
-            1 => ConversationOp::FindDue { limit: 1 + rng.below(5) as u32 },
+        let op = match rng.below(20) {
+            0 | 1 => ConversationOp::List { session, principal: None },
+            4 => {
+                let count = 1 + rng.below(5);
+                let keys = (0..count).map(|_| conversation(rng).key(&session.tenant)).collect();
+                ConversationOp::Read { keys }
+            }
+            2 | 3 => ConversationOp::FindDue { limit: 1 + rng.below(5) as u32 },
             _ => {
                 let conversation = conversation(rng);
                 let key = conversation.key(&session.tenant);

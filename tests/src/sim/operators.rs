@@ -335,7 +335,8 @@ impl World {
                 | BindingReply::Unbound(_)
                 | BindingReply::Updated(_)
                 | BindingReply::Listed(_)
-                | BindingReply::Resolved(_),
+                | BindingReply::Resolved(_)
+                | BindingReply::ResolvedAll(_),
                 _,
             ) => {}
         }
@@ -363,6 +364,7 @@ fn conversation_of(command: &BindingCommand) -> Option<ConversationKey> {
         }
         BindingCommand::Unbind { target: BindingTarget::Session(_), .. }
         | BindingCommand::SetExpiry { target: BindingTarget::Session(_), .. }
+        | BindingCommand::ResolveAll { .. }
         | BindingCommand::List { .. } => None,
     }
 }

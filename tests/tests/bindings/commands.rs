@@ -24,6 +24,10 @@ async fn bindings_are_made_and_ended_over_websocket() {
     let found = ask("r", json!({"type": "resolve", "conversation": place("7"), "explain": true})).await;
     assert_eq!((&found["type"], &found["binding"]), (&json!("resolved"), &binding), "{found}");
     assert_eq!(found["candidates"][0]["verdict"], "bound", "{found}");
+    let several = ask("m", json!({"type": "resolve", "conversations": [place("8"), place("7")]})).await;
+    let expected =
+        json!([{"conversation": place("8"), "binding": null}, {"conversation": place("7"), "binding": binding}]);
+    assert_eq!((&several["type"], &several["resolutions"]), (&json!("resolutions"), &expected), "{several}");
     let listed = ask("l", json!({"type": "list_bindings", "session_id": "s1"})).await;
     assert_eq!((&listed["type"], &listed["bindings"]), (&json!("bindings"), &json!([binding])), "{listed}");
     let id = json!({"binding_id": binding["binding_id"], "scope": scope()});
@@ -66,6 +70,12 @@ async fn bindings_are_made_and_ended_by_the_command_line() {
     assert!(code == Some(0) && table.contains("rooms/main/7"), "{table}");
     let (code, json) = bindings(&["resolve", "rooms/main/7", "--json"]).await;
     assert!(code == Some(0) && json.contains("\"session_id\":\"s1\""), "{json}");
+    let (code, table) = bindings(&["resolve", "rooms/main/8", "rooms/main/7"]).await;
+    assert_eq!(code, Some(0), "{table}");
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert_eq!(rows, [["rooms/main/8", "-"], ["rooms/main/7", "s1"]], "{table}");
+    let (code, text) = bindings(&["resolve", "rooms/main/8", "rooms/main/7", "--parent", "9"]).await;
+    assert_eq!(code, Some(64), "{text}");
     let (code, table) = bindings(&["explain", "rooms/main/8", "--parent", "7"]).await;
     assert!(code == Some(0) && table.contains("unbound: nobody has bound it"), "{table}");
     assert!(table.contains("parent: never inherited"), "{table}");

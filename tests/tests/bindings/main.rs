@@ -250,3 +250,50 @@ async fn bad_requests_about_bindings_are_refused_by_name() {
     let again = bind(&node, json!({"conversation": shouted, "session_id": "s1"})).await;
     assert_eq!(again["conversation"], place("7"));
 }
+
+/// Looks several conversations up, before and after they are bound, with one whose time is over.
+async fn looks_several_up(store: &str, dir: &TempDir) {
+    let node = node_with_sessions(store, dir, &["s1", "s2"]).await;
+    let look_up = async |ids: &[&str]| {
+        let places: Vec<Value> = ids.iter().map(|id| place(id)).collect();
+        let reply = post(&node, "/v1/bindings/resolve", &json!({ "conversations": places })).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let found = reply.json()["resolutions"].as_array().expect("a list").clone();
+        let row = |(found, place): (&Value, &Value)| {
+            assert_eq!(found["conversation"], *place, "in the order of the request: {found}");
+            found["binding"]["session_id"].clone()
+        };
+        found.iter().zip(&places).map(row).collect::<Vec<Value>>()
+    };
+    assert_eq!(look_up(&["7", "8"]).await, [Value::Null, Value::Null]);
+    bind(&node, json!({"conversation": place("7"), "session_id": "s1"})).await;
+    bind(&node, json!({"conversation": place("9"), "session_id": "s2"})).await;
+    assert_eq!(look_up(&["9", "8", "7", "9"]).await, [json!("s2"), Value::Null, json!("s1"), json!("s2")]);
+    bind(&node, json!({"conversation": place("8"), "session_id": "s1", "max_age_ms": 1})).await;
+    let mut looks = interval(Duration::from_millis(20));
+    let over = timeout(PATIENCE, async {
+        while look_up(&["8", "7"]).await != [Value::Null, json!("s1")] {
+            looks.tick().await;
+        }
+    });
+    over.await.expect("the time of the binding is over");
+    for bad in [json!({}), json!({"conversations": []}), json!({"conversations": vec![place("7"); 65]})] {
+        post(&node, "/v1/bindings/resolve", &bad).await.must_be(400, "invalid_message");
+    }
+}
+
+/// Covers: BD-B10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_conversations_are_looked_up_embedded() {
+    let dir = tempdir().expect("a directory");
+    looks_several_up(&format!("embedded:{}", dir.path().join("data").display()), &dir).await;
+}
+
+/// Covers: BD-B10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_conversations_are_looked_up_redis() {
+    let dir = tempdir().expect("a directory");
+    let server = tempdir().expect("a directory");
+    let redis = Redis::start(server.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    looks_several_up(&redis.url(), &dir).await;
+}

@@ -310,6 +310,8 @@ fn kind(reply: &Reply) -> &'static str {
         },
         Reply::Conversation(ConversationReply::Bindings(bindings)) if bindings.is_empty() => "bindings: none",
         Reply::Conversation(ConversationReply::Bindings(_)) => "bindings",
+        Reply::Conversation(ConversationReply::Rows(rows)) if rows.iter().all(Option::is_none) => "rows: none",
+        Reply::Conversation(ConversationReply::Rows(_)) => "rows",
         Reply::Conversation(ConversationReply::Due(due)) if due.is_empty() => "due: none",
         Reply::Conversation(ConversationReply::Due(_)) => "due",
         Reply::Value { version: 0, .. } => "value: none",

@@ -26,7 +26,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (9, "5f98146fc68ecf33e625cd16869a4033566c19dec3ab0b3ccffa29549bcca5a8"),
     (10, "d96f5519c7b9a331914a5632e4e4371ed56175be2e18c304b0c09a8ccccfc4cf"),
     (11, "d42cc4eb3af323dc6e80b1be636d2014f88374e3ae2a3b6f86016ad3e56000b6"),
-    (12, "6503225b78f99fa13edd9627981978836ec0c5a8d143e3badf6d90c9cc81bd1b"),
+    (12, "52b962b5e49691a75e1a2f65fd2f7bbd76c4c97dd57e9fcfea005be302cd26bd"),
 ];
 /// Version of this release.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

@@ -6,8 +6,9 @@ use tempfile::{TempDir, tempdir};
 use turnway::config::Durability;
 use turnway::config::redis::RedisLogin;
 use turnway::store::redis::RedisStoreOptions;
-use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Seq};
-use turnway_core::store::{Op, OpTicket, Reply};
+use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Seq, TenantId};
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::store::{ConversationOp, Op, OpTicket, Reply};
 use turnway_core::time::{Millis, Mono};
 use turnway_tests::real::command::run;
 use turnway_tests::real::redis::Redis;
@@ -55,6 +56,16 @@ fn deployer() -> RedisLogin {
     RedisLogin::parse(&format!("turnway-deployer:{DEPLOYER}")).expect("a login")
 }
 
+fn control_id() -> ControlId {
+    ControlId::parse("c1").expect("an id")
+}
+
+/// Returns a read of two conversations, which lie in different slots.
+fn read_of_two(tenant: &TenantId) -> Op {
+    let place = |id: &str| ConversationRef::without_parent("rooms", "main", id).expect("a conversation").key(tenant);
+    ConversationOp::Read { keys: vec![place("7"), place("8")] }.into()
+}
+
 /// Covers: S-40.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_user_may_run_every_store_operation() {
@@ -92,7 +103,6 @@ async fn node_user_may_run_every_store_operation() {
     let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
     let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
-    let control = ControlId::parse("c1").expect("an id");
     let ops = [
         Op::Append(Box::new(append)),
         Op::WriteSnapshot(Box::new(keep)),
@@ -104,13 +114,14 @@ async fn node_user_may_run_every_store_operation() {
         Op::Inbox { key: session.clone(), token, after: taken.position, control_after: taken.position },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id: run_id.clone(), link, fence: None },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id, link, fence },
-        Op::FindControl { key: session.clone(), principal: principal.clone(), id: control, ticket: OpTicket(1) },
+        Op::FindControl { key: session.clone(), principal: principal.clone(), id: control_id(), ticket: OpTicket(1) },
         Op::Delete { key: session.clone(), principal, link },
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },
         Op::DeleteIdle { key: key("t"), before: Millis(u64::MAX) },
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
+        read_of_two(&tenant),
         Op::Lease { node: me.node, sent: Mono::default() },
         Op::Sweep { limit: 10 },
         Op::ListSessions { tenant, user: None, before: None, limit: 10, link },

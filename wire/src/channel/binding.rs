@@ -25,6 +25,8 @@ pub enum BindingCommand {
     SetExpiry { target: BindingTarget, change: ExpiryChange },
     /// Return the binding of a conversation; with `explain`, also every row that was looked at.
     Resolve { conversation: ConversationRef, explain: bool },
+    /// Return the bindings of several conversations as they are at one moment, in this order.
+    ResolveAll { conversations: Vec<ConversationRef> },
     /// Return the active bindings of a session.
     List { session: SessionId },
 }
@@ -81,6 +83,8 @@ pub enum BindingReply {
     Listed(Vec<Binding>),
     /// The binding of a conversation.
     Resolved(Box<BindingResolution>),
+    /// The bindings of several conversations, in the order of the request.
+    ResolvedAll(Vec<FoundBinding>),
     /// Nothing was changed: the conversation has this binding, or none.
     NotApplied { current: Option<Box<Binding>> },
 }
@@ -92,6 +96,15 @@ pub struct BindingResolution {
     pub binding: Option<Binding>,
     /// The rows that were looked at, in order; only if the request asked for them.
     pub candidates: Option<Vec<BindingCandidate>>,
+}
+
+/// A conversation that was looked up with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundBinding {
+    /// As the request names it.
+    pub conversation: ConversationRef,
+    /// `None`: nobody has bound it, or the time of its binding is over.
+    pub binding: Option<Binding>,
 }
 
 /// A row that a lookup has looked at.
@@ -131,7 +144,8 @@ impl BindingCommand {
             | Self::SetExpiry { target: BindingTarget::Binding { .. }, .. }
             | Self::Touch { .. }
             | Self::Move { .. }
-            | Self::Resolve { .. } => None,
+            | Self::Resolve { .. }
+            | Self::ResolveAll { .. } => None,
         }
     }
 }
@@ -143,6 +157,9 @@ impl BindingCommand {
         match self {
             Self::Bind(bind) => is_its(&bind.conversation.channel, &bind.conversation.account_id),
             Self::Resolve { conversation, .. } => is_its(&conversation.channel, &conversation.account_id),
+            Self::ResolveAll { conversations } => {
+                conversations.iter().all(|conversation| is_its(&conversation.channel, &conversation.account_id))
+            }
             Self::Touch { scope, .. }
             | Self::Move { scope, .. }
             | Self::Unbind { target: BindingTarget::Binding { scope, .. }, .. }
@@ -165,6 +182,7 @@ impl BindingReply {
             Self::Bound(_) | Self::NotApplied { .. } => 1,
             Self::Unbound(ended) => ended.len(),
             Self::Updated(bindings) | Self::Listed(bindings) => bindings.len(),
+            Self::ResolvedAll(found) => found.len(),
             // A candidate has a binding and one that has ended.
             Self::Resolved(found) => 1 + 2 * found.candidates.as_ref().map_or(0, Vec::len),
         };

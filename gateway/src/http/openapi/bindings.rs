@@ -82,6 +82,30 @@ pub(in crate::http) struct ResolutionSchema {
     candidates: Option<Vec<CandidateSchema>>,
 }
 
+/// Conversations to look up
+#[derive(Serialize, ToSchema)]
+#[schema(as = LookupRequest)]
+pub(in crate::http) struct LookupRequestSchema {
+    #[schema(min_items = 1, max_items = 64)]
+    conversations: Vec<ConversationSchema>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Resolutions)]
+pub(in crate::http) struct ResolutionListSchema {
+    /// In the order of the request
+    resolutions: Vec<FoundBindingSchema>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = FoundBinding)]
+struct FoundBindingSchema {
+    /// As the request names it
+    conversation: ConversationSchema,
+    #[schema(required)]
+    binding: Option<BindingSchema>,
+}
+
 #[derive(Serialize, ToSchema)]
 #[schema(as = Candidate)]
 struct CandidateSchema {

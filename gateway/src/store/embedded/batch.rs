@@ -276,6 +276,10 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 let rests_on_batch = tables.has_changes() || (principal.is_some() && has_changed_sessions);
                 (ConversationReply::Bindings(tables.list(session)?), rests_on_batch)
             }
+            ConversationOp::Read { keys } => {
+                let rests_on_batch = keys.iter().any(|key| tables.is_changed(key));
+                (ConversationReply::Rows(tables.read(keys)?), rests_on_batch)
+            }
             ConversationOp::FindDue { limit } => {
                 (ConversationReply::Due(tables.due(now, *limit)?), tables.has_changes())
             }

@@ -137,6 +137,11 @@ impl<'txn> ConversationTables<'txn> {
         Ok(bindings)
     }
 
+    /// Returns the row of each conversation, if it has one.
+    pub(super) fn read(&self, keys: &[ConversationKey]) -> Result<Vec<Option<BindingRow>>, StoreFault> {
+        keys.iter().map(|key| read_row(&self.rows, key.to_string().as_bytes())).collect()
+    }
+
     /// Returns rows that are due, those first that have waited longest.
     pub(super) fn due(&self, now: Millis, limit: u32) -> Result<Vec<ConversationKey>, StoreFault> {
         let end = time_key(Millis(now.0.saturating_add(1)), &[]);

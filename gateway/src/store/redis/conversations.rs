@@ -61,6 +61,7 @@ impl<'a> RedisConversations<'a> {
                 }
                 ConversationReply::Bindings(self.list_bindings(session).await?)
             }
+            ConversationOp::Read { keys } => ConversationReply::Rows(self.read_conversations(keys).await?),
             ConversationOp::FindDue { limit } => ConversationReply::Due(self.due_conversations(*limit).await?),
         };
         Ok(Reply::Conversation(reply))
@@ -87,6 +88,20 @@ impl<'a> RedisConversations<'a> {
 
     fn row_call(&self, key: &ConversationKey) -> RedisCall {
         RedisCall::read_only("row", [key::conversation(key)]).number(self.executor.now())
+    }
+
+    /// Reads several rows in one call, so that all of them are as they are at one moment.
+    async fn read_conversations(&self, keys: &[ConversationKey]) -> CallResult<Vec<Option<BindingRow>>> {
+        let Some((first, others)) = keys.split_first() else { return Ok(Vec::new()) };
+        let call = RedisCall::read_only("rows", [key::conversation(first)]);
+        let call = others.iter().fold(call, |call, other| call.text(&key::conversation(other)));
+        let mut answer = self.executor.call(call).await?;
+        let mut rows = Vec::with_capacity(keys.len());
+        for _ in keys {
+            let is_there = answer.flag()?;
+            rows.push(if is_there { Some(parse_text(&answer.bytes()?)?) } else { None });
+        }
+        Ok(rows)
     }
 
     /// Writes a row if it is still as it was read. Returns whether it was.
@@ -236,18 +251,21 @@ fn is_recent(generation: u64, now: Millis) -> bool {
 /// Milliseconds that a bind takes at most from its list entry to its row.
 const IN_PROGRESS_MS: u64 = 60_000;
 
-/// Reads the server's time and the row, if there is one. A row that cannot be read leaves its state unknown.
+/// Reads the server's time and the row, if there is one.
 fn parse_row(mut answer: AnswerReader) -> CallResult<StoredRow> {
     let now = Millis(answer.number()?);
     if answer.is_at_end() {
         return Ok(StoredRow { now, text: Vec::new(), row: None });
     }
     let text = answer.bytes()?;
-    match serde_json::from_slice(&text) {
-        Ok(row) => Ok(StoredRow { now, text, row: Some(row) }),
-        Err(error) => {
-            tracing::error!(%error, "a conversation's row in Redis cannot be read");
-            Err(RedisCallError::NotPerformed)
-        }
-    }
+    let row = parse_text(&text)?;
+    Ok(StoredRow { now, text, row: Some(row) })
+}
+
+/// Parses a row. One that cannot be read leaves its state unknown.
+fn parse_text(text: &[u8]) -> CallResult<BindingRow> {
+    serde_json::from_slice(text).map_err(|error| {
+        tracing::error!(%error, "a conversation's row in Redis cannot be read");
+        RedisCallError::NotPerformed
+    })
 }

@@ -936,6 +936,21 @@ local function row(keys, args)
   return { now, found }
 end
 
+-- Rows of several conversations as they are at one moment: '1' and the text, or '0', for each. Those after the first lie
+-- in other slots.
+-- keys: row; args: other rows
+local function rows(keys, args)
+  local found = {}
+  local function add(key)
+    local text = redis.call('GET', key)
+    found[#found + 1] = text and '1' or '0'
+    if text then found[#found + 1] = text end
+  end
+  add(keys[1])
+  for _, key in ipairs(args) do add(key) end
+  return found
+end
+
 -- Replaces a row, if it is still as whoever read it saw it; '' stands for no row, and for no time.
 -- keys: row times; args: old new member time
 local function bind(keys, args)
@@ -1098,6 +1113,7 @@ define('summary', summary, 'no-writes')
 define('tenants', tenants, 'no-writes')
 define('get', get, 'no-writes')
 define('row', row, 'no-writes')
+define('rows', rows, 'no-writes', 'allow-cross-slot-keys')
 define('due', due, 'no-writes')
 define('listed', listed, 'no-writes')
 define('version', version, 'no-writes')

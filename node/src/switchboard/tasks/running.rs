@@ -304,7 +304,8 @@ impl SpawnedTask {
             BindingReply::Unbound(_)
             | BindingReply::Updated(_)
             | BindingReply::Listed(_)
-            | BindingReply::Resolved(_) => None,
+            | BindingReply::Resolved(_)
+            | BindingReply::ResolvedAll(_) => None,
         };
         if bound.is_some_and(|binding| binding.session == self.session.session) {
             self.submit(sink);

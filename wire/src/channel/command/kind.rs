@@ -67,7 +67,9 @@ impl CommandKind {
     fn of_binding(command: &BindingCommand) -> Self {
         match command {
             BindingCommand::List { .. } => Self::read(),
-            BindingCommand::Resolve { .. } => Self { operation: ClientOperation::ReadBindings, ..Self::read() },
+            BindingCommand::Resolve { .. } | BindingCommand::ResolveAll { .. } => {
+                Self { operation: ClientOperation::ReadBindings, ..Self::read() }
+            }
             // The release that knows this fact also records who mirrors, and understands it.
             BindingCommand::Bind(bind) if bind.mirror == Some(true) => {
                 Self::request(ClientOperation::Bind).leading_to("turn.gathered")

@@ -3,7 +3,9 @@
 use crate::channel::binding::{
     BindCommand, BindingCandidate, BindingCommand, BindingScope, BindingTarget, ExpiryChange,
 };
-use crate::channel::json::conversation::{CONVERSATION, parse_account, parse_conversation};
+use crate::channel::json::conversation::{
+    CONVERSATION, CONVERSATIONS, parse_account, parse_conversation, parse_conversations, parse_optional,
+};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
 use crate::channel::json::strict;
@@ -11,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use turnway_core::id::{RequestId, SessionId};
-use turnway_core::limits::{BINDING_METADATA_CHARACTERS_MAX, BINDING_METADATA_MAX};
+use turnway_core::limits::{BINDING_METADATA_CHARACTERS_MAX, BINDING_METADATA_MAX, CONVERSATIONS_RESOLVED_MAX};
 use turnway_core::protocol::binding::{
     Binding, BindingId, BindingStatus, EndedBinding, Generation, TargetKind, UnbindReason,
 };
@@ -41,6 +43,7 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
         "set_binding_expiry" => {
             BindingCommand::SetExpiry { change: parse_expiry(fields)?, target: parse_target(fields)? }
         }
+        "resolve" if fields.get("conversations").is_some_and(|several| !several.is_null()) => parse_lookup(fields)?,
         "resolve" => {
             let explain = fields::flag(fields, "explain")?.unwrap_or(false);
             BindingCommand::Resolve { conversation: parse_conversation(fields, CONVERSATION)?, explain }
@@ -50,6 +53,20 @@ pub fn parse_command(kind: &str, fields: &mut Fields) -> Result<BindingCommand, 
         },
         _ => return Err(MalformedReason::UnknownType),
     })
+}
+
+/// Parses the body of an HTTP request that looks several conversations up.
+pub fn parse_lookup_body(text: &str) -> Result<BindingCommand, Malformed> {
+    let command = strict::object(text).and_then(|mut fields| parse_lookup(&mut fields));
+    command.map_err(|reason| Malformed { request_id: None, reason })
+}
+
+fn parse_lookup(fields: &mut Fields) -> Result<BindingCommand, MalformedReason> {
+    // The fields of a lookup of one conversation are checked, and do not count.
+    parse_optional(fields, CONVERSATION)?;
+    fields::flag(fields, "explain")?;
+    let conversations = parse_conversations(fields, CONVERSATIONS, CONVERSATIONS_RESOLVED_MAX)?;
+    Ok(BindingCommand::ResolveAll { conversations })
 }
 
 fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {

@@ -1,6 +1,7 @@
 //! References to conversations and accounts in JSON messages.
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::MalformedReason;
+use serde_json::Value;
 use turnway_core::id::{AccountId, ChannelName, ConversationId};
 use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversationRef};
 
@@ -23,6 +24,15 @@ pub const CONVERSATION: ConversationField = ConversationField {
     parent: "conversation.parent_conversation_id",
 };
 
+/// The conversations that a message looks up.
+pub const CONVERSATIONS: ConversationField = ConversationField {
+    name: "conversations",
+    channel: "conversations.channel",
+    account_id: "conversations.account_id",
+    conversation_id: "conversations.conversation_id",
+    parent: "conversations.parent_conversation_id",
+};
+
 /// The conversation that a platform has put a message into.
 pub const PLACE: ConversationField = ConversationField {
     name: "place",
@@ -42,14 +52,34 @@ pub fn parse_optional(
     fields: &mut Fields,
     field: ConversationField,
 ) -> Result<Option<ConversationRef>, MalformedReason> {
-    let Some(mut object) = fields::object(fields, field.name)? else { return Ok(None) };
+    fields::object(fields, field.name)?.map(|object| parse_object(object, field)).transpose()
+}
+
+/// Parses a required list of at most this many conversations.
+pub fn parse_conversations(
+    fields: &mut Fields,
+    field: ConversationField,
+    most: usize,
+) -> Result<Vec<ConversationRef>, MalformedReason> {
+    let parse = |item| match item {
+        Value::Object(object) => parse_object(object, field),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(MalformedReason::InvalidField(field.name))
+        }
+    };
+    let items = fields::list(fields, field.name, most)?;
+    let conversations: Vec<ConversationRef> = items.into_iter().map(parse).collect::<Result<_, _>>()?;
+    required((!conversations.is_empty()).then_some(conversations), field.name)
+}
+
+fn parse_object(mut object: Fields, field: ConversationField) -> Result<ConversationRef, MalformedReason> {
     let raw = UncheckedConversationRef {
         channel: required(fields::text(&mut object, field.channel)?, field.channel)?,
         account_id: required(fields::text(&mut object, field.account_id)?, field.account_id)?,
         conversation_id: required(fields::text(&mut object, field.conversation_id)?, field.conversation_id)?,
         parent_conversation_id: fields::text(&mut object, field.parent)?,
     };
-    ConversationRef::parse(&raw).map(Some).map_err(|_| MalformedReason::InvalidField(field.name))
+    ConversationRef::parse(&raw).map_err(|_| MalformedReason::InvalidField(field.name))
 }
 
 /// Parses the new id of a conversation, if there is one.

@@ -1,9 +1,12 @@
 //! Messages about the bindings of conversations.
 use super::super::connection::{self, answer};
 use super::super::definition::{account, binding_metadata};
-use super::super::shape::{FieldSpec, JsonShape, MessageSpec, integer, list, names, optional, required, words};
+use super::super::shape::{
+    FieldSpec, JsonShape, MessageSpec, integer, list, list_up_to, names, optional, required, words,
+};
 use crate::channel::binding::CandidateVerdict;
 use JsonShape::Defined;
+use turnway_core::limits;
 use turnway_core::protocol::binding::{TargetKind, UnbindReason};
 
 /// Returns the requests about bindings.
@@ -14,9 +17,23 @@ pub(super) fn requests() -> Vec<MessageSpec> {
     let farewell =
         optional("farewell", JsonShape::Flag, "The conversation gets the farewell of its channel; `manual` only.");
     let touched = vec![required("scope", scope(), ""), required("binding_id", Defined("binding_id"), "")];
+    let one = || vec![required("conversation", Defined("conversation"), "")];
+    let several = || {
+        let places = list_up_to(Defined("conversation"), limits::CONVERSATIONS_RESOLVED_MAX);
+        vec![required("conversations", places, "")]
+    };
     let resolved = vec![
-        required("conversation", Defined("conversation"), ""),
-        optional("explain", JsonShape::Flag, "The answer also has the rows that were looked at."),
+        optional("conversation", Defined("conversation"), ""),
+        optional(
+            "conversations",
+            list_up_to(Defined("conversation"), limits::CONVERSATIONS_RESOLVED_MAX),
+            "Several, read at one moment; counts before `conversation`.",
+        ),
+        optional(
+            "explain",
+            JsonShape::Flag,
+            "The answer also has the rows that were looked at; of one conversation only.",
+        ),
     ];
     let expiry_fields = [target(), expiry("Absent: not changed")].concat();
     vec![
@@ -40,9 +57,10 @@ pub(super) fn requests() -> Vec<MessageSpec> {
         .with_alternatives(either()),
         received(
             "resolve",
-            "Looks up the binding of a conversation. Only operators, and adapters in their account.",
+            "Looks up the binding of a conversation, or of several. Only operators, and adapters in their account.",
             resolved,
-        ),
+        )
+        .with_alternatives(vec![one(), several()]),
         received(
             "list_bindings",
             "Lists the active bindings of a session.",
@@ -64,6 +82,10 @@ pub(super) fn answers() -> Vec<MessageSpec> {
         optional("binding", Defined("binding"), "Its active binding."),
         optional("last_ended", Defined("binding"), "Its last binding that ended."),
     ];
+    let resolution = vec![
+        required("conversation", Defined("conversation"), "As the request names it."),
+        required("binding", JsonShape::Nullable(Box::new(Defined("binding"))), "`null`: nobody has bound it."),
+    ];
     let resolved = vec![
         required("binding", JsonShape::Nullable(Box::new(Defined("binding"))), "`null`: nobody has bound it."),
         optional("candidates", list(JsonShape::Object(candidate)), "Only with `explain`."),
@@ -74,6 +96,11 @@ pub(super) fn answers() -> Vec<MessageSpec> {
         MessageSpec::new("bindings_updated", "Answers `touch` and `set_binding_expiry`.", answer(bindings())),
         MessageSpec::new("bindings", "Answers `list_bindings`.", answer(bindings())),
         MessageSpec::new("resolved", "Answers `resolve`.", answer(resolved)),
+        MessageSpec::new(
+            "resolutions",
+            "Answers `resolve` with `conversations`.",
+            answer(vec![required("resolutions", list(JsonShape::Object(resolution)), "In the order of the request.")]),
+        ),
     ]
 }
 

@@ -123,6 +123,7 @@ fn table_has_every_fact_and_its_messages() {
         "paused_accounts",
         "pong",
         "refreshed",
+        "resolutions",
         "resolved",
         "session_labelled",
         "stream",

@@ -483,3 +483,28 @@ fn show_account_needs_a_channel_and_an_account() {
     assert_eq!(flaw(&show(r#""channel":"rooms""#)), MalformedReason::MissingField("account_id"));
     assert_eq!(flaw(&show(r#""channel":"a/b","account_id":"main""#)), MalformedReason::InvalidField("channel"));
 }
+
+/// Covers: BD-B10.
+#[test]
+fn lookup_of_several_keeps_their_order_and_is_bounded() {
+    let place = |n: usize| format!(r#"{{"channel":"rooms","account_id":"main","conversation_id":"{n}"}}"#);
+    let lookup = |places: &[String]| format!(r#"{{"type":"resolve","conversations":[{}]}}"#, places.join(","));
+    let most = limits::CONVERSATIONS_RESOLVED_MAX;
+    let LinkCommand::Binding { command: BindingCommand::ResolveAll { conversations }, .. } =
+        command(&lookup(&(0..most).rev().map(place).collect::<Vec<_>>()))
+    else {
+        panic!("no lookup")
+    };
+    let ids: Vec<String> = conversations.iter().map(|it| it.conversation_id.as_str().to_owned()).collect();
+    assert_eq!(ids, (0..most).rev().map(|n| n.to_string()).collect::<Vec<_>>());
+    let over = lookup(&(0..=most).map(place).collect::<Vec<_>>());
+    assert_eq!(flaw(&over), MalformedReason::TooManyItems("conversations"));
+    assert_eq!(flaw(&lookup(&[])), MalformedReason::MissingField("conversations"));
+    assert_eq!(flaw(&lookup(&["7".to_owned()])), MalformedReason::InvalidField("conversations"));
+    let nameless = lookup(&[r#"{"channel":"rooms","account_id":"main"}"#.to_owned()]);
+    assert_eq!(flaw(&nameless), MalformedReason::MissingField("conversations.conversation_id"));
+    let one = format!(r#"{{"type":"resolve","conversations":null,"conversation":{}}}"#, place(7));
+    let LinkCommand::Binding { command: BindingCommand::Resolve { .. }, .. } = command(&one) else {
+        panic!("no lookup of one")
+    };
+}

@@ -1,11 +1,12 @@
 //! Rendering of answers to requests about bindings.
 use super::reply_frame;
-use crate::channel::binding::{BindingReply, BindingResolution};
+use crate::channel::binding::{BindingReply, BindingResolution, FoundBinding};
 use crate::channel::json::binding::{BindingPayload, CandidatePayload};
 use crate::channel::json::frame::to_json;
 use serde::Serialize;
 use turnway_core::id::RequestId;
 use turnway_core::protocol::binding::{Binding, EndedBinding};
+use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
@@ -30,6 +31,17 @@ struct ResolvedPayload<'a> {
 }
 
 #[derive(Serialize)]
+struct ResolutionsPayload<'a> {
+    resolutions: Vec<FoundPayload<'a>>,
+}
+
+#[derive(Serialize)]
+struct FoundPayload<'a> {
+    conversation: &'a ConversationRef,
+    binding: Option<BindingPayload<'a>>,
+}
+
+#[derive(Serialize)]
 struct NotAppliedPayload<'a> {
     code: Code,
     message: &'static str,
@@ -51,6 +63,9 @@ pub(super) fn render_binding_reply(ts: Millis, request_id: &Option<RequestId>, r
         }
         BindingReply::Listed(bindings) => reply_frame(ts, "bindings", request_id, all_active(bindings)).text(capacity),
         BindingReply::Resolved(found) => reply_frame(ts, "resolved", request_id, resolved(found)).text(capacity),
+        BindingReply::ResolvedAll(found) => {
+            reply_frame(ts, "resolutions", request_id, resolutions(found)).text(capacity)
+        }
         BindingReply::NotApplied { current } => {
             let code = Code::NotApplied;
             let current = current.as_deref().map(BindingPayload::from);
@@ -68,6 +83,7 @@ pub fn binding_reply_object(reply: &BindingReply) -> String {
         BindingReply::Unbound(ended) => to_json(&all_ended(ended), capacity),
         BindingReply::Updated(bindings) | BindingReply::Listed(bindings) => to_json(&all_active(bindings), capacity),
         BindingReply::Resolved(found) => to_json(&resolved(found), capacity),
+        BindingReply::ResolvedAll(found) => to_json(&resolutions(found), capacity),
         BindingReply::NotApplied { current } => to_json(&current.as_deref().map(BindingPayload::from), capacity),
     }
 }
@@ -78,6 +94,14 @@ fn all_active(bindings: &[Binding]) -> BindingsPayload<'_> {
 
 fn all_ended(ended: &[EndedBinding]) -> BindingsPayload<'_> {
     BindingsPayload { bindings: ended.iter().map(BindingPayload::from).collect() }
+}
+
+fn resolutions<'a>(found: &'a [FoundBinding]) -> ResolutionsPayload<'a> {
+    let payload = |found: &'a FoundBinding| FoundPayload {
+        conversation: &found.conversation,
+        binding: found.binding.as_ref().map(BindingPayload::from),
+    };
+    ResolutionsPayload { resolutions: found.iter().map(payload).collect() }
 }
 
 fn resolved(found: &BindingResolution) -> ResolvedPayload<'_> {
