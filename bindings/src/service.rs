@@ -4,6 +4,7 @@ mod request;
 mod several;
 
 use request::{BindingRequest, BindingTask, RequestStep};
+pub use request::{planned_bind, planned_binding};
 use several::{SeveralLookups, SeveralStep};
 use std::collections::{BTreeMap, VecDeque};
 use turnway_core::id::{LinkId, Principal, RequestId, SessionKey};

@@ -424,6 +424,19 @@ impl DeliveryId {
         Self(hash_parts(&parts).into())
     }
 
+    /// Derives the id of a conversation that a user has made for a binding of a session. Its parent is no part of it: a
+    /// repeated request is the same, whatever else it says.
+    pub fn of_creation(key: &SessionKey, user: &UserId, creation: &MessageId) -> Self {
+        let parts = [key.tenant.as_str(), key.session.as_str(), "creation", user.as_str(), creation.as_str()];
+        Self(hash_parts(&parts).into())
+    }
+
+    /// Returns the nonce of the bind of the conversation that the delivery makes.
+    pub fn nonce(&self) -> Nonce {
+        let digest = Sha256::digest(self.as_str().as_bytes());
+        Nonce(digest.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
+    }
+
     /// Derives the id of the preview of the answer to a message at a place.
     pub(crate) fn derive_preview(key: &SessionKey, message: &MessageId, place: &[&str; 3]) -> Self {
         let [channel, account, conversation] = place;

@@ -50,6 +50,10 @@ define_planted! {
     MirrorTakesAnswers,
     /// A user sends a text to a conversation that is not bound to the session.
     SendLeavesBindings,
+    /// A conversation is requested of an adapter that has not declared that it makes any.
+    PlacementUnchecked,
+    /// A conversation that the platform has made for a binding is forgotten before it is bound.
+    MadeConversationForgotten,
     /// A message that a client sends again, because it got no answer, is another message.
     SendRepeated,
     /// The last word of a binding is requested again by an owner that finds it requested.

@@ -73,6 +73,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/openapi.json", get(openapi::show))
         .route("/v1/agents", get(agents::list))
         .route("/v1/bindings", get(bindings::list).post(bindings::bind))
+        .route("/v1/bindings/children", post(bindings::bind_child))
         .route("/v1/bindings/expiry", post(bindings::set_expiry))
         .route("/v1/bindings/resolve", get(bindings::resolve).post(bindings::resolve_all))
         .route("/v1/bindings/touch", post(bindings::touch))

@@ -220,6 +220,10 @@ impl Switchboard {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.submit_send(context, *send, &mut self.sink);
             }
+            PartEffect::SubmitCreation { link, bind } => {
+                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+                self.router.create_conversation(context, link, *bind, &mut self.sink);
+            }
             PartEffect::DropLink(link) => self.handle_disconnect(now, link),
             PartEffect::CancelInbound(cancel) => {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };

@@ -2,13 +2,13 @@
 use super::BindingAsker;
 use super::several::SeveralLookups;
 use std::collections::VecDeque;
-use turnway_core::id::{Nonce, Principal};
+use turnway_core::id::{DeliveryId, Nonce, Principal, SessionId};
 use turnway_core::limits;
-use turnway_core::protocol::binding::{Binding, EndedBinding, ExpiryRules, Generation, UnbindReason};
+use turnway_core::protocol::binding::{Binding, EndedBinding, ExpiryRules, Generation, PlannedBinding, UnbindReason};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::store::binding::{BindingAction, NewBinding, UnnamedFields};
 use turnway_core::time::{Mono, Now};
-use turnway_wire::channel::binding::{BindCommand, BindingCandidate, BindingReply, ExpiryChange};
+use turnway_wire::channel::binding::{BindChildCommand, BindCommand, BindingCandidate, BindingReply, ExpiryChange};
 
 /// A request that waits for a reply of the store.
 #[derive(Debug)]
@@ -130,15 +130,13 @@ impl BindingTask {
 /// Returns the binding that a request asks for. A binding without times of its own ends when it is idle for
 /// [`limits::BINDING_IDLE_TIMEOUT`].
 pub(super) fn new_binding(principal: Principal, bind: BindCommand, nonce: u128) -> NewBinding {
-    let idle_timeout = u64::try_from(limits::BINDING_IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-    let usual = ExpiryRules { idle_timeout: Some(idle_timeout), ..ExpiryRules::default() };
     NewBinding {
         conversation: bind.conversation,
         session: bind.session,
         principal,
         target_kind: bind.target_kind,
         expected: bind.expected,
-        expiry: apply_change(usual, bind.expiry),
+        expiry: expiry_of_new(bind.expiry),
         unnamed: UnnamedFields {
             idle_timeout: bind.expiry.idle_timeout.is_none(),
             max_age: bind.expiry.max_age.is_none(),
@@ -147,7 +145,47 @@ pub(super) fn new_binding(principal: Principal, bind: BindCommand, nonce: u128) 
         },
         mirror: bind.mirror.unwrap_or(false),
         metadata: bind.metadata,
-        nonce: Nonce(nonce),
+        nonce: bind.nonce.unwrap_or(Nonce(nonce)),
+    }
+}
+
+/// Returns the times by which a new binding expires.
+fn expiry_of_new(change: ExpiryChange) -> ExpiryRules {
+    let idle_timeout = u64::try_from(limits::BINDING_IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+    apply_change(ExpiryRules { idle_timeout: Some(idle_timeout), ..ExpiryRules::default() }, change)
+}
+
+/// Returns the binding that a new conversation is to get.
+pub fn planned_binding(command: &BindChildCommand) -> PlannedBinding {
+    PlannedBinding {
+        target_kind: command.target_kind,
+        expiry: expiry_of_new(command.expiry),
+        mirror: command.mirror,
+        metadata: command.metadata.clone(),
+    }
+}
+
+/// Returns the request that binds a conversation as it was planned. A repetition for the same delivery has no further
+/// effect while the binding stands.
+pub fn planned_bind(
+    delivery_id: &DeliveryId,
+    (conversation, session): (ConversationRef, SessionId),
+    planned: &PlannedBinding,
+) -> BindCommand {
+    let PlannedBinding { target_kind, expiry, mirror, metadata } = planned.clone();
+    BindCommand {
+        conversation,
+        session,
+        target_kind,
+        expected: None,
+        expiry: ExpiryChange {
+            idle_timeout: Some(expiry.idle_timeout.unwrap_or(0)),
+            max_age: Some(expiry.max_age.unwrap_or(0)),
+            expires_at: Some(expiry.expires_at.unwrap_or_default()),
+        },
+        mirror: Some(mirror),
+        metadata,
+        nonce: Some(delivery_id.nonce()),
     }
 }
 

@@ -43,6 +43,7 @@ fn bind(id: &str, name: &str) -> BindCommand {
         expiry: ExpiryChange::default(),
         mirror: None,
         metadata: BTreeMap::new(),
+        nonce: None,
     }
 }
 

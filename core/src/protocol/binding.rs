@@ -116,6 +116,20 @@ pub struct EndedBinding {
     pub ended_at: Millis,
 }
 
+/// The binding that a conversation gets as soon as the platform has made it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedBinding {
+    pub target_kind: TargetKind,
+    #[serde(flatten)]
+    pub expiry: ExpiryRules,
+    /// As in [`Binding::mirror`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mirror: bool,
+    /// As in [`Binding::metadata`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+}
+
 /// A new binding, as the log of its session records it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingChange {
@@ -137,6 +151,13 @@ pub struct BindingEnd {
     pub reason: UnbindReason,
     /// The time of the end, by the store's clock.
     pub ended_at: Millis,
+}
+
+impl PlannedBinding {
+    /// Returns the bytes of its texts.
+    pub fn bytes(&self) -> usize {
+        self.metadata.iter().map(|(name, text)| name.len() + text.len()).sum()
+    }
 }
 
 impl Binding {

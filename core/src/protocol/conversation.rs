@@ -102,6 +102,21 @@ impl ConversationRef {
         MessageId::of_press(&self.channel, &self.account_id, &self.conversation_id, delivery, press)
     }
 
+    /// Returns the conversation that the platform has made within this one under an id; `None`: it is no id of a
+    /// conversation.
+    pub fn child(&self, id: &MessageId) -> Option<Self> {
+        let conversation_id = parse_conversation_id(&self.channel, id.as_str()).ok()?;
+        let parent_conversation_id = Some(self.conversation_id.clone()).filter(|parent| *parent != conversation_id);
+        Some(Self { conversation_id, parent_conversation_id, ..self.clone() })
+    }
+
+    /// Returns the name of a new conversation: the first line of a text with something on it, of at most
+    /// [`crate::limits::TASK_TITLE_CHARACTERS_MAX`] characters.
+    pub fn name_of(text: &str, otherwise: &str) -> String {
+        let line = text.split(char::is_control).map(str::trim).find(|line| !line.is_empty()).unwrap_or(otherwise);
+        line.chars().take(crate::limits::TASK_TITLE_CHARACTERS_MAX).collect()
+    }
+
     /// Returns whether both are the same conversation, whatever their parents.
     pub fn is_same_place(&self, other: &Self) -> bool {
         self.is_same_account(other) && self.conversation_id == other.conversation_id

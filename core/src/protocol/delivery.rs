@@ -9,7 +9,7 @@ mod split;
 use crate::id::{AccountId, ChannelName, DeliveryId, MessageId, RunId, SessionKey, TenantId};
 use crate::planted::{Planted, planted};
 use crate::private::Private;
-use crate::protocol::binding::Generation;
+use crate::protocol::binding::{Generation, PlannedBinding};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::route::{DeliveryRoute, RouteReason};
 use crate::protocol::task::TaskOrigin;
@@ -99,7 +99,8 @@ pub enum DeliveryKind {
     Notice,
     /// A last word to a conversation whose binding has ended.
     Farewell,
-    /// No message: the platform is to make a conversation within this one, for a task. Its name is the only part.
+    /// No message: the platform is to make a conversation within this one, for a task or for a binding. Its name is the
+    /// only part.
     Conversation,
     /// The new text of a message that was sent.
     Edit,
@@ -241,11 +242,13 @@ pub enum DeliveryFailure {
     Suppressed,
     /// The adapter has not declared that it can change a message in this way.
     NotSupported,
+    /// The platform has made the conversation, and it could not be bound to the session.
+    NotBound,
 }
 
 impl DeliveryFailure {
     /// All reasons, for metrics and the schema.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Permission,
         Self::Gone,
         Self::Invalid,
@@ -258,6 +261,7 @@ impl DeliveryFailure {
         Self::Dropped,
         Self::Suppressed,
         Self::NotSupported,
+        Self::NotBound,
     ];
 
     /// Returns the name on the wire.
@@ -275,6 +279,7 @@ impl DeliveryFailure {
             Self::Dropped => "dropped",
             Self::Suppressed => "suppressed",
             Self::NotSupported => "not_supported",
+            Self::NotBound => "not_bound",
         }
     }
 
@@ -291,7 +296,8 @@ impl DeliveryFailure {
             | Self::Rebound
             | Self::Dropped
             | Self::Suppressed
-            | Self::NotSupported => false,
+            | Self::NotSupported
+            | Self::NotBound => false,
         }
     }
 
@@ -438,6 +444,9 @@ pub struct DeliveryRequested {
     /// The change of a message, for the kinds that are no messages. An empty text stands for each part without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<Arc<MessageChange>>,
+    /// The binding that the new conversation is to get, if the delivery makes one for a binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<Arc<PlannedBinding>>,
     /// The length of one message there. Present in answers since sessions remember their latest ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text_limit: Option<TextLimit>,
@@ -453,6 +462,18 @@ pub struct MessageSend {
     pub conversation: ConversationRef,
     pub route: DeliveryRoute,
     pub text: Private<String>,
+}
+
+/// A conversation that the platform is to make within another one, and that is then bound to the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationCreation {
+    pub delivery_id: DeliveryId,
+    /// The client's name for it: a creation by a user with the same name in the same session is the same.
+    pub creation_id: MessageId,
+    pub parent: ConversationRef,
+    /// The name of the new conversation: one line of at most [`crate::limits::TASK_TITLE_CHARACTERS_MAX`].
+    pub name: Private<String>,
+    pub binding: Arc<PlannedBinding>,
 }
 
 /// A completion that is sent nowhere, because the router refused to choose a place.

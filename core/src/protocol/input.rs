@@ -4,7 +4,7 @@ use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::{BindingChange, BindingEnd};
 use crate::protocol::delivery::InputOrigin;
-use crate::protocol::delivery::MessageSend;
+use crate::protocol::delivery::{ConversationCreation, MessageSend};
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
 use serde::de::{Deserializer, Error};
@@ -323,6 +323,8 @@ pub enum ControlRequest {
     SettleDelivery { delivery_id: DeliveryId, again: bool },
     /// Send a text to a conversation. The node of the client has asked the router for its place.
     SendMessage { send: Box<MessageSend> },
+    /// Have the platform make a conversation, and bind it to the session.
+    CreateConversation { creation: Box<ConversationCreation> },
 }
 
 impl ControlRequest {

@@ -54,6 +54,10 @@ define_codes! {
     NotApplied = "not_applied", false;
     /// No conversation was chosen for a message; the text begins with the router's reason.
     NoDestination = "no_destination", false;
+    /// No adapter serves the account now.
+    AdapterUnavailable = "adapter_unavailable", true;
+    /// The adapter of the account makes no conversations within others.
+    PlacementUnsupported = "placement_unsupported", false;
     /// The addressed agent is no member of the session.
     AgentNotInSession = "agent_not_in_session", false;
     /// The agent could not be reached.
@@ -141,6 +145,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 39);
+        assert_eq!(Code::ALL.len(), 41);
     }
 }

@@ -1,9 +1,10 @@
 //! Routes of completions: the answer of the router, as it is recorded with a delivery. The router is in the crate
 //! `bindings`; the session machine asks it by [`RouteQuestion`].
 use crate::id::{DeliveryId, RunId};
-use crate::protocol::binding::Generation;
+use crate::protocol::binding::{Generation, PlannedBinding};
 use crate::protocol::conversation::ConversationRef;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The way in which a place was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,13 +45,15 @@ pub struct DeliveryRoute {
     pub generation: Option<Generation>,
 }
 
-/// A question of a session about its bindings.
+/// A question of a session about its bindings, or a request for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteQuestion {
     /// The place of the completion of a task.
     Completion { run_id: RunId, requester: ConversationRef, fail_closed: bool },
     /// The present binding of the place of a routed delivery.
     Standing { delivery_id: DeliveryId, conversation: ConversationRef, generation: Generation },
+    /// Bind a conversation that the platform has made. Repeated by each owner; the same delivery is bound once.
+    Bind { delivery_id: DeliveryId, conversation: ConversationRef, binding: Arc<PlannedBinding> },
 }
 
 /// The answer to a [`RouteQuestion`].
@@ -66,6 +69,11 @@ pub enum RouteAnswer {
         delivery_id: DeliveryId,
         /// The binding is still that of the route; `None`: the store does not answer.
         stands: Option<bool>,
+    },
+    Bind {
+        delivery_id: DeliveryId,
+        /// The conversation is bound to the session; `None`: the store does not answer.
+        is_bound: Option<bool>,
     },
 }
 

@@ -85,8 +85,7 @@ impl TaskArgs {
     /// Returns the name of the new conversation: one line of at most [`crate::limits::TASK_TITLE_CHARACTERS_MAX`].
     pub fn conversation_name(&self) -> String {
         let text = self.title.as_deref().filter(|title| !title.trim().is_empty()).unwrap_or(&self.message);
-        let line = text.split(char::is_control).map(str::trim).find(|line| !line.is_empty()).unwrap_or("task");
-        line.chars().take(crate::limits::TASK_TITLE_CHARACTERS_MAX).collect()
+        ConversationRef::name_of(text, "task")
     }
 }
 

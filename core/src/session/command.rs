@@ -88,6 +88,8 @@ pub(super) enum DeliveryFactCommand {
     RequestConversation(EventId),
     /// Send the next part of a delivery.
     Send(DeliveryId),
+    /// Bind the conversation that a delivery has made.
+    Bind(DeliveryId),
     /// End a delivery that nobody wants any more.
     Drop(DeliveryId),
     /// Request the last word to the conversation of a binding that ends.

@@ -5,8 +5,12 @@ use crate::session::delivery_state::DeliveryPhase;
 use crate::session::state::State;
 use crate::time::Millis;
 
-/// Applies a fact about a binding: the store has the bindings, and the session keeps those that mirror its turns.
+/// Applies a fact about a binding: the store has the bindings, and the session keeps those that mirror its turns,
+/// and the conversations that are to be bound.
 pub(super) fn apply_binding(state: &mut State, fact: &BindingFact) {
+    if let BindingFact::Bound(bound) = fact {
+        state.deliveries.mark_bound(&bound.conversation);
+    }
     match fact {
         BindingFact::Bound(bound) if bound.mirror == Some(true) => {
             state.deliveries.add_mirror(&bound.conversation, bound.binding_id.generation);
@@ -29,7 +33,7 @@ pub(super) fn apply(state: &mut State, time: Millis, fact: &DeliveryFact) {
             deliveries.lift_suppression_of(&sent.delivery_id);
             deliveries.record_external_id(sent);
             deliveries.forget_deleted(sent);
-            deliveries.mark_sent(&sent.delivery_id, sent.part);
+            deliveries.mark_sent(sent);
         }
         DeliveryFact::Held(held) => deliveries.set_phase(&held.delivery_id, DeliveryPhase::Held),
         DeliveryFact::Failed(failed) if failed.reason == DeliveryFailure::Dropped => {

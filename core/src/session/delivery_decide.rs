@@ -69,7 +69,8 @@ impl DeliveryProgress {
         let ended = deliveries.origins.iter().filter(|(_, open)| open.end.is_some());
         let owed = ended.map(|(run_id, _)| self.routes.next_request_at(run_id));
         let times = first_of_each_place(deliveries).into_iter().map(|(id, _)| self.next_step_at(id));
-        times.chain(owed).min().map(|at| Deadline { at, label: "delivery" })
+        let binds = made(deliveries).map(|id| self.routes.binds_at(id));
+        times.chain(owed).chain(binds).min().map(|at| Deadline { at, label: "delivery" })
     }
 
     fn next_step_at(&self, id: &DeliveryId) -> Mono {
@@ -93,6 +94,9 @@ pub(super) fn decide(
             if let ControlRequest::SendMessage { send } = &control.what {
                 return delivery_unasked::request_message(context, progress, (position, &control), send, plan);
             }
+            if let ControlRequest::CreateConversation { creation } = &control.what {
+                return delivery_unasked::request_creation(context, progress, (position, &control), creation, plan);
+            }
             settle_by_operator(context, progress, position, control, plan)
         }
         DeliveryFactCommand::Change { action_id, requested } => {
@@ -105,6 +109,7 @@ pub(super) fn decide(
             }
         }
         DeliveryFactCommand::Send(id) => send_next_part(context, progress, &id, plan),
+        DeliveryFactCommand::Bind(id) => delivery_route::bind(context, progress, &id, plan),
         DeliveryFactCommand::Drop(id) => {
             if context.state.deliveries.open.get(&id).is_some_and(|delivery| !delivery.has_failed()) {
                 fail(context, &id, DeliveryFailure::Dropped, plan);
@@ -140,6 +145,9 @@ pub(super) fn settle_all(context: &SessionContext, progress: &mut DeliveryProgre
     }
     for run_id in context.state.deliveries.mirrored_ends() {
         plan.delivery(DeliveryFactCommand::Mirror(run_id.clone()));
+    }
+    for id in made(&context.state.deliveries).filter(|id| progress.routes.binds_at(id) <= context.now.mono) {
+        plan.delivery(DeliveryFactCommand::Bind(id.clone()));
     }
     for id in due(context, progress) {
         plan.delivery(DeliveryFactCommand::Send(id));
@@ -200,6 +208,7 @@ fn requested(context: &SessionContext, run_id: &RunId, open: &OpenOrigin, to: Re
         generation: None,
         buttons: set.filter(|_| display == ButtonDisplay::Native).cloned(),
         change: None,
+        binding: None,
         text_limit: (context.fact_level >= RECENT_LEVEL && kind != DeliveryKind::Notice).then_some(limit),
         parts: parts.into_iter().map(Private).collect(),
     }
@@ -263,6 +272,11 @@ pub(super) fn start_or_fail(
 /// fact of the failure.
 pub(super) fn is_suppressed(context: &SessionContext, place: &ConversationRef) -> bool {
     context.fact_level >= SUPPRESSION_LEVEL && context.state.deliveries.is_suppressed(place)
+}
+
+/// Returns the deliveries whose conversations are to be bound.
+fn made(deliveries: &Deliveries) -> impl Iterator<Item = &DeliveryId> {
+    deliveries.open.keys().filter(|id| deliveries.made(id).is_some())
 }
 
 /// Returns the deliveries whose next part is due.
@@ -463,7 +477,8 @@ pub(super) fn fail(context: &SessionContext, id: &DeliveryId, reason: DeliveryFa
     // A dropped delivery is not kept.
     let phase = (reason != DeliveryFailure::Dropped).then_some(DeliveryPhase::Failed(reason));
     let undelivered = context.state.deliveries.undelivered_after(id, phase);
-    let failed = DeliveryFailed { delivery_id: id.clone(), part: delivery.next_part(), reason, undelivered };
+    let part = delivery.next_part().min(delivery.part_count().max(1));
+    let failed = DeliveryFailed { delivery_id: id.clone(), part, reason, undelivered };
     plan.record(context, Fact::Delivery(DeliveryFact::Failed(failed)), RecordContext::default());
 }
 
@@ -481,12 +496,14 @@ fn settle_by_operator(
     let open = context.state.deliveries.open.get(delivery_id);
     // Nobody would use the conversation of a task that has ended, and nobody wants an earlier text back.
     let is_wanted = |delivery: &OpenDelivery| {
-        let is_made = delivery.kind != DeliveryKind::Conversation;
+        let is_used = delivery.kind != DeliveryKind::Conversation || delivery.binding.is_some();
         let is_awaited = || task_decide::awaiting(context, delivery_id).is_some();
-        !again || (is_made || is_awaited()) && !context.state.deliveries.is_outdated(delivery)
+        !again || (is_used || is_awaited()) && !context.state.deliveries.is_outdated(delivery)
     };
-    let is_settled =
-        |delivery: &OpenDelivery| delivery.phase != DeliveryPhase::Pending || planted(Planted::DeliveryRedrivesPending);
+    let is_settled = |delivery: &OpenDelivery| match delivery.phase {
+        DeliveryPhase::Pending | DeliveryPhase::Made => planted(Planted::DeliveryRedrivesPending),
+        DeliveryPhase::Held | DeliveryPhase::Failed(_) => true,
+    };
     let Some(delivery) = open.filter(|delivery| is_wanted(delivery) && (!again || is_settled(delivery))) else {
         return plan.answer_with_notice(context, Code::NotFound.as_str(), position, &control);
     };
@@ -496,7 +513,7 @@ fn settle_by_operator(
         progress.steps.insert(delivery_id.clone(), DeliveryStep::Untried);
         DeliveryFact::Redriven(DeliveryRedriven { delivery_id, undelivered })
     } else {
-        let part = delivery.next_part();
+        let part = delivery.next_part().min(delivery.part_count().max(1));
         DeliveryFact::Failed(DeliveryFailed { delivery_id, part, reason: DeliveryFailure::Dropped, undelivered })
     };
     plan.record(context, Fact::Delivery(fact), RecordContext { answers: Some(position), ..RecordContext::default() });

@@ -1,5 +1,5 @@
-//! Decisions on routed deliveries: the end of a task goes to the place that the router chooses, and each part of it only
-//! while the chosen binding stands. Called by `delivery_decide`.
+//! Decisions on bindings of deliveries: the end of a task goes to the place that the router chooses, each part of it only
+//! while the chosen binding stands, and a conversation that was made for a binding is bound. Called by `delivery_decide`.
 use crate::id::{DeliveryId, RunId};
 use crate::limits;
 use crate::mutant::{self, Mutant};
@@ -16,6 +16,7 @@ use crate::session::outbox::Output;
 use crate::session::plan::{Plan, RecordContext};
 use crate::time::Mono;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time after which a question without an answer is asked again: the node has lost it.
@@ -28,6 +29,8 @@ pub(super) struct RouteProgress {
     completions: BTreeMap<RunId, RouteWait>,
     /// Routed deliveries whose next part may be sent, or whose binding is asked for.
     standing: BTreeMap<DeliveryId, BindingStanding>,
+    /// Conversations that are being bound, with the time at which that is asked for again.
+    binding: BTreeMap<DeliveryId, Mono>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,10 +55,11 @@ impl RouteProgress {
     pub(super) fn retain(&mut self, deliveries: &Deliveries) {
         self.completions.retain(|run_id, _| deliveries.origins.contains_key(run_id));
         self.standing.retain(|id, _| deliveries.is_pending(id));
+        self.binding.retain(|id, _| deliveries.made(id).is_some());
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.completions.is_empty() && self.standing.is_empty()
+        self.completions.is_empty() && self.standing.is_empty() && self.binding.is_empty()
     }
 
     /// Returns the time at which the end of a turn needs attention.
@@ -69,6 +73,11 @@ impl RouteProgress {
             Some(BindingStanding::Asked { again_at }) => *again_at,
             Some(BindingStanding::Confirmed) | None => Mono::default(),
         }
+    }
+
+    /// Returns the time at which a conversation is to be bound.
+    pub(super) fn binds_at(&self, id: &DeliveryId) -> Mono {
+        self.binding.get(id).copied().unwrap_or_default()
     }
 
     /// Records that the binding of a delivery stands, as the router has just found.
@@ -98,6 +107,18 @@ pub(super) fn ask_place(
     let requester = open.origin.conversation.clone();
     let fail_closed = !context.directory.channels.settings(&requester.channel).falls_back;
     plan.send_after(Output::Route(RouteQuestion::Completion { run_id: run_id.clone(), requester, fail_closed }));
+}
+
+/// Has the conversation that a delivery has made bound to the session.
+pub(super) fn bind(context: &SessionContext, progress: &mut DeliveryProgress, id: &DeliveryId, plan: &mut Plan) {
+    let Some((conversation, binding)) = context.state.deliveries.made(id) else { return };
+    let question = RouteQuestion::Bind {
+        delivery_id: id.clone(),
+        conversation: conversation.clone(),
+        binding: Arc::clone(binding),
+    };
+    progress.routes.binding.insert(id.clone(), context.now.mono + ANSWER_WAIT);
+    plan.send_after(Output::Route(question));
 }
 
 /// Returns whether the next part of a delivery may be sent now. If not, its binding is asked for.
@@ -157,6 +178,20 @@ pub(super) fn handle_answer(
                     delivery_decide::fail(context, &delivery_id, DeliveryFailure::Rebound, plan);
                 }
                 None => *again_at = now + limits::TASK_RETRY,
+            }
+        }
+        RouteAnswer::Bind { delivery_id, is_bound } => {
+            if context.state.deliveries.made(&delivery_id).is_none() {
+                return;
+            }
+            match is_bound {
+                // The log gets the binding next; if not, the bind is repeated, and has no further effect.
+                Some(true) => {}
+                Some(false) => delivery_decide::fail(context, &delivery_id, DeliveryFailure::NotBound, plan),
+                None => {
+                    let again_at = now + limits::TASK_RETRY;
+                    progress.routes.binding.insert(delivery_id, again_at);
+                }
             }
         }
         RouteAnswer::Completion { run_id, route, place } => {

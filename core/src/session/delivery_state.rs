@@ -4,7 +4,7 @@ use crate::id::{DeliveryId, MessageId, RequestId, RunId, Seq};
 use crate::limits;
 use crate::planted::{Planted, planted};
 use crate::private::Private;
-use crate::protocol::binding::Generation;
+use crate::protocol::binding::{Generation, PlannedBinding};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{
     ButtonPress, ButtonSet, DeliveryFailure, DeliveryKind, DeliveryRequested, DeliverySent, InputOrigin, MessageChange,
@@ -122,6 +122,10 @@ pub struct OpenDelivery {
     pub buttons: Option<Arc<ButtonSet>>,
     /// The change of a message, if the delivery is no message.
     pub change: Option<Arc<MessageChange>>,
+    /// The binding that the new conversation is to get.
+    pub binding: Option<Arc<PlannedBinding>>,
+    /// The conversation that the platform has made, if it is to be bound.
+    pub made: Option<ConversationRef>,
     pub parts: Vec<Private<String>>,
     /// Number of parts that the platform has.
     pub sent: u32,
@@ -135,6 +139,8 @@ pub struct OpenDelivery {
 pub enum DeliveryPhase {
     /// It is being sent, or waits for that.
     Pending,
+    /// The platform has made the conversation, which is to be bound.
+    Made,
     /// Nobody knows whether its next part was sent; an operator decides.
     Held,
     /// It has ended.
@@ -156,9 +162,16 @@ impl Deliveries {
         self.open.get(id).is_some_and(|delivery| delivery.phase == DeliveryPhase::Pending)
     }
 
-    /// Returns whether an owner has to send something, or to request a delivery.
+    /// Returns the conversation that a delivery has made, and the binding that it is to get; `None`: nothing is to be
+    /// bound.
+    pub(super) fn made(&self, id: &DeliveryId) -> Option<(&ConversationRef, &Arc<PlannedBinding>)> {
+        let delivery = self.open.get(id).filter(|delivery| delivery.phase == DeliveryPhase::Made)?;
+        Some((delivery.made.as_ref()?, delivery.binding.as_ref()?))
+    }
+
+    /// Returns whether an owner has to send something, to have something bound, or to request a delivery.
     pub(super) fn are_due(&self) -> bool {
-        self.open.values().any(|delivery| delivery.phase == DeliveryPhase::Pending)
+        self.open.values().any(|delivery| matches!(delivery.phase, DeliveryPhase::Pending | DeliveryPhase::Made))
             || self.origins.values().any(|origin| origin.end.is_some())
             || self.mirrored_ends().next().is_some()
     }
@@ -307,8 +320,7 @@ impl Deliveries {
         }
         self.remember(requested);
         self.record_edit(seq, requested);
-        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, buttons, change, .. } =
-            requested;
+        let DeliveryRequested { delivery_id, kind, conversation, reply_to, parts, route, .. } = requested;
         let delivery = OpenDelivery {
             seq,
             requested_at,
@@ -316,8 +328,10 @@ impl Deliveries {
             conversation: conversation.clone(),
             reply_to: reply_to.clone(),
             generation: requested.generation.or_else(|| route.and_then(|route| route.generation)),
-            buttons: buttons.clone(),
-            change: change.clone(),
+            buttons: requested.buttons.clone(),
+            change: requested.change.clone(),
+            binding: requested.binding.clone(),
+            made: None,
             parts: parts.clone(),
             sent: 0,
             attempts: 0,
@@ -412,12 +426,17 @@ impl Deliveries {
         self.open.get_mut(id).into_iter().for_each(|delivery| delivery.attempts = attempt.saturating_sub(1));
     }
 
-    /// Records that the platform has a part; a delivery with all its parts has ended.
-    pub(super) fn mark_sent(&mut self, id: &DeliveryId, part: u32) {
+    /// Records that the platform has a part. A delivery with all its parts has ended, unless it has made a conversation
+    /// that is to be bound.
+    pub(super) fn mark_sent(&mut self, sent: &DeliverySent) {
+        let id = &sent.delivery_id;
         let Some(delivery) = self.open.get_mut(id) else { return };
-        (delivery.sent, delivery.attempts) = (delivery.sent.max(part), 0);
+        (delivery.sent, delivery.attempts) = (delivery.sent.max(sent.part), 0);
         delivery.phase = DeliveryPhase::Pending;
-        if delivery.is_sent() {
+        delivery.made = delivery.binding.as_ref().and_then(|_| delivery.conversation.child(&sent.external_id));
+        if delivery.made.is_some() && !planted(Planted::MadeConversationForgotten) {
+            delivery.phase = DeliveryPhase::Made;
+        } else if delivery.is_sent() {
             self.open.remove(id);
             self.open.shrink_if_empty();
         }
@@ -473,11 +492,19 @@ impl Deliveries {
         self.open.shrink_if_empty();
     }
 
+    /// Ends the delivery that has made a conversation, which is bound now.
+    pub(super) fn mark_bound(&mut self, conversation: &ConversationRef) {
+        let is_it = |delivery: &OpenDelivery| delivery.made.as_ref().is_some_and(|it| it.is_same_place(conversation));
+        self.open.retain(|_, delivery| !is_it(delivery));
+        self.open.shrink_if_empty();
+    }
+
     /// Starts a held or failed delivery again, with its budgets of attempts and age.
     pub(super) fn restart(&mut self, id: &DeliveryId, at: Millis) {
         if let Some(delivery) = self.open.get_mut(id) {
             let at = if planted(Planted::DeliveryRedriveKeepsAge) { delivery.requested_at } else { at };
-            (delivery.phase, delivery.attempts, delivery.requested_at) = (DeliveryPhase::Pending, 0, at);
+            let phase = if delivery.made.is_some() { DeliveryPhase::Made } else { DeliveryPhase::Pending };
+            (delivery.phase, delivery.attempts, delivery.requested_at) = (phase, 0, at);
             if planted(Planted::DeliveryRedriveRestarts) {
                 delivery.sent = 0;
             }
@@ -530,7 +557,8 @@ impl OpenDelivery {
     fn bytes(&self) -> usize {
         let buttons = self.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
         let change = self.change.as_ref().map_or(0, |change| change.bytes());
-        buttons + change + self.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
+        let binding = self.binding.as_ref().map_or(0, |binding| binding.bytes());
+        buttons + change + binding + self.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
     }
 
     fn is_sent(&self) -> bool {

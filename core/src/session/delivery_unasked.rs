@@ -1,18 +1,21 @@
 //! Decisions on deliveries that answer no message of their conversation: the last word of a binding that has ended, the
-//! answers of clients' turns that conversations mirror, texts that clients send by themselves, and changes of messages that
-//! agents ask for. Called by `delivery_decide`.
+//! answers of clients' turns that conversations mirror, texts and conversations that clients ask for, and changes of
+//! messages that agents ask for. Called by `delivery_decide`.
 use crate::id::{DeliveryId, EventId, InboxPosition, RunId};
 use crate::planted::{Planted, planted};
 use crate::private::Private;
 use crate::protocol::binding::BindingEnd;
 use crate::protocol::conversation::ConversationRef;
-use crate::protocol::delivery::{DeliveryKind, DeliveryRequested, MessageSend, TextLimit, split_text};
+use crate::protocol::delivery::{
+    ConversationCreation, DeliveryKind, DeliveryRequested, MessageSend, TextLimit, split_text,
+};
 use crate::protocol::entry::{DeliveryFact, Fact};
 use crate::protocol::input::ControlEntry;
 use crate::session::context::SessionContext;
 use crate::session::delivery_decide::{self, DeliveryProgress};
 use crate::session::delivery_state::MirrorBinding;
 use crate::session::plan::{FactSource, Plan, RecordContext};
+use std::sync::Arc;
 
 /// The level of facts since which a delivery may be a farewell, and need be about no run.
 const UNASKED_LEVEL: u32 = 4;
@@ -93,6 +96,26 @@ pub(super) fn request_message(
     plan.answer_with_fact(control);
 }
 
+/// Requests a conversation that the platform is to make within another one, and that is then bound to the session.
+pub(super) fn request_creation(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    (position, control): (InboxPosition, &ControlEntry),
+    creation: &ConversationCreation,
+    plan: &mut Plan,
+) {
+    let ConversationCreation { delivery_id, creation_id: _, parent, name, binding } = creation;
+    let requested = DeliveryRequested {
+        binding: Some(Arc::clone(binding)),
+        ..unasked(DeliveryKind::Conversation, delivery_id.clone(), parent, vec![name.clone()])
+    };
+    let source = FactSource::User(control.user.clone());
+    let about = RecordContext { answers: Some(position), source, ..RecordContext::default() };
+    plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), about);
+    delivery_decide::start_or_fail(context, progress, (delivery_id.clone(), parent), plan);
+    plan.answer_with_fact(control);
+}
+
 /// Requests the change of a message that an agent's action has asked for.
 pub(super) fn request_change(
     context: &SessionContext,
@@ -125,6 +148,7 @@ pub(super) fn unasked(
         generation: None,
         buttons: None,
         change: None,
+        binding: None,
         text_limit: None,
         parts,
     }

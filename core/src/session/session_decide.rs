@@ -64,7 +64,9 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
         ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
             plan.binding(BindingFactCommand::Take((position, control)));
         }
-        ControlRequest::SettleDelivery { .. } | ControlRequest::SendMessage { .. } => {
+        ControlRequest::SettleDelivery { .. }
+        | ControlRequest::SendMessage { .. }
+        | ControlRequest::CreateConversation { .. } => {
             plan.delivery(DeliveryFactCommand::Take((position, control)));
         }
     }

@@ -82,6 +82,7 @@ pub(super) fn request_conversation(
         generation: None,
         buttons: None,
         change: None,
+        binding: None,
         text_limit: None,
         parts: vec![Private(args.conversation_name())],
     };
@@ -128,7 +129,7 @@ pub(super) fn creation_failure(context: &SessionContext, action_id: EventId, act
     match context.state.deliveries.open.get(&id).map(|delivery| delivery.phase) {
         None => Some("it was given up"),
         Some(DeliveryPhase::Failed(reason)) => Some(reason.as_str()),
-        Some(DeliveryPhase::Pending | DeliveryPhase::Held) => None,
+        Some(DeliveryPhase::Pending | DeliveryPhase::Made | DeliveryPhase::Held) => None,
     }
 }
 

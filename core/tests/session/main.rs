@@ -2,6 +2,7 @@
 mod acting;
 mod bounds;
 mod changes;
+mod creations;
 mod delivery;
 mod events;
 mod farewell;

@@ -424,7 +424,7 @@ impl Script {
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
-            ["task" | "given" | "route" | "stands", ..] => self.task(&words),
+            ["task" | "given" | "route" | "stands" | "bound", ..] => self.task(&words),
             ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
             ["level" | "buttons" | "presses", ..] => self.use_messages(&words),
             ["edits" | "deletes" | "reacts" | "unreacts", ..] => self.change_messages(&words),

@@ -52,7 +52,7 @@ const MIRRORING: &str = r#"control {"ask":"record_binding","bound":{"binding_id"
 const MIRRORED: &str = r#"control {"ask":"record_binding","bound":{"binding_id":"7.lobby","target_kind":"session","bound_at":1,"conversation":{"channel":"rooms","account_id":"main","conversation_id":"lobby"},"mirror":true}}; say m1; ack; text hi; done"#;
 
 /// States in which every field that version 10 has added has content.
-const WITH_GATHERED: [Example; 7] = [
+const WITH_GATHERED: [Example; 8] = [
     Example {
         name: "buttons",
         policy: OnOwnerLoss::Retry,
@@ -66,6 +66,7 @@ const WITH_GATHERED: [Example; 7] = [
         script: "hears m1; ack; text hi; done; delivery sent; hears m2; ack; edits m1 ho; reacts ok",
         left_out: 0,
     },
+    Example { name: "creating", policy: OnOwnerLoss::Retry, script: crate::creations::TWO_CREATIONS, left_out: 0 },
     Example {
         name: "gathered",
         policy: OnOwnerLoss::Retry,
@@ -252,7 +253,7 @@ fn golden_snapshots_have_every_field_and_variant() {
     let shown = format!("{states:?}");
     let words: BTreeSet<&str> = shown.split(|letter: char| !letter.is_alphanumeric()).collect();
     let variants = "New Open Closing Closed Waiting Routing Running Cancelling Interrupts Returned Queued Accepted Pending \
-                    Refused Expired Unavailable AgentLeft SessionClosed Adding Removing Answered Failed Held Final Notice";
+                    Refused Expired Unavailable AgentLeft SessionClosed Adding Removing Answered Failed Held Made Final Notice";
     for variant in variants.split(' ') {
         assert!(words.contains(variant), "no state has a {variant}");
     }

@@ -1,6 +1,6 @@
 //! Tasks: an agent has another agent work in a session and a conversation of its own. Script steps: `task AGENT [SHOW]`
-//! asks for one; `given MESSAGE [SHOW [DEPTH]]` submits the input of one; `route MODE REASON [PLACE]` and `stands
-//! yes|no|unknown` answer the last question.
+//! asks for one; `given MESSAGE [SHOW [DEPTH]]` submits the input of one; `route MODE REASON [PLACE]`, `stands
+//! yes|no|unknown` and `bound yes|no|unknown` answer the last question.
 use crate::acting::call;
 use crate::delivery::{heard, place};
 use crate::script::{Script, check};
@@ -50,12 +50,13 @@ impl Script {
                 let Some(RouteQuestion::Standing { delivery_id, .. }) = self.question.clone() else {
                     panic!("no binding was asked for");
                 };
-                let stands = match *word {
-                    "yes" => Some(true),
-                    "no" => Some(false),
-                    _ => None,
+                self.give(Input::Route(RouteAnswer::Standing { delivery_id, stands: answer_of(word) }));
+            }
+            ["bound", word] => {
+                let Some(RouteQuestion::Bind { delivery_id, .. }) = self.question.clone() else {
+                    panic!("nothing is to be bound");
                 };
-                self.give(Input::Route(RouteAnswer::Standing { delivery_id, stands }));
+                self.give(Input::Route(RouteAnswer::Bind { delivery_id, is_bound: answer_of(word) }));
             }
             other => panic!("no such step: {other:?}"),
         }
@@ -75,9 +76,21 @@ impl Script {
             RouteQuestion::Standing { conversation, generation, .. } => {
                 format!("STANDS({},{})", conversation.conversation_id, generation.0)
             }
+            RouteQuestion::Bind { conversation, .. } => {
+                let parent = conversation.parent_conversation_id.as_ref().expect("a parent");
+                format!("BIND({} in {parent})", conversation.conversation_id)
+            }
         };
         self.question = Some(question);
         word
+    }
+}
+
+fn answer_of(word: &str) -> Option<bool> {
+    match word {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
     }
 }
 

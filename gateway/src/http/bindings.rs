@@ -1,10 +1,11 @@
 //! Serves `/v1/bindings`: binds conversations to sessions, looks bindings up, changes and ends them. Bodies have the fields of
 //! the messages of the same names (docs/messages.md).
 use crate::http::openapi::bindings::{
-    BindRequestSchema, BindingListSchema, BindingSchema, ExpiryRequestSchema, LookupRequestSchema,
-    ResolutionListSchema, ResolutionSchema, TouchRequestSchema, UnbindRequestSchema,
+    BindChildRequestSchema, BindRequestSchema, BindingListSchema, BindingSchema, ExpiryRequestSchema,
+    LookupRequestSchema, RequestedChildSchema, ResolutionListSchema, ResolutionSchema, TouchRequestSchema,
+    UnbindRequestSchema,
 };
-use crate::http::openapi::refusals::{BindingRefusals, BodyRefusals, CommonRefusals, ResourceRefusals};
+use crate::http::openapi::refusals::{BindingRefusals, BodyRefusals, ChildRefusals, CommonRefusals, ResourceRefusals};
 use crate::http::problem::HttpProblem;
 use crate::http::query::HttpQuery;
 use crate::http::request_link::RequestLink;
@@ -18,9 +19,9 @@ use turnway_core::protocol::conversation::{ConversationRef, UncheckedConversatio
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_wire::channel::binding::{BindingCommand, BindingReply};
 use turnway_wire::channel::command::LinkCommand;
-use turnway_wire::channel::json::binding::{parse_body, parse_lookup_body};
+use turnway_wire::channel::json::binding::{parse_bind_child_body, parse_body, parse_lookup_body};
 use turnway_wire::channel::json::render::binding::{NOT_APPLIED, binding_reply_object};
-use turnway_wire::channel::notification::{CommandReply, Notification};
+use turnway_wire::channel::notification::{CommandReply, Notification, RequestedChild};
 
 /// Lists the active bindings of a session
 #[utoipa::path(
@@ -99,6 +100,32 @@ pub(super) async fn resolve_all(State(context): State<Arc<HttpContext>>, headers
 )]
 pub(super) async fn bind(State(context): State<Arc<HttpContext>>, headers: HeaderMap, body: Body) -> HttpResult {
     perform_body(&context, &headers, "bind", body).await
+}
+
+/// Has the platform make a conversation within another one, and binds it to a session; operators only
+///
+/// The answer says that the conversation is durably requested. The log of the session gets `binding.bound` once the platform
+/// has made it, or `delivery.failed`.
+#[utoipa::path(
+    post,
+    operation_id = "bind_child",
+    path = "/v1/bindings/children",
+    params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    request_body = BindChildRequestSchema,
+    responses((status = 202, description = "The conversation is durably requested", body = RequestedChildSchema), ChildRefusals),
+)]
+pub(super) async fn bind_child(State(context): State<Arc<HttpContext>>, headers: HeaderMap, body: Body) -> HttpResult {
+    // The body of an unauthenticated client is not read.
+    let mut link = context.open_link(&headers).await?;
+    let text = request_parts::read_json(&headers, body).await?;
+    link.send(LinkCommand::BindChild(Box::new(parse_bind_child_body(&text)?))).await?;
+    let child =
+        link.wait_for(|note| {
+            if let Notification::Reply(CommandReply::ChildRequested(child)) = note { Some(child) } else { None }
+        })
+        .await?;
+    let RequestedChild { request_id: _, session: session_id, creation_id, delivery_id } = *child;
+    Ok(response::json(StatusCode::ACCEPTED, &RequestedChildSchema { session_id, creation_id, delivery_id }))
 }
 
 /// Ends a binding, or all bindings of a session; operators only

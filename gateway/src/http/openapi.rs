@@ -32,6 +32,7 @@ use utoipa::{Modify, OpenApi};
         agents::list,
         asyncapi::show,
         binding_paths::bind,
+        binding_paths::bind_child,
         binding_paths::list,
         binding_paths::resolve,
         binding_paths::resolve_all,

@@ -31,6 +31,7 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::IdempotencyConflict
         | Code::NotApplied
         | Code::NoDestination
+        | Code::PlacementUnsupported
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::BotIdInUse
@@ -46,6 +47,7 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::Draining
         | Code::FleetUpgrading
         | Code::AgentUnavailable
+        | Code::AdapterUnavailable
         | Code::ClientOffline
         | Code::OwnerLost
         | Code::SessionOpenFailed => StatusCode::SERVICE_UNAVAILABLE,

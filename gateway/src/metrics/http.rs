@@ -12,12 +12,13 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 26] = [
+pub const ROUTES: [&str; 27] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
     "/v1/agents",
     "/v1/bindings",
+    "/v1/bindings/children",
     "/v1/bindings/expiry",
     "/v1/bindings/resolve",
     "/v1/bindings/touch",

@@ -279,6 +279,7 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         }
         Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
         Notification::Reply(CommandReply::MessageAccepted(accepted)) => Some(&accepted.session),
+        Notification::Reply(CommandReply::ChildRequested(child)) => Some(&child.session),
         Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
             Some(&snapshot.session)
         }

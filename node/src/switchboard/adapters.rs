@@ -211,6 +211,9 @@ impl Adapters {
                 let parts = (&mut self.pauses, &mut self.lookups);
                 accounts::ask(parts, context.now, AccountAsker { link, request_id }, command, sink);
             }
+            AdaptersCommand::CheckPlacement { link, bind } => {
+                accounts::check_placement(&mut self.lookups, link, bind, sink);
+            }
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::UseAnswers { number, answers } => self.use_answers(number, answers, sink),
             AdaptersCommand::Send(order) => {

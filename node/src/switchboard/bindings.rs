@@ -215,6 +215,7 @@ fn count_report(control: &ControlEntry, sink: &mut EffectSink) {
         | ControlRequest::Handover { .. }
         | ControlRequest::Label { .. }
         | ControlRequest::SettleDelivery { .. }
-        | ControlRequest::SendMessage { .. } => {}
+        | ControlRequest::SendMessage { .. }
+        | ControlRequest::CreateConversation { .. } => {}
     }
 }

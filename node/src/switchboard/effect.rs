@@ -29,7 +29,7 @@ use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
 use turnway_wire::channel::account::AccountCommand;
 use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
-use turnway_wire::channel::binding::BindingCommand;
+use turnway_wire::channel::binding::{BindChildCommand, BindingCommand};
 use turnway_wire::channel::command::{LinkCommand, SendCommand, SubscribeCommand};
 use turnway_wire::channel::notification::Notification;
 use turnway_wire::peer::PeerMessage;
@@ -64,6 +64,11 @@ pub(super) enum PartEffect {
     DropLink(LinkId),
     /// Submit a message to a conversation, whose place is chosen.
     SubmitSend(Box<RoutedSend>),
+    /// Submit a request for a conversation, which the adapter of its account makes.
+    SubmitCreation {
+        link: LinkId,
+        bind: Box<BindChildCommand>,
+    },
     /// Cancel the turn of a message that was deleted in a conversation.
     CancelInbound(Box<InboundCancel>),
     /// Exit if nothing is left to hand over.
@@ -122,6 +127,8 @@ pub(super) enum AdaptersCommand {
     SetCapabilities { link: LinkId, change: Box<CapabilitiesCommand> },
     /// Perform an operator's request about accounts.
     Account { link: LinkId, request_id: Option<RequestId>, command: AccountCommand },
+    /// Check a request for a conversation before it is submitted.
+    CheckPlacement { link: LinkId, bind: Box<BindChildCommand> },
     /// The binding of an event's conversation was looked up.
     UseBinding { number: u64, result: Result<PlaceBindings, Refusal> },
     /// The latest answers with buttons of a session were read for a press.

@@ -31,7 +31,7 @@ use turnway_core::store::{self, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Now;
 use turnway_wire::channel::adapter::{IgnoreReason, InboundDisposition, InboundReceipt};
 use turnway_wire::channel::command::{ControlAnswer, ControlKind};
-use turnway_wire::channel::notification::{AcceptedSend, AcceptedTurn, CommandReply, Notification};
+use turnway_wire::channel::notification::{AcceptedSend, AcceptedTurn, CommandReply, Notification, RequestedChild};
 use turnway_wire::peer::{OfferedEntry, PeerMessage};
 
 /// Base interval between offers; the wait grows with the number of offers.
@@ -465,6 +465,7 @@ impl RequestRouter {
                     await_snapshot(&request.key, waiter, SnapshotPurpose::Handover(handover_id), sink);
                 }
                 ControlAnswer::Message => notify_message_accepted(&request.key, waiter, &control.what, sink),
+                ControlAnswer::Creation => notify_child_requested(&request.key, waiter, &control.what, sink),
                 ControlAnswer::Performed(kind) => notify_performed(&request.key, waiter, kind, sink),
                 ControlAnswer::PerformedOrFact(kind) => {
                     let follows = sink.links.get(waiter.link).is_some_and(|link| link.is_subscribed(&request.key));
@@ -557,6 +558,8 @@ fn new_control(
         && !planted(Planted::SendRepeated)
     {
         sends::control_id(&send.delivery_id)
+    } else if let ControlRequest::CreateConversation { creation } = &what {
+        named(&format!("create:{}", creation.delivery_id))
     } else {
         named(&EventId::new(now.store, sink.rng.next_u128()).to_string())
     };
@@ -609,6 +612,18 @@ fn notify_message_accepted(key: &SessionKey, waiter: RequestWaiter, what: &Contr
         delivery_id: send.delivery_id.clone(),
     };
     sink.notify(waiter.link, Notification::Reply(CommandReply::MessageAccepted(Box::new(accepted))));
+}
+
+/// Tells a client that its request for a conversation is in the log.
+fn notify_child_requested(key: &SessionKey, waiter: RequestWaiter, what: &ControlRequest, sink: &mut EffectSink) {
+    let ControlRequest::CreateConversation { creation } = what else { return };
+    let child = RequestedChild {
+        request_id: waiter.request_id,
+        session: key.session.clone(),
+        creation_id: creation.creation_id.clone(),
+        delivery_id: creation.delivery_id.clone(),
+    };
+    sink.notify(waiter.link, Notification::Reply(CommandReply::ChildRequested(Box::new(child))));
 }
 
 /// Tells an adapter that a button of the same message was pressed before.

@@ -191,6 +191,7 @@ fn conversation_leaves_a_bound_session_that_is_gone() {
         expiry: ExpiryChange::default(),
         mirror: None,
         metadata: BTreeMap::new(),
+        nonce: None,
     }));
     bench.give(Input::Command { link: LinkId(2), command: LinkCommand::Binding { request_id: None, command: bind } });
     bench.give(Input::Disconnect { link: LinkId(2) });
@@ -225,6 +226,7 @@ fn bind_lobby(bench: &mut Fixture) {
         expiry: ExpiryChange::default(),
         mirror: None,
         metadata: BTreeMap::new(),
+        nonce: None,
     }));
     change_binding(bench, command);
 }

@@ -50,6 +50,7 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
         | Notification::ProcessOutput { session, .. } => Some(session),
         Notification::Reply(CommandReply::TurnAccepted(accepted)) => Some(&accepted.session),
         Notification::Reply(CommandReply::MessageAccepted(accepted)) => Some(&accepted.session),
+        Notification::Reply(CommandReply::ChildRequested(child)) => Some(&child.session),
         Notification::Reply(CommandReply::Members(members)) => Some(&members.session),
         Notification::Reply(CommandReply::Handover(decided)) => Some(&decided.session),
         Notification::Reply(CommandReply::Subscribed { snapshot, .. } | CommandReply::Opened { snapshot, .. }) => {
@@ -227,6 +228,7 @@ impl Connection {
         let id = match note {
             Notification::Reply(CommandReply::TurnAccepted(accepted)) => accepted.request_id.as_ref(),
             Notification::Reply(CommandReply::MessageAccepted(accepted)) => accepted.request_id.as_ref(),
+            Notification::Reply(CommandReply::ChildRequested(child)) => child.request_id.as_ref(),
             Notification::Reply(CommandReply::Members(members)) => members.request_id.as_ref(),
             Notification::Reply(CommandReply::Handover(decided)) => decided.request_id.as_ref(),
             Notification::Reply(

@@ -1,6 +1,7 @@
 //! Requests about the bindings of conversations, and their replies. Authority is checked where they are performed.
 use std::collections::BTreeMap;
-use turnway_core::id::{AccountId, ChannelName, ConversationId, SessionId, TenantId};
+use turnway_core::id::{AccountId, ChannelName, ConversationId, MessageId, Nonce, RequestId, SessionId, TenantId};
+use turnway_core::private::Private;
 use turnway_core::protocol::binding::{Binding, BindingId, EndedBinding, Generation, TargetKind, UnbindReason};
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::protocol::delivery::AccountKey;
@@ -56,6 +57,26 @@ pub struct BindCommand {
     pub expiry: ExpiryChange,
     /// As in [`Binding::mirror`]; absent: as before if the session stays the same, else not.
     pub mirror: Option<bool>,
+    pub metadata: BTreeMap<String, String>,
+    /// The same nonce again is the same bind; absent: a new one. No client chooses it.
+    pub nonce: Option<Nonce>,
+}
+
+/// A request to have the platform make a conversation within another one, and to bind it to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindChildCommand {
+    pub request_id: Option<RequestId>,
+    /// The conversation that is to contain the new one.
+    pub parent: ConversationRef,
+    pub session: SessionId,
+    /// The client's name for the new conversation; absent: the request's id, or else a name of its own.
+    pub creation_id: Option<MessageId>,
+    /// The name that people see.
+    pub title: Private<String>,
+    pub target_kind: TargetKind,
+    pub expiry: ExpiryChange,
+    /// As in [`Binding::mirror`].
+    pub mirror: bool,
     pub metadata: BTreeMap<String, String>,
 }
 

@@ -3,7 +3,7 @@ mod kind;
 
 use crate::channel::account::AccountCommand;
 use crate::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
-use crate::channel::binding::BindingCommand;
+use crate::channel::binding::{BindChildCommand, BindingCommand};
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::private::Private;
@@ -64,6 +64,9 @@ pub enum LinkCommand {
     /// Sends a text to a conversation of a session, without a turn. Answered by
     /// [`CommandReply::MessageAccepted`](super::notification::CommandReply::MessageAccepted).
     Send(Box<SendCommand>),
+    /// Have the platform make a conversation, and bind it to a session. Answered by
+    /// [`CommandReply::ChildRequested`](super::notification::CommandReply::ChildRequested).
+    BindChild(Box<BindChildCommand>),
     /// Something happened in a conversation of the adapter's account.
     Inbound(Box<InboundCommand>),
     /// The adapter's report about a part that it was to send.

@@ -100,6 +100,9 @@ pub enum CommandReply {
     },
     /// A message to a conversation is durably requested.
     MessageAccepted(Box<AcceptedSend>),
+    /// A conversation is durably requested. The log of the session gets `binding.bound` once the platform has made it, or
+    /// `delivery.failed`.
+    ChildRequested(Box<RequestedChild>),
     /// The answer to a session list, in the requested order.
     SessionList {
         sessions: Vec<SessionListEntry>,
@@ -151,6 +154,16 @@ pub struct DeliveryListReply {
 pub struct DeliveryListEntry {
     pub delivery_id: DeliveryId,
     pub delivery: Box<OpenDelivery>,
+}
+
+/// A conversation that is being made for a binding; see [`CommandReply::ChildRequested`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedChild {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    /// The client's name for it.
+    pub creation_id: MessageId,
+    pub delivery_id: DeliveryId,
 }
 
 /// The acceptance of a message to a conversation; see [`CommandReply::MessageAccepted`].
@@ -294,6 +307,7 @@ impl CommandReply {
             Self::DeliveryList(reply) => reply.weight(),
             Self::TurnAccepted(_)
             | Self::MessageAccepted(_)
+            | Self::ChildRequested(_)
             | Self::Members(_)
             | Self::Handover(_)
             | Self::Performed { .. }

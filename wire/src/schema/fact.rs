@@ -1,6 +1,6 @@
 //! The data of each fact, as `event`, `GET …/events` and orders to agents carry it, and the envelope around it.
 //! Ids may be in their qualified forms, because agents receive facts in those.
-use super::definition::{button_id, buttons, platform_message, reaction};
+use super::definition::{binding_metadata, button_id, buttons, platform_message, reaction};
 use super::shape::{
     FieldSpec, JsonShape, constant, integer, list, names, optional, pattern, required, small_integer, text, words,
 };
@@ -145,6 +145,7 @@ fn delivery_facts() -> Vec<FactRow> {
         ),
         optional("buttons", JsonShape::Object(button_set), "Below the last part."),
         optional("change", JsonShape::Object(change), "The kinds `edit`, `delete` and `reaction`."),
+        optional("binding", JsonShape::Object(planned_binding()), "What the new conversation is bound with."),
         optional("text_limit", JsonShape::Object(text_limit()), "The longest message there."),
         required("parts", list(text()), "The messages, as they are sent; empty for `delete` and `reaction`."),
     ];
@@ -183,6 +184,18 @@ fn delivery_facts() -> Vec<FactRow> {
             ]
         ),
         fact!("delivery.redriven", "A held or failed delivery is sent again.", vec![delivery_id(), undelivered()]),
+    ]
+}
+
+/// Returns the fields of the binding that a new conversation is to get.
+fn planned_binding() -> Vec<FieldSpec> {
+    vec![
+        required("target_kind", names(&TargetKind::ALL), ""),
+        optional("idle_timeout_ms", integer(), "It ends after so long without a routed message; absent: never."),
+        optional("max_age_ms", integer(), "It ends so long after the bind; absent: never."),
+        optional("expires_at", integer(), "It ends then at the latest; absent: never."),
+        optional("mirror", JsonShape::Flag, "The conversation also gets the answers of turns that clients begin."),
+        optional("metadata", binding_metadata(), ""),
     ]
 }
 

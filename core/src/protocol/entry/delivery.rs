@@ -32,7 +32,8 @@ impl DeliveryFact {
             Self::Requested(requested) => {
                 let buttons = requested.buttons.as_ref().map_or(0, |buttons| buttons.bytes());
                 let change = requested.change.as_ref().map_or(0, |change| change.bytes());
-                buttons + change + requested.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
+                let binding = requested.binding.as_ref().map_or(0, |binding| binding.bytes());
+                buttons + change + binding + requested.parts.iter().map(|part| part.reveal().len()).sum::<usize>()
             }
             Self::Attempted(_)
             | Self::Sent(_)

@@ -1,14 +1,16 @@
 //! Snapshots of version 10: version 9 with the inputs that are part of another turn, the places to which nothing is sent,
-//! the bindings that deliveries were routed by, the turns of clients that conversations mirror, the latest answers with
-//! their buttons, and changes of messages. Written only for a session that has some.
+//! the bindings that deliveries were routed by, the turns of clients that conversations mirror, the latest answers, their
+//! buttons, changes of messages, and conversations that are made for bindings. Written only for a session with some.
 use super::version_9::{JsonText, StateVersion9};
 use crate::id::{DeliveryId, RunId};
 use crate::private::Private;
-use crate::protocol::binding::Generation;
+use crate::protocol::binding::{Generation, PlannedBinding};
 use crate::protocol::conversation::ConversationRef;
 use crate::protocol::delivery::{ButtonSet, MessageChange};
 use crate::protocol::versioned::VersionedForm;
-use crate::session::delivery_state::{Deliveries, MirrorBinding, MirroredTurn, OpenDelivery, RecentDelivery};
+use crate::session::delivery_state::{
+    Deliveries, DeliveryPhase, MirrorBinding, MirroredTurn, OpenDelivery, RecentDelivery,
+};
 use crate::session::state::State;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -32,6 +34,16 @@ pub(super) struct StateVersion10<'a> {
     turn_buttons: Vec<(RunId, JsonText<Arc<ButtonSet>>)>,
     /// Changes of messages that are not sent.
     changes: Vec<(DeliveryId, JsonText<Arc<MessageChange>>)>,
+    /// Conversations that are to be made, or are made, and then bound.
+    creations: Vec<(DeliveryId, JsonText<CreationVersion10>)>,
+}
+
+/// The binding of a conversation that an [`OpenDelivery`] makes.
+#[derive(Serialize, Deserialize)]
+struct CreationVersion10 {
+    binding: Arc<PlannedBinding>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made: Option<ConversationRef>,
 }
 
 /// The form of a [`MirrorBinding`].
@@ -53,7 +65,8 @@ struct MirroredTurnVersion10 {
 pub(super) fn is_needed(state: &State) -> bool {
     let Deliveries { gathered, suppressed, open, origins, mirrors, mirrored, recent } = &state.deliveries;
     let is_newer = |delivery: &OpenDelivery| {
-        delivery.generation.is_some() || delivery.buttons.is_some() || delivery.change.is_some()
+        let is_creation = delivery.binding.is_some();
+        is_creation || delivery.generation.is_some() || delivery.buttons.is_some() || delivery.change.is_some()
     };
     let has_mirrors = !mirrors.is_empty() || !mirrored.is_empty();
     has_mirrors
@@ -70,6 +83,10 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
         let buttons = open.iter().filter_map(|(id, delivery)| Some((id.clone(), JsonText(delivery.buttons.clone()?))));
         let turns = origins.iter().filter_map(|(run_id, open)| Some((run_id.clone(), JsonText(open.buttons.clone()?))));
         let changes = open.iter().filter_map(|(id, delivery)| Some((id.clone(), JsonText(delivery.change.clone()?))));
+        let creations = open.iter().filter_map(|(id, delivery)| {
+            let creation = CreationVersion10 { binding: delivery.binding.clone()?, made: delivery.made.clone() };
+            Some((id.clone(), JsonText(creation)))
+        });
         let routed = open.iter().filter_map(|(id, delivery)| Some((id.clone(), delivery.generation?.0)));
         Self {
             base: StateVersion9::borrow(state),
@@ -82,12 +99,24 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
             buttons: buttons.collect(),
             turn_buttons: turns.collect(),
             changes: changes.collect(),
+            creations: creations.collect(),
         }
     }
 
     fn into_domain(self) -> State {
-        let Self { base, gathered, suppressed, generations, mirrors, mirrored, recent, buttons, turn_buttons, changes } =
-            self;
+        let Self {
+            base,
+            gathered,
+            suppressed,
+            generations,
+            mirrors,
+            mirrored,
+            recent,
+            buttons,
+            turn_buttons,
+            changes,
+            creations,
+        } = self;
         let mut state = base.into_domain();
         state.deliveries.gathered = gathered.into_iter().collect();
         state.deliveries.suppressed = suppressed.into_iter().map(|place| place.0).collect();
@@ -108,6 +137,15 @@ impl<'a> VersionedForm<'a> for StateVersion10<'a> {
         for (id, change) in changes {
             if let Some(delivery) = state.deliveries.open.get_mut(&id) {
                 delivery.change = Some(change.0);
+            }
+        }
+        for (id, creation) in creations {
+            if let Some(delivery) = state.deliveries.open.get_mut(&id) {
+                let CreationVersion10 { binding, made } = creation.0;
+                if made.is_some() && delivery.phase == DeliveryPhase::Pending {
+                    delivery.phase = DeliveryPhase::Made;
+                }
+                (delivery.binding, delivery.made) = (Some(binding), made);
             }
         }
         for (run_id, set) in turn_buttons {

@@ -176,6 +176,8 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             generation: _,
             buttons: _,
             change: _,
+            binding: _,
+            made: _,
         } = delivery;
         Self {
             seq: *seq,
@@ -201,6 +203,8 @@ impl VersionedForm<'_> for OpenDeliveryVersion9 {
             generation: None,
             buttons: None,
             change: None,
+            binding: None,
+            made: None,
             parts,
             sent,
             attempts,
@@ -214,7 +218,8 @@ impl VersionedForm<'_> for DeliveryPhaseVersion9 {
 
     fn borrow(phase: &DeliveryPhase) -> Self {
         match phase {
-            DeliveryPhase::Pending => Self::Pending,
+            // Version 10 knows which conversations are made.
+            DeliveryPhase::Pending | DeliveryPhase::Made => Self::Pending,
             DeliveryPhase::Held => Self::Held,
             DeliveryPhase::Failed(reason) => Self::Failed(JsonText(*reason)),
         }

@@ -4,6 +4,7 @@
 use super::words::{TargetKindSchema, UnbindReasonSchema, VerdictSchema};
 use serde::Serialize;
 use std::borrow::Cow;
+use turnway_core::id::{DeliveryId, MessageId, SessionId};
 use turnway_core::limits;
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{Ref, RefOr};
@@ -138,6 +139,48 @@ pub(in crate::http) struct BindRequestSchema {
     /// The conversation also gets the answers of turns that clients begin in the session
     mirror: Option<bool>,
     metadata: Option<MetadataSchema>,
+}
+
+/// A conversation that the platform is to make and that is then bound
+#[derive(Serialize, ToSchema)]
+#[schema(as = BindChildRequest)]
+pub(in crate::http) struct BindChildRequestSchema {
+    /// The conversation that is to contain the new one
+    parent: ConversationSchema,
+    #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1")]
+    session_id: String,
+    /// Its first line names the new conversation: at most 100 characters
+    #[schema(min_length = 1, max_length = 1024, pattern = r"\S", example = "Release 1.4")]
+    title: String,
+    /// The same id again is the same conversation; absent: an id of its own
+    #[schema(pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "c1")]
+    creation_id: Option<String>,
+    target_kind: Option<TargetKindSchema>,
+    /// Time without a routed message; 0: never; absent: a day
+    #[schema(maximum = 9_007_199_254_740_991_u64)]
+    idle_timeout_ms: Option<u64>,
+    /// Time since the bind; 0 or absent: never
+    #[schema(maximum = 9_007_199_254_740_991_u64)]
+    max_age_ms: Option<u64>,
+    /// Milliseconds since 1970; 0 or absent: never
+    #[schema(maximum = 9_007_199_254_740_991_u64)]
+    expires_at: Option<u64>,
+    /// The conversation also gets the answers of turns that clients begin in the session
+    mirror: Option<bool>,
+    metadata: Option<MetadataSchema>,
+}
+
+/// A conversation that is being made for a binding
+#[derive(Serialize, ToSchema)]
+#[schema(as = RequestedChild)]
+pub(in crate::http) struct RequestedChildSchema {
+    #[schema(value_type = String)]
+    pub(in crate::http) session_id: SessionId,
+    #[schema(value_type = String)]
+    pub(in crate::http) creation_id: MessageId,
+    /// As in `GET /v1/deliveries`, until the conversation is bound
+    #[schema(value_type = String)]
+    pub(in crate::http) delivery_id: DeliveryId,
 }
 
 /// The account of a binding id

@@ -28,6 +28,10 @@ pub(in crate::http) struct TurnRefusals;
 #[derive(Debug)]
 pub(in crate::http) struct BindingRefusals;
 
+/// Errors of a request for a new conversation.
+#[derive(Debug)]
+pub(in crate::http) struct ChildRefusals;
+
 /// Errors of a message to a conversation.
 #[derive(Debug)]
 pub(in crate::http) struct SendRefusals;
@@ -58,6 +62,8 @@ const TURN: [(u16, &str); 1] = [(409, "`busy`, `idempotency_conflict` or `sessio
 const BINDING: [(u16, &str); 1] =
     [(409, "`session_closed`, or `not_applied`: `current` is the binding that the conversation has.")];
 
+const CHILD: [(u16, &str); 1] =
+    [(409, "`placement_unsupported`: the adapter of the account makes no conversations; or `session_closed`.")];
 const SEND: [(u16, &str); 1] =
     [(409, "`no_destination`: nothing is sent; the text begins with the router's reason, such as `ambiguous`.")];
 
@@ -97,6 +103,12 @@ impl IntoResponses for TurnRefusals {
 impl IntoResponses for SendRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY).chain(&SEND))
+    }
+}
+
+impl IntoResponses for ChildRefusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY).chain(&CHILD))
     }
 }
 

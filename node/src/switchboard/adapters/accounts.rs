@@ -1,14 +1,18 @@
-//! Requests of operators about accounts: hands them to the pauses and to the lookups of accounts, and performs what those ask
-//! for. Called by `adapters`.
+//! Requests of operators about accounts, and for conversations of accounts: hands them to the pauses and to the lookups of
+//! accounts, and performs what those ask for. Called by `adapters`.
 use super::lookups::{AccountLookups, LookupEffect, LookupPurpose};
 use super::pauses::{AccountAsker, AccountPauses, PauseEffect};
+use crate::switchboard::effect::PartEffect;
 use crate::switchboard::router::queries;
 use crate::switchboard::sink::EffectSink;
+use turnway_core::id::{LinkId, RequestId};
 use turnway_core::limits;
-use turnway_core::protocol::delivery::{AccountPause, PauseReason};
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::delivery::{AccountKey, AccountPause, PauseReason};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
-use turnway_wire::channel::account::{AccountCommand, AccountReply};
+use turnway_wire::channel::account::{AccountCommand, AccountReply, AccountView};
+use turnway_wire::channel::binding::BindChildCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 
 /// Begins a request about an account of the operator's tenant.
@@ -28,17 +32,48 @@ pub(super) fn ask(
         AccountCommand::Resume(account) => pauses.ask(account.key(&tenant), asker, None),
         AccountCommand::ListPaused => pauses.ask_list(tenant, asker),
         AccountCommand::Show(account) => {
-            let begun = lookups.begin(account.key(&tenant), LookupPurpose::Show(asker));
-            begun.map_err(|LookupPurpose::Show(asker)| asker)
+            let begun = lookups.begin(account.key(&tenant), LookupPurpose::Show(asker.clone()));
+            begun.map_err(|_| asker)
         }
     };
     match begun {
         Ok(op) => sink.store(op),
-        Err(AccountAsker { link, request_id }) => {
-            let refusal = Refusal::new(Code::RateLimited, "too many requests about accounts are waiting at this node");
-            sink.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
-        }
+        Err(AccountAsker { link, request_id }) => refuse_for_now(link, request_id, sink),
     }
+}
+
+fn refuse_for_now(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {
+    let refusal = Refusal::new(Code::RateLimited, "too many requests about accounts are waiting at this node");
+    sink.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
+}
+
+/// Begins to check whether the adapter of an account makes conversations: a request that it cannot carry out is refused
+/// before anything is recorded.
+pub(super) fn check_placement(
+    lookups: &mut AccountLookups,
+    link: LinkId,
+    bind: Box<BindChildCommand>,
+    sink: &mut EffectSink,
+) {
+    let Some(tenant) = sink.links.get(link).map(|there| there.principal.tenant.clone()) else { return };
+    let request_id = bind.request_id.clone();
+    match lookups.begin(AccountKey::of(&tenant, &bind.parent), LookupPurpose::Create { link, bind }) {
+        Ok(op) => sink.store(op),
+        Err(_) => refuse_for_now(link, request_id, sink),
+    }
+}
+
+/// Returns the refusal of a request for a conversation by the state of the account; `None`: it can be made. An adapter
+/// whose capabilities are not known, because its node is of an earlier release, is asked.
+fn placement_refusal(view: &AccountView) -> Option<Refusal> {
+    if view.service.is_none() {
+        let refusal = Refusal::new(Code::AdapterUnavailable, "no adapter serves the account now; try again later");
+        return Some(refusal.retry_after(limits::STORE_RETRY_AFTER));
+    }
+    (view.creates_conversations() == Some(false) && !planted(Planted::PlacementUnchecked)).then(|| {
+        let why = "placement `child`: the adapter of the account makes no conversations within others";
+        Refusal::new(Code::PlacementUnsupported, why)
+    })
 }
 
 /// Performs the effects of requests about accounts.
@@ -66,8 +101,15 @@ pub(super) fn perform_lookups(effects: Vec<LookupEffect>, sink: &mut EffectSink)
                 let reply = AccountReply::Shown(Box::new(view));
                 sink.notify(link, Notification::Reply(CommandReply::Account { request_id, reply }));
             }
+            LookupEffect::Known(LookupPurpose::Create { link, bind }, view) => match placement_refusal(&view) {
+                Some(refusal) => sink.refuse(link, bind.request_id, Some(bind.session), None, refusal),
+                None => sink.push(PartEffect::SubmitCreation { link, bind }),
+            },
             LookupEffect::Unavailable(LookupPurpose::Show(AccountAsker { link, request_id })) => {
                 sink.refuse(link, request_id, None, None, queries::unavailable());
+            }
+            LookupEffect::Unavailable(LookupPurpose::Create { link, bind }) => {
+                sink.refuse(link, bind.request_id, Some(bind.session), None, queries::unavailable());
             }
         }
     }

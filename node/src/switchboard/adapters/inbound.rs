@@ -300,6 +300,7 @@ impl PendingInbound {
             expiry: ExpiryChange { idle_timeout: Some(0), ..ExpiryChange::default() },
             mirror: None,
             metadata: BTreeMap::new(),
+            nonce: None,
         }))
     }
 

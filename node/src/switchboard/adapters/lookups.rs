@@ -3,19 +3,22 @@
 use super::lease::{StoredAccount, lease_name};
 use super::pauses::AccountAsker;
 use std::collections::BTreeMap;
-use turnway_core::id::NodeId;
+use turnway_core::id::{LinkId, NodeId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::store::Op;
 use turnway_core::time::Now;
 use turnway_wire::channel::account::{AccountView, NamedAccount};
+use turnway_wire::channel::binding::BindChildCommand;
 
 /// The use of an account's state once it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LookupPurpose {
     /// The answer to an operator.
     Show(AccountAsker),
+    /// The check of a request for a conversation within another one.
+    Create { link: LinkId, bind: Box<BindChildCommand> },
 }
 
 /// The lookups of one node that wait for the store.
@@ -163,7 +166,7 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnway_core::id::{AccountId, ChannelName, LinkId, TenantId};
+    use turnway_core::id::{AccountId, ChannelName, TenantId};
     use turnway_core::protocol::delivery::{AccountPause, PauseReason};
     use turnway_core::time::Millis;
 

@@ -11,16 +11,20 @@ use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryComma
 use crate::switchboard::ownership::resources;
 use crate::switchboard::sink::EffectSink;
 use std::sync::Arc;
-use turnway_bindings::service::AskPurpose;
-use turnway_core::id::{EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
+use turnway_bindings::service::{AskPurpose, planned_binding};
+use turnway_core::id::{DeliveryId, EventId, LinkId, MessageId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
+use turnway_core::private::Private;
+use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::ConversationCreation;
 use turnway_core::protocol::input::{ControlRequest, Input, Strategy};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::Op;
 use turnway_core::time::Now;
 use turnway_wire::channel::authority;
+use turnway_wire::channel::binding::BindChildCommand;
 use turnway_wire::channel::command::{CancelTarget, InvokeCommand, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 
@@ -79,6 +83,7 @@ impl RequestRouter {
                 sink.push(AdaptersCommand::Account { link, request_id, command });
             }
             LinkCommand::Send(send) => sink.push(BindingsCommand::Send { link, send }),
+            LinkCommand::BindChild(bind) => sink.push(AdaptersCommand::CheckPlacement { link, bind }),
             LinkCommand::Inbound(inbound) => sink.push(AdaptersCommand::Inbound { link, inbound }),
             LinkCommand::Delivered(delivered) => {
                 sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });
@@ -236,6 +241,33 @@ impl RequestRouter {
         self.put_control(context, key, principal, waiter, ControlRequest::SendMessage { send: Box::new(send) }, sink);
     }
 
+    /// Hands the request for a conversation to the owner of the session that it is to be bound to; the link is answered
+    /// once the request is durable.
+    pub(in crate::switchboard) fn create_conversation(
+        &mut self,
+        context: RouterContext<'_>,
+        link: LinkId,
+        bind: BindChildCommand,
+        sink: &mut EffectSink,
+    ) {
+        let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
+        let request_id = bind.request_id.clone();
+        let key = SessionKey { tenant: principal.tenant.clone(), session: bind.session.clone() };
+        let of_request = || MessageId::parse(bind.request_id.as_ref()?.as_str()).ok();
+        let creation_id = bind.creation_id.clone().or_else(of_request);
+        let creation_id = creation_id.unwrap_or_else(|| new_message_id(context.now, sink));
+        let creation = ConversationCreation {
+            delivery_id: DeliveryId::of_creation(&key, &principal.user, &creation_id),
+            creation_id,
+            name: Private(ConversationRef::name_of(bind.title.reveal(), "conversation")),
+            binding: Arc::new(planned_binding(&bind)),
+            parent: bind.parent,
+        };
+        let waiter = RequestWaiter { repeatable: true, ..RequestWaiter::new(context.now, link, request_id) };
+        let what = ControlRequest::CreateConversation { creation: Box::new(creation) };
+        self.put_control(context, key, principal, waiter, what, sink);
+    }
+
     fn put_control(
         &mut self,
         context: RouterContext<'_>,
@@ -248,6 +280,12 @@ impl RequestRouter {
         let new = new_control(context.now, key, principal, waiter, what, sink);
         self.put_request(context, new, sink);
     }
+}
+
+/// Returns the name of a message that its client has not named.
+fn new_message_id(now: Now, sink: &mut EffectSink) -> MessageId {
+    let id = EventId::new(now.store, sink.rng.next_u128()).to_string();
+    MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
 }
 
 /// Returns the id of a new session.

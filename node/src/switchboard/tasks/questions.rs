@@ -1,6 +1,7 @@
 //! Questions of sessions about their bindings: the router answers for completions, and the conversation's row tells
-//! whether the binding of a delivery still stands.
+//! whether the binding of a delivery still stands. A conversation that was made for a session is bound in the same way.
 use turnway_bindings::router::{BindingLookup, Requester, RouteQuery, RoutedEvent, resolve_destination};
+use turnway_bindings::service::planned_bind;
 use turnway_core::id::SessionKey;
 use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::route::{DeliveryRoute, RouteAnswer, RouteQuestion};
@@ -20,8 +21,10 @@ pub(super) struct PendingQuestion {
 #[derive(Debug)]
 pub(super) enum LookupReply {
     Found(BindingReply),
-    /// The store does not answer.
-    Refused,
+    /// The store does not answer, or refuses for good.
+    Refused {
+        is_final: bool,
+    },
 }
 
 impl LookupReply {
@@ -29,7 +32,9 @@ impl LookupReply {
     pub(super) fn of(notification: Notification) -> Option<Self> {
         match notification {
             Notification::Reply(CommandReply::Binding { reply, .. }) => Some(Self::Found(reply)),
-            Notification::Reply(CommandReply::Refused { .. }) => Some(Self::Refused),
+            Notification::Reply(CommandReply::Refused { refusal, .. }) => {
+                Some(Self::Refused { is_final: !refusal.code.retryable() })
+            }
             Notification::Reply(_)
             | Notification::Fact { .. }
             | Notification::Chunk { .. }
@@ -51,6 +56,10 @@ impl PendingQuestion {
             RouteQuestion::Standing { conversation, .. } => {
                 BindingCommand::Resolve { conversation: conversation.clone(), explain: false }
             }
+            RouteQuestion::Bind { delivery_id, conversation, binding } => {
+                let place = (conversation.clone(), self.key.session.clone());
+                BindingCommand::Bind(Box::new(planned_bind(delivery_id, place, binding)))
+            }
         }
     }
 
@@ -61,7 +70,7 @@ impl PendingQuestion {
             RouteQuestion::Completion { run_id, requester, fail_closed } => {
                 let bindings = match reply {
                     LookupReply::Found(BindingReply::Listed(bindings)) => Some(bindings),
-                    LookupReply::Found(_) | LookupReply::Refused => None,
+                    LookupReply::Found(_) | LookupReply::Refused { .. } => None,
                 };
                 // A binding whose time is over routes nothing, although nobody has ended it yet.
                 let stands = |binding: &Binding| binding.expiry().is_none_or(|(at, _)| at > now.store);
@@ -84,9 +93,17 @@ impl PendingQuestion {
                     LookupReply::Found(BindingReply::Resolved(found)) => {
                         Some(found.binding.is_some_and(|it| it.generation == generation && it.session == key.session))
                     }
-                    LookupReply::Found(_) | LookupReply::Refused => None,
+                    LookupReply::Found(_) | LookupReply::Refused { .. } => None,
                 };
                 RouteAnswer::Standing { delivery_id, stands }
+            }
+            RouteQuestion::Bind { delivery_id, .. } => {
+                let is_bound = match reply {
+                    LookupReply::Found(BindingReply::Bound(_)) => Some(true),
+                    LookupReply::Found(_) | LookupReply::Refused { is_final: true } => Some(false),
+                    LookupReply::Refused { is_final: false } => None,
+                };
+                RouteAnswer::Bind { delivery_id, is_bound }
             }
         };
         (key, answer)

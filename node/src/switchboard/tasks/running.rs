@@ -112,6 +112,7 @@ impl SpawnedTask {
             expiry: ExpiryChange::default(),
             mirror: None,
             metadata: BTreeMap::new(),
+            nonce: None,
         }));
         sink.push(BindingsCommand::Perform {
             link: self.link,

@@ -82,6 +82,12 @@ impl CommandKind {
         }
     }
 
+    /// Returns the properties of a request for a conversation. The release that knows this fact also knows deliveries that
+    /// are about no run.
+    const fn kind_of_creation() -> Self {
+        Self::request(ClientOperation::Bind).leading_to("turn.gathered")
+    }
+
     /// Returns the properties of a command about accounts.
     const fn of_account(command: &AccountCommand) -> Self {
         match command {
@@ -129,6 +135,7 @@ impl LinkCommand {
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
             Self::Binding { command, .. } => CommandKind::of_binding(command),
             Self::Account { command, .. } => CommandKind::of_account(command),
+            Self::BindChild(_) => CommandKind::kind_of_creation(),
             Self::Send(_) => Self::kind_of_send(),
             Self::Inbound(_) => CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested"),
             // Not counted with inbound messages: a lost receipt means that nobody knows whether a part was sent.
@@ -163,6 +170,7 @@ impl LinkCommand {
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
             Self::Inbound(inbound) => inbound.request_id.as_ref(),
             Self::Send(send) => send.request_id.as_ref(),
+            Self::BindChild(bind) => bind.request_id.as_ref(),
             Self::Capabilities(change) => change.request_id.as_ref(),
             Self::Delivered(_) | Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
         }
@@ -181,7 +189,13 @@ impl LinkCommand {
 
     /// Returns whether the command is about bindings of one account only, which the account's adapter may ask for.
     pub fn is_of_account(&self, account: &AccountKey) -> bool {
-        if let Self::Binding { command, .. } = self { command.is_of_account(account) } else { false }
+        if let Self::Binding { command, .. } = self {
+            command.is_of_account(account)
+        } else if let Self::BindChild(bind) = self {
+            AccountKey::of(&account.tenant, &bind.parent) == *account
+        } else {
+            false
+        }
     }
 
     /// Returns the session or run that the command names.
@@ -191,6 +205,7 @@ impl LinkCommand {
             Self::Invoke(invoke) => invoke.session.as_ref().map_or(CommandTarget::None, CommandTarget::Session),
             Self::Subscribe(subscribe) => CommandTarget::Session(&subscribe.session),
             Self::Send(send) => CommandTarget::Session(&send.session),
+            Self::BindChild(bind) => CommandTarget::Session(&bind.session),
             Self::Control { session, .. }
             | Self::Delete { session }
             | Self::Unsubscribe { session, .. }
@@ -225,6 +240,8 @@ pub enum ControlAnswer {
     PerformedOrFact(&'static str),
     /// The id of the delivery, by [`CommandReply::MessageAccepted`].
     Message,
+    /// The id of the delivery, by [`CommandReply::ChildRequested`].
+    Creation,
     /// Facts only; [`CommandReply::CancelAccepted`] if the command asked for a receipt.
     Receipt,
 }
@@ -276,6 +293,9 @@ impl ControlKind {
             }
             ControlRequest::SendMessage { .. } => {
                 Self { command: LinkCommand::kind_of_send(), answer: ControlAnswer::Message }
+            }
+            ControlRequest::CreateConversation { .. } => {
+                Self { command: CommandKind::kind_of_creation(), answer: ControlAnswer::Creation }
             }
             ControlRequest::Cancel { .. } => {
                 let command = CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping);

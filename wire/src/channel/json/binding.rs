@@ -1,24 +1,30 @@
 //! Requests about bindings as JSON, over any transport, and bindings in answers. The fields of a binding are those of the
 //! facts about it, where they have the same meaning.
 use crate::channel::binding::{
-    BindCommand, BindingCandidate, BindingCommand, BindingScope, BindingTarget, ExpiryChange,
+    BindChildCommand, BindCommand, BindingCandidate, BindingCommand, BindingScope, BindingTarget, ExpiryChange,
 };
 use crate::channel::json::conversation::{
-    CONVERSATION, CONVERSATIONS, parse_account, parse_conversation, parse_conversations, parse_optional,
+    CONVERSATION, CONVERSATIONS, PARENT, parse_account, parse_conversation, parse_conversations, parse_optional,
 };
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Malformed, MalformedReason};
 use crate::channel::json::strict;
+use crate::channel::notification::RequestedChild;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use turnway_core::id::{RequestId, SessionId};
+use turnway_core::id::{DeliveryId, MessageId, RequestId, SessionId};
 use turnway_core::limits::{BINDING_METADATA_CHARACTERS_MAX, BINDING_METADATA_MAX, CONVERSATIONS_RESOLVED_MAX};
+use turnway_core::private::Private;
 use turnway_core::protocol::binding::{
     Binding, BindingId, BindingStatus, EndedBinding, Generation, TargetKind, UnbindReason,
 };
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::time::Millis;
+
+/// Maximum bytes of the title of a new conversation, of which [`turnway_core::limits::TASK_TITLE_CHARACTERS_MAX`]
+/// characters are used.
+const TITLE_BYTES_MAX: usize = 4096;
 
 /// Parses the body of an HTTP request, which is a message whose type the path gives.
 pub fn parse_body(kind: &str, text: &str) -> Result<BindingCommand, Malformed> {
@@ -79,6 +85,36 @@ fn parse_bind(fields: &mut Fields) -> Result<BindCommand, MalformedReason> {
         expected: fields::integer(fields, "expected_generation")?.map(Generation),
         expiry: parse_expiry(fields)?,
         mirror: fields::flag(fields, "mirror")?,
+        metadata: parse_metadata(fields)?,
+        nonce: None,
+    })
+}
+
+/// Parses the body of `POST /v1/bindings/children`, which is a `bind_child`.
+pub fn parse_bind_child_body(text: &str) -> Result<BindChildCommand, Malformed> {
+    let command = strict::object(text).and_then(|mut fields| parse_bind_child(None, &mut fields));
+    command.map_err(|reason| Malformed { request_id: None, reason })
+}
+
+/// Parses the fields of `bind_child`.
+pub(super) fn parse_bind_child(
+    request_id: Option<RequestId>,
+    fields: &mut Fields,
+) -> Result<BindChildCommand, MalformedReason> {
+    let title = required(fields::text(fields, "title")?, "title")?;
+    if title.trim().is_empty() || title.len() > TITLE_BYTES_MAX {
+        return Err(MalformedReason::InvalidField("title"));
+    }
+    let target_kind = fields::word(fields, "target_kind", &TargetKind::ALL, TargetKind::as_str)?;
+    Ok(BindChildCommand {
+        request_id,
+        parent: parse_conversation(fields, PARENT)?,
+        session: required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")?,
+        creation_id: fields::name(fields, "creation_id", MessageId::parse)?,
+        title: Private(title),
+        target_kind: target_kind.unwrap_or_default(),
+        expiry: parse_expiry(fields)?,
+        mirror: fields::flag(fields, "mirror")?.unwrap_or(false),
         metadata: parse_metadata(fields)?,
     })
 }
@@ -153,6 +189,13 @@ pub struct BindingPayload<'a> {
     ended_at: Option<Millis>,
 }
 
+/// The data of a `child_requested`.
+#[derive(Serialize)]
+pub(super) struct RequestedChildPayload<'a> {
+    creation_id: &'a MessageId,
+    delivery_id: &'a DeliveryId,
+}
+
 /// A row that a lookup has looked at, in an answer.
 #[derive(Serialize)]
 pub struct CandidatePayload<'a> {
@@ -193,6 +236,14 @@ impl<'a> From<&'a EndedBinding> for BindingPayload<'a> {
         let EndedBinding { binding, reason, ended_at } = ended;
         let status = BindingStatus::Ended;
         Self { status, reason: Some(*reason), ended_at: Some(*ended_at), ..Self::from(binding) }
+    }
+}
+
+// === impl RequestedChildPayload ===
+
+impl<'a> From<&'a RequestedChild> for RequestedChildPayload<'a> {
+    fn from(child: &'a RequestedChild) -> Self {
+        Self { creation_id: &child.creation_id, delivery_id: &child.delivery_id }
     }
 }
 

@@ -24,6 +24,15 @@ pub const CONVERSATION: ConversationField = ConversationField {
     parent: "conversation.parent_conversation_id",
 };
 
+/// The conversation that is to contain a new one.
+pub const PARENT: ConversationField = ConversationField {
+    name: "parent",
+    channel: "parent.channel",
+    account_id: "parent.account_id",
+    conversation_id: "parent.conversation_id",
+    parent: "parent.parent_conversation_id",
+};
+
 /// The conversations that a message looks up.
 pub const CONVERSATIONS: ConversationField = ConversationField {
     name: "conversations",

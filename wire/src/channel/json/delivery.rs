@@ -112,7 +112,7 @@ impl<'a> From<&'a DeliveryListReply> for DeliveryListPayload<'a> {
 impl<'a> From<&'a DeliveryListEntry> for DeliveryPayload<'a> {
     fn from(DeliveryListEntry { delivery_id, delivery }: &'a DeliveryListEntry) -> Self {
         let (state, reason) = match delivery.phase {
-            DeliveryPhase::Pending => ("pending", None),
+            DeliveryPhase::Pending | DeliveryPhase::Made => ("pending", None),
             DeliveryPhase::Held => ("held", None),
             DeliveryPhase::Failed(reason) => ("failed", Some(reason)),
         };

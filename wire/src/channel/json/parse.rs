@@ -47,6 +47,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("send_message", true),
     ("register_tools", false),
     ("bind", true),
+    ("bind_child", true),
     ("unbind", true),
     ("touch", true),
     ("set_binding_expiry", true),
@@ -143,6 +144,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "settle_delivery" => delivery::parse_settlement(request_id, fields)?,
         "send_message" => LinkCommand::Send(Box::new(delivery::parse_send(request_id, None, fields)?)),
         "list_deliveries" => LinkCommand::ListDeliveries { request_id, session: session(fields)? },
+        "bind_child" => LinkCommand::BindChild(Box::new(binding::parse_bind_child(request_id, fields)?)),
         "bind" | "unbind" | "touch" | "set_binding_expiry" | "resolve" | "list_bindings" => {
             LinkCommand::Binding { request_id, command: binding::parse_command(kind.as_str(), fields)? }
         }

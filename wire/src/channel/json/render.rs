@@ -77,6 +77,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::LimitReached(refusal) => to(render_error(ts, &None, refusal)),
         Notification::Reply(CommandReply::InboundAccepted(it)) => to(adapter::render_inbound_accepted(ts, it)),
         Notification::Reply(CommandReply::MessageAccepted(sent)) => to(delivery::render_message_accepted(ts, sent)),
+        Notification::Reply(CommandReply::ChildRequested(child)) => to(binding::render_child_requested(ts, child)),
         Notification::Reply(CommandReply::CapabilitiesSet { request_id }) => {
             to(reply_frame(ts, "capabilities_set", request_id, EmptyPayload {}).text(96));
         }

@@ -54,6 +54,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         | Code::IdempotencyConflict
         | Code::NotApplied
         | Code::NoDestination
+        | Code::PlacementUnsupported
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::BotIdInUse
@@ -70,6 +71,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         | Code::Draining
         | Code::FleetUpgrading
         | Code::AgentUnavailable
+        | Code::AdapterUnavailable
         | Code::ClientOffline
         | Code::OwnerLost
         | Code::SessionOpenFailed => (503, SERVER),

@@ -2,7 +2,7 @@
 use super::super::connection::{self, answer};
 use super::super::definition::{account, binding_metadata};
 use super::super::shape::{
-    FieldSpec, JsonShape, MessageSpec, integer, list, list_up_to, names, optional, required, words,
+    FieldSpec, JsonShape, MessageSpec, integer, list, list_up_to, names, optional, required, text, words,
 };
 use crate::channel::binding::CandidateVerdict;
 use JsonShape::Defined;
@@ -38,6 +38,11 @@ pub(super) fn requests() -> Vec<MessageSpec> {
     let expiry_fields = [target(), expiry("Absent: not changed")].concat();
     vec![
         received("bind", "Binds a conversation to a session. Only operators, and adapters in their account.", bind()),
+        received(
+            "bind_child",
+            "Has the platform make a conversation, and binds it. Only operators, and adapters in their account.",
+            bind_child(),
+        ),
         received(
             "unbind",
             "Ends a binding, or all of a session. Only operators, and adapters in their account.",
@@ -90,8 +95,18 @@ pub(super) fn answers() -> Vec<MessageSpec> {
         required("binding", JsonShape::Nullable(Box::new(Defined("binding"))), "`null`: nobody has bound it."),
         optional("candidates", list(JsonShape::Object(candidate)), "Only with `explain`."),
     ];
+    let requested = vec![
+        required("session_id", Defined("session_id"), ""),
+        required("creation_id", Defined("message_id"), ""),
+        required("delivery_id", Defined("delivery_id"), "As in `list_deliveries`, until the conversation is bound."),
+    ];
     vec![
         MessageSpec::new("bound", "Answers `bind`.", answer(vec![required("binding", Defined("binding"), "")])),
+        MessageSpec::new(
+            "child_requested",
+            "Answers `bind_child`: the conversation is durably requested.",
+            answer(requested),
+        ),
         MessageSpec::new("unbound", "Answers `unbind`: the bindings that have ended.", answer(bindings())),
         MessageSpec::new("bindings_updated", "Answers `touch` and `set_binding_expiry`.", answer(bindings())),
         MessageSpec::new("bindings", "Answers `list_bindings`.", answer(bindings())),
@@ -119,6 +134,23 @@ fn bind() -> Vec<FieldSpec> {
             JsonShape::Flag,
             "The conversation also gets the answers of turns that clients begin in the session.",
         ),
+        optional("metadata", binding_metadata(), "Texts for whoever sees the binding."),
+    ];
+    [fields, expiry("Absent: the default")].concat()
+}
+
+fn bind_child() -> Vec<FieldSpec> {
+    let fields = vec![
+        required("parent", Defined("conversation"), "The conversation that is to contain the new one."),
+        required("session_id", Defined("session_id"), ""),
+        required("title", text(), "Its first line names the new conversation: at most 100 characters."),
+        optional(
+            "creation_id",
+            Defined("message_id"),
+            "The same id again is the same conversation; absent: `request_id`, or else an id of its own.",
+        ),
+        optional("target_kind", names(&TargetKind::ALL), "The role of the session; absent: `session`."),
+        optional("mirror", JsonShape::Flag, "As in `bind`."),
         optional("metadata", binding_metadata(), "Texts for whoever sees the binding."),
     ];
     [fields, expiry("Absent: the default")].concat()

@@ -1,8 +1,9 @@
 //! Rendering of answers to requests about bindings.
 use super::reply_frame;
 use crate::channel::binding::{BindingReply, BindingResolution, FoundBinding};
-use crate::channel::json::binding::{BindingPayload, CandidatePayload};
-use crate::channel::json::frame::to_json;
+use crate::channel::json::binding::{BindingPayload, CandidatePayload, RequestedChildPayload};
+use crate::channel::json::frame::{MessageFrame, to_json};
+use crate::channel::notification::RequestedChild;
 use serde::Serialize;
 use turnway_core::id::RequestId;
 use turnway_core::protocol::binding::{Binding, EndedBinding};
@@ -73,6 +74,13 @@ pub(super) fn render_binding_reply(ts: Millis, request_id: &Option<RequestId>, r
             reply_frame(ts, "error", request_id, body).text(capacity)
         }
     }
+}
+
+/// Renders the answer to `bind_child`.
+pub(super) fn render_child_requested(ts: Millis, child: &RequestedChild) -> String {
+    let session_id = Some(&child.session);
+    let body = RequestedChildPayload::from(child);
+    MessageFrame { session_id, ..reply_frame(ts, "child_requested", &child.request_id, body) }.text(256)
 }
 
 /// Returns the fields of an answer as a JSON object, for HTTP.

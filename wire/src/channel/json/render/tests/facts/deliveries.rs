@@ -1,7 +1,9 @@
 //! Facts of deliveries that have no message of their own.
 use super::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{DeliveryId, MessageId};
+use turnway_core::protocol::binding::{ExpiryRules, PlannedBinding, TargetKind};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
     Button, ButtonSet, ButtonStyle, DeliveryAttempted, DeliveryKind, DeliveryRequested, MessageChange, Reaction,
@@ -25,6 +27,7 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
         about_run: Some(run()),
         buttons: Some(Arc::new(set)),
         change: None,
+        binding: None,
         text_limit: Some(TextLimit::default()),
         parts: vec![Private("höh".to_owned())],
     };
@@ -39,10 +42,23 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
         parts: vec![Private(String::new())],
         ..requested.clone()
     };
+    let expiry = ExpiryRules { idle_timeout: Some(1000), ..ExpiryRules::default() };
+    let metadata = BTreeMap::from([("persona".to_owned(), "Ann".to_owned())]);
+    let binding = PlannedBinding { target_kind: TargetKind::Session, expiry, mirror: true, metadata };
+    let created = DeliveryRequested {
+        kind: DeliveryKind::Conversation,
+        about_run: None,
+        reply_to: None,
+        buttons: None,
+        text_limit: None,
+        binding: Some(Arc::new(binding)),
+        ..requested.clone()
+    };
     let attempted = DeliveryAttempted { delivery_id, part: 1, attempt: 2 };
     vec![
         (Fact::Delivery(DeliveryFact::Requested(requested)), vec![]),
         (Fact::Delivery(DeliveryFact::Requested(changed)), vec![]),
+        (Fact::Delivery(DeliveryFact::Requested(created)), vec![]),
         (Fact::Delivery(DeliveryFact::Attempted(attempted)), vec![]),
     ]
 }
