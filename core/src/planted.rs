@@ -50,6 +50,8 @@ define_planted! {
     MirrorTakesAnswers,
     /// A user sends a text to a conversation that is not bound to the session.
     SendLeavesBindings,
+    /// Each read of an account that no connection serves leads to a further read or write of the account.
+    LeaseTakenByEveryReply,
     /// A conversation is requested of an adapter that has not declared that it makes any.
     PlacementUnchecked,
     /// A conversation that the platform has made for a binding is forgotten before it is bound.

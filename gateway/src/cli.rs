@@ -4,6 +4,7 @@ pub mod agents;
 pub mod bindings;
 pub mod chat;
 pub mod check_config;
+mod child_binding;
 pub mod deliveries;
 pub mod dev_cert;
 pub mod drain;

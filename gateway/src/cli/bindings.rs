@@ -1,4 +1,5 @@
 //! `turnway bindings …`: lists, makes, ends and explains the bindings of conversations to sessions. Called by `main`.
+use super::child_binding::{self, BindChildArgs};
 use super::gateway::GatewayArgs;
 use super::http_client::{call, parse_list, path_with_query};
 use super::place::{format_place, parse_place, place_body};
@@ -20,6 +21,8 @@ pub enum BindingsCliCommand {
     Ls(LsArgs),
     /// Bind a conversation to a session
     Bind(BindArgs),
+    /// Have the platform make a conversation within another one, and bind it to a session
+    BindChild(BindChildArgs),
     /// End the binding of a conversation, or all bindings of a session
     Unbind(UnbindArgs),
     /// Print the binding of a conversation, or those of several at one moment
@@ -154,6 +157,10 @@ pub async fn run(command: BindingsCliCommand, json: bool) -> Result<CliExit, Cli
             let bound = call(&args.gateway, Method::POST, "/v1/bindings", Some(bind_body(&args))).await?;
             print_list(&json!({ "bindings": [bound] }), json)
         }
+        BindingsCliCommand::BindChild(args) => {
+            let bound = child_binding::bind_child(&args).await?;
+            print_list(&json!({ "bindings": [bound] }), json)
+        }
         BindingsCliCommand::Unbind(args) => {
             let mut body = match (&args.session, &args.conversation) {
                 (Some(session), _) => json!({ "session_id": session }),
@@ -241,7 +248,7 @@ async fn present_binding(gateway: &GatewayArgs, place: &ConversationRef) -> Resu
     Ok(json!({ "binding_id": binding.get("binding_id"), "scope": scope }))
 }
 
-async fn resolve(
+pub(super) async fn resolve(
     gateway: &GatewayArgs,
     place: &ConversationRef,
     parent: Option<&str>,

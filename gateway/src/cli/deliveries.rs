@@ -275,7 +275,7 @@ async fn explain(args: &DeliveryArgs, json: bool) -> Result<CliExit, CliError> {
         listed.delivery.get("delivery_id").and_then(Value::as_str) == Some(args.delivery.as_str())
     };
     let present: Vec<ListedDelivery> = listed.into_iter().filter(of_delivery).collect();
-    let facts = fetch_facts(args).await?;
+    let facts = fetch_facts(&args.gateway, &args.session, &args.delivery).await?;
     if present.is_empty() && facts.is_empty() {
         let message = format!("session {} has no delivery {}", args.session, args.delivery);
         return Err(CliError::Refused { code: "not_found".to_owned(), message });
@@ -298,16 +298,16 @@ async fn explain(args: &DeliveryArgs, json: bool) -> Result<CliExit, CliError> {
 }
 
 /// Fetches the facts of a delivery that the log still has.
-async fn fetch_facts(args: &DeliveryArgs) -> Result<Vec<Value>, CliError> {
+pub(super) async fn fetch_facts(gateway: &GatewayArgs, session: &str, delivery: &str) -> Result<Vec<Value>, CliError> {
     let mut found = Vec::new();
     let mut after = Some("0".to_owned());
     while let Some(from) = after {
         let limit = FACTS_LEN.to_string();
         let parameters = [("types", "delivery.*"), ("limit", limit.as_str()), ("after_seq", from.as_str())];
-        let path = path_with_query(&format!("/v1/sessions/{}/events", args.session), &parameters);
-        let page = call(&args.gateway, Method::GET, &path, None).await?;
+        let path = path_with_query(&format!("/v1/sessions/{session}/events"), &parameters);
+        let page = call(gateway, Method::GET, &path, None).await?;
         let facts: Vec<Value> = parse_list(&page, "events")?;
-        let ours = |fact: &Value| fact.pointer("/data/delivery_id").and_then(Value::as_str) == Some(&args.delivery);
+        let ours = |fact: &Value| fact.pointer("/data/delivery_id").and_then(Value::as_str) == Some(delivery);
         found.extend(facts.into_iter().filter(ours));
         after = page.get("next").and_then(Value::as_u64).map(|next| next.to_string()).filter(|next| *next != from);
     }

@@ -32,7 +32,7 @@ use pauses::{AccountAsker, AccountPauses};
 use presses::{ButtonPresses, PressStep};
 use served_account::ServedAccount;
 use signals::{SignalEffect, TurnEvent, TurnSignals};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::service::AskPurpose;
@@ -73,6 +73,8 @@ pub(super) struct Adapters {
     changes: MessageChanges,
     pauses: AccountPauses,
     lookups: AccountLookups,
+    /// Accounts whose value is being read because an order has found no connection that sends.
+    checks: BTreeSet<AccountKey>,
     bots: BotClaims,
     presses: ButtonPresses,
     /// Every live node knows the messages between nodes about deliveries.
@@ -110,6 +112,7 @@ impl Adapters {
             changes: MessageChanges::default(),
             pauses: AccountPauses::default(),
             lookups: AccountLookups::default(),
+            checks: BTreeSet::new(),
             bots: BotClaims::default(),
             presses: ButtonPresses::default(),
             may_publish: false,
@@ -431,7 +434,9 @@ impl Adapters {
             }
             (_, _) => {
                 // The store may still name a connection of this node that is gone.
-                sink.store(Op::Get { name: lease::lease_name(&account) });
+                if self.checks.insert(account.clone()) || planted(Planted::LeaseTakenByEveryReply) {
+                    sink.store(Op::Get { name: lease::lease_name(&account) });
+                }
                 sink.send_peer(from, PeerMessage::NoAdapter { account: Arc::new(account) });
             }
         }
@@ -583,6 +588,7 @@ impl Adapters {
         let now = context.now;
         let (Op::Get { name } | Op::Put { name, .. }) = &op else { return };
         let Some(account) = lease::parse_name(name) else { return };
+        self.checks.remove(&account);
         let mut pauses = Vec::new();
         let Ok(Reply::Value { version, value }) = result else {
             self.orders.handle_lookup_failed(now, &account);
@@ -598,6 +604,9 @@ impl Adapters {
             }
             return wake_soon(now, sink);
         };
+        if let (Op::Put { .. }, Some(served)) = (&op, self.accounts.get_mut(&account)) {
+            served.lease.handle_written();
+        }
         let stored = StoredAccount::read(value.as_deref());
         let mut orders = Vec::new();
         self.orders.use_lease(now, &account, &stored, &mut orders);

@@ -2,6 +2,7 @@
 mod conversations;
 mod delivery_cost;
 mod fixture;
+mod lease_reads;
 mod rebuild;
 mod signals;
 mod stats;

@@ -211,6 +211,7 @@ impl World {
             expiry,
             mirror: None,
             metadata,
+            nonce: None,
         }
     }
 

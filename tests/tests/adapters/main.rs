@@ -6,6 +6,7 @@ mod buttons;
 mod capabilities;
 mod changes;
 mod chaos;
+mod children;
 mod closed;
 mod edits;
 mod farewell;

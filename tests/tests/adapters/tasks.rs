@@ -61,7 +61,7 @@ impl PlayedAgent {
 
 impl TestAdapter {
     /// Makes the conversation that the gateway asks for next; returns the order.
-    async fn make_conversation(&mut self, id: &str) -> Value {
+    pub(crate) async fn make_conversation(&mut self, id: &str) -> Value {
         let order = self.next_part().await;
         assert_eq!(order["type"], "create_conversation", "{order}");
         let mut conversation = self.place(id);

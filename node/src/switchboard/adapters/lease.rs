@@ -77,6 +77,8 @@ pub(super) struct AccountLease {
     /// A write of the present connection's capabilities is under way. Its reply, or the next look at the lease, shows
     /// whether another write is needed.
     is_writing_capabilities: bool,
+    /// A write that takes the lease has no answer yet. Its reply shows whether another one is needed.
+    is_taking: bool,
     next_check: Mono,
 }
 
@@ -181,6 +183,7 @@ impl AccountLease {
             active: None,
             present: None,
             claimed: None,
+            is_taking: false,
             is_writing_capabilities: false,
             next_check: Mono::default(),
         }
@@ -392,6 +395,9 @@ impl AccountLease {
     }
 
     fn take(&mut self, now: Now, me: NodeId, ops: &mut Vec<Op>) {
+        if self.is_taking && !planted(Planted::LeaseTakenByEveryReply) {
+            return;
+        }
         let instance = self.record.as_ref().and_then(|record| record.instance.as_ref());
         let same = self.links.iter().rev().find(|link| link.instance.is_some() && link.instance.as_ref() == instance);
         let Some(link) = same.or(self.links.first()) else { return };
@@ -404,7 +410,13 @@ impl AccountLease {
             capabilities: Some(link.capabilities.usual().clone()),
         };
         let value = StoredAccount { lease: Some(record), pause: self.pause.clone() }.to_value();
+        self.is_taking = true;
         ops.push(Op::Put { name: self.name.clone(), expect: self.version, value });
+    }
+
+    /// Handles that the store has answered a write of the value: the lease may be taken by another write.
+    pub(super) fn handle_written(&mut self) {
+        self.is_taking = false;
     }
 }
 
@@ -452,6 +464,21 @@ mod tests {
         let Some(Op::Put { expect, value: Some(value), .. }) = op else { panic!("{op:?}") };
         let service = StoredAccount::read(Some(value)).service().expect("a holder");
         (*expect, value, service.capabilities)
+    }
+
+    /// Each of many reads that end while the account has no lease could lead to a write.
+    ///
+    /// Covers: BR-37.
+    #[test]
+    fn lease_is_taken_by_one_write_at_a_time() {
+        let mut lease = lease(0);
+        let taken = read(&mut lease, 0, None);
+        written(taken.as_ref());
+        assert_eq!(read(&mut lease, 0, None), None, "the first write is on its way");
+        // Another node was faster, and has given the lease up.
+        lease.handle_written();
+        let again = read(&mut lease, 0, None);
+        assert_eq!(written(again.as_ref()).1, written(taken.as_ref()).1);
     }
 
     /// Covers: BD-B4.

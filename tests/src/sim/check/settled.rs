@@ -178,6 +178,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::Binding { .. }
         | LinkCommand::Account { .. }
         | LinkCommand::Send(_)
+        | LinkCommand::BindChild(_)
         | LinkCommand::Inbound(_)
         | LinkCommand::Capabilities(_)
         | LinkCommand::FindRun { .. } => true,
