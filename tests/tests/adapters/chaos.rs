@@ -8,6 +8,7 @@ use std::time::Duration;
 use tempfile::tempdir;
 use tokio::time::{Instant, interval, timeout};
 use turnway_core::rng::Rng;
+use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
@@ -20,6 +21,13 @@ const ROOMS_MIN: usize = 32;
 const OPEN_MAX: usize = 32;
 /// Messages for each further second that the answers may take.
 const MESSAGES_PER_SECOND: u64 = 20;
+
+/// Maximum reads and writes of values in the store for each message and each second, by both nodes.
+const VALUE_OPS_MAX: u64 = 40;
+const VALUE_OPS: [&str; 2] = [
+    r#"turnway_store_ops_total{op="get",outcome="answered"}"#,
+    r#"turnway_store_ops_total{op="put",outcome="answered"}"#,
+];
 
 /// A platform: what it was sent, in order.
 #[derive(Clone, Default)]
@@ -170,6 +178,17 @@ async fn held(node: &Node, sessions: &BTreeSet<String>) -> usize {
     held
 }
 
+/// Returns how often a node has read and written values in the store since it has started: most of them are those of the
+/// accounts.
+async fn value_ops(node: &Node) -> u64 {
+    let (_, page) = get(node.admin, "/metrics").await.expect("metrics");
+    let is_one = |line: &&str| VALUE_OPS.iter().any(|name| line.starts_with(name));
+    page.lines()
+        .filter(is_one)
+        .map(|line| line.rsplit(' ').next().expect("a number").parse::<u64>().expect("a number"))
+        .sum()
+}
+
 /// Checks that each line of a platform was requested in the log of a session of its account, with its place and its text.
 async fn assert_requested(node: &Node, sessions: &BTreeSet<String>, platform: &Platform) {
     let mut requested = BTreeMap::new();
@@ -248,6 +267,9 @@ async fn answers_arrive_once_while_everything_fails() {
     figure("until all were answered or held", format!("{:.1?}", begun.elapsed()));
     assert!(in_time, "answered {} of {count}; without keys {} and {was_held} held", answers[0].len(), answers[1].len());
     assert!(kills > 3 && outages > 0, "{kills} {outages}");
+    let ops = value_ops(&nodes[0]).await + value_ops(&nodes[1]).await;
+    figure("reads and writes of values in the store since the last restarts", ops.to_string());
+    assert!(ops <= VALUE_OPS_MAX * (count as u64 + begun.elapsed().as_secs()), "{ops}");
     for (answers, messages) in answers.iter().zip([&keyed_messages, &plain_messages]) {
         assert!(answers.values().all(|times| *times == 1), "answered twice: {answers:?}");
         assert!(answers.keys().all(|id| messages.contains_key(id)), "nobody asked");

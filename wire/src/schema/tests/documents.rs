@@ -111,6 +111,7 @@ fn table_has_every_fact_and_its_messages() {
         "bindings",
         "bindings_updated",
         "bound",
+        "child_requested",
         "deliveries",
         "delivery_settled",
         "delta",

@@ -127,15 +127,12 @@ fn session_label_is_parsed_within_its_limits() {
 /// Covers: BD-B1, BD-B2.
 #[test]
 fn bind_child_is_parsed_within_its_limits() {
-    let parent = r#""parent":{"channel":" Rooms","account_id":"main","conversation_id":"7"}"#;
+    let parent = r#""parent":{"channel":"rooms","account_id":"main","conversation_id":"7"}"#;
     let bind = |more: &str| format!(r#"{{"type":"bind_child","request_id":"r1","session_id":"s1",{parent}{more}}}"#);
     let LinkCommand::BindChild(parsed) = command(&bind(r#","title":"Plan","creation_id":"c1","mirror":true"#)) else {
         panic!("a bind")
     };
-    assert_eq!(
-        (parsed.parent.channel.as_str(), parsed.title.reveal().as_str(), parsed.mirror),
-        ("rooms", "Plan", true)
-    );
+    assert_eq!((parsed.parent.channel.as_str(), parsed.title.reveal(), parsed.mirror), ("rooms", "Plan", true));
     assert_eq!(parsed.creation_id.map(|id| id.to_string()).as_deref(), Some("c1"));
     let long = format!(r#","title":"{}""#, "x".repeat(4097));
     for bad in ["", r#","title":" \n""#, r#","title":7"#, &long, r#","title":"Plan","mirror":1"#] {
