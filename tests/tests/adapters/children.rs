@@ -2,7 +2,10 @@
 use super::fleet::{directories, two_nodes_with};
 use super::{TestAdapter, await_recorded};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tempfile::tempdir;
+use tokio::time::{interval, timeout};
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
@@ -33,11 +36,19 @@ fn capabilities() -> Value {
 
 /// Waits until the log of a session has a fact of this type; returns its data.
 async fn await_fact(node: &Node, session: &str, kind: &str) -> Value {
-    let mut client = operator(node).await;
-    let subscribe = json!({"type": "subscribe", "session_id": session, "after_seq": 0});
-    client.say(subscribe).await.expect("it is sent");
-    let is_it = |message: &Value| message["type"] == "event" && message["event"]["type"] == kind;
-    client.until(is_it).await.expect("the fact")["event"]["data"].clone()
+    let web = Web::new(node.http, None);
+    let path = format!("/v1/sessions/{session}/events?types={kind}");
+    let mut looks = interval(Duration::from_millis(50));
+    let found = timeout(PATIENCE, async {
+        loop {
+            looks.tick().await;
+            let page = web.json(&path).await;
+            if let Some(fact) = page["events"].as_array().and_then(|events| events.first()) {
+                return fact["data"].clone();
+            }
+        }
+    });
+    found.await.expect("the fact")
 }
 
 /// The platform makes one conversation, which is bound as the operator has asked; what people write there goes to the

@@ -37,7 +37,7 @@ fn unserved(account: &str) -> Value {
 
 impl TestAdapter {
     /// Declares capabilities of the connection, or of one conversation.
-    async fn redeclare(&mut self, conversation: Option<&str>, capabilities: Value) {
+    pub(crate) async fn redeclare(&mut self, conversation: Option<&str>, capabilities: Value) {
         let mut change = json!({"type": "capabilities", "capabilities": capabilities});
         if let Some(id) = conversation {
             change["conversation"] = self.place(id);

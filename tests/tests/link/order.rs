@@ -88,6 +88,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::ListDeliveries { .. }
         | LinkCommand::List { .. }
         | LinkCommand::Binding { .. }
+        | LinkCommand::BindChild(_)
         | LinkCommand::Account { .. }
         | LinkCommand::Send(_)
         | LinkCommand::Inbound(_)

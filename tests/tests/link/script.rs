@@ -166,6 +166,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::List { .. } => "list".to_owned(),
             LinkCommand::FindRun { .. } => "find".to_owned(),
             LinkCommand::Binding { .. } => "binding".to_owned(),
+            LinkCommand::BindChild(_) => "child".to_owned(),
             LinkCommand::Account { .. } => "account".to_owned(),
             LinkCommand::Send(_) => "send".to_owned(),
             LinkCommand::Inbound(_) => "inbound".to_owned(),
