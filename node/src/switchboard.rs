@@ -195,6 +195,16 @@ impl Switchboard {
         self.pending.shrink_to(limits::EFFECTS_KEPT);
     }
 
+    /// Submits a request whose place another part has chosen or checked.
+    fn submit_checked(&mut self, now: Now, effect: PartEffect) {
+        let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
+        if let PartEffect::SubmitSend(send) = effect {
+            self.router.submit_send(context, *send, &mut self.sink);
+        } else if let PartEffect::SubmitCreation { link, bind } = effect {
+            self.router.create_conversation(context, link, *bind, &mut self.sink);
+        }
+    }
+
     /// Hands one effect to its part. An effect that several parts use goes to one after the other.
     fn hand_over(&mut self, now: Now, effect: PartEffect) {
         match effect {
@@ -216,14 +226,7 @@ impl Switchboard {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.submit_task(context, link, (key, input), &mut self.sink);
             }
-            PartEffect::SubmitSend(send) => {
-                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
-                self.router.submit_send(context, *send, &mut self.sink);
-            }
-            PartEffect::SubmitCreation { link, bind } => {
-                let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
-                self.router.create_conversation(context, link, *bind, &mut self.sink);
-            }
+            PartEffect::SubmitSend(_) | PartEffect::SubmitCreation { .. } => self.submit_checked(now, effect),
             PartEffect::DropLink(link) => self.handle_disconnect(now, link),
             PartEffect::CancelInbound(cancel) => {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };

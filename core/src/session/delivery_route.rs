@@ -157,6 +157,27 @@ pub(super) fn end_routed(context: &SessionContext, binding_id: &BindingId, plan:
     routed.for_each(|(id, _)| delivery_decide::fail(context, id, DeliveryFailure::Rebound, plan));
 }
 
+/// Handles the answer to the request to bind a conversation.
+fn handle_bind_answer(
+    context: &SessionContext,
+    progress: &mut DeliveryProgress,
+    (delivery_id, is_bound): (DeliveryId, Option<bool>),
+    plan: &mut Plan,
+) {
+    if context.state.deliveries.made(&delivery_id).is_none() {
+        return;
+    }
+    match is_bound {
+        // The log gets the binding next; if not, the bind is repeated, and has no further effect.
+        Some(true) => {}
+        Some(false) => delivery_decide::fail(context, &delivery_id, DeliveryFailure::NotBound, plan),
+        None => {
+            let again_at = context.now.mono + limits::TASK_RETRY;
+            progress.routes.binding.insert(delivery_id, again_at);
+        }
+    }
+}
+
 /// Handles the answer to a question.
 pub(super) fn handle_answer(
     context: &SessionContext,
@@ -181,18 +202,7 @@ pub(super) fn handle_answer(
             }
         }
         RouteAnswer::Bind { delivery_id, is_bound } => {
-            if context.state.deliveries.made(&delivery_id).is_none() {
-                return;
-            }
-            match is_bound {
-                // The log gets the binding next; if not, the bind is repeated, and has no further effect.
-                Some(true) => {}
-                Some(false) => delivery_decide::fail(context, &delivery_id, DeliveryFailure::NotBound, plan),
-                None => {
-                    let again_at = now + limits::TASK_RETRY;
-                    progress.routes.binding.insert(delivery_id, again_at);
-                }
-            }
+            handle_bind_answer(context, progress, (delivery_id, is_bound), plan);
         }
         RouteAnswer::Completion { run_id, route, place } => {
             let Some(open) = context.state.deliveries.origins.get(&run_id).filter(|open| open.end.is_some()) else {

@@ -205,7 +205,7 @@ impl History {
         let mut touched = BTreeSet::new();
         let mut free = Vec::new();
         for op in ops {
-            // A row depends on itself alone, a list on every row.
+            // A row depends on itself alone, a read of several on each of them, a list on every row.
             let place = changed_place(op);
             let about = if let Op::Get { name } | Op::Put { name, .. } = op {
                 name.clone()
@@ -229,7 +229,12 @@ impl History {
                 touched.insert(about.clone());
                 touched.extend(place.map(|_| CONVERSATIONS.to_owned()));
             }
-            if !touched.contains(&about) && (!about.is_empty() || touched.is_empty()) {
+            let rests_on_batch = if let Op::Conversation { op: ConversationOp::Read { keys }, .. } = op {
+                keys.iter().any(|key| touched.contains(&format!("conversation {key}")))
+            } else {
+                touched.contains(&about)
+            };
+            if !rests_on_batch && (!about.is_empty() || touched.is_empty()) {
                 free.push((op.clone(), Ok(reply)));
             }
         }

@@ -81,7 +81,6 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             let conversation = json!({"channel": "rooms", "account_id": "main", "conversation_id": "7"});
             vec![
                 json!({"type": "bind", "session_id": session, "conversation": conversation}),
-                json!({"type": "bind_child", "session_id": session, "parent": conversation, "title": "mine now"}),
                 json!({"type": "unbind", "session_id": session}),
                 json!({"type": "set_binding_expiry", "session_id": session, "max_age_ms": 1}),
             ]

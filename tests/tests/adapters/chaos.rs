@@ -189,6 +189,13 @@ async fn value_ops(node: &Node) -> u64 {
         .sum()
 }
 
+/// Checks that the nodes have not read and written the values of accounts again and again.
+async fn assert_few_value_ops(nodes: &[Node], work: u64) {
+    let ops = value_ops(&nodes[0]).await + value_ops(&nodes[1]).await;
+    figure("reads and writes of values in the store since the last restarts", ops.to_string());
+    assert!(ops <= VALUE_OPS_MAX * work, "{ops}");
+}
+
 /// Checks that each line of a platform was requested in the log of a session of its account, with its place and its text.
 async fn assert_requested(node: &Node, sessions: &BTreeSet<String>, platform: &Platform) {
     let mut requested = BTreeMap::new();
@@ -267,9 +274,7 @@ async fn answers_arrive_once_while_everything_fails() {
     figure("until all were answered or held", format!("{:.1?}", begun.elapsed()));
     assert!(in_time, "answered {} of {count}; without keys {} and {was_held} held", answers[0].len(), answers[1].len());
     assert!(kills > 3 && outages > 0, "{kills} {outages}");
-    let ops = value_ops(&nodes[0]).await + value_ops(&nodes[1]).await;
-    figure("reads and writes of values in the store since the last restarts", ops.to_string());
-    assert!(ops <= VALUE_OPS_MAX * (count as u64 + begun.elapsed().as_secs()), "{ops}");
+    assert_few_value_ops(&nodes, count as u64 + begun.elapsed().as_secs()).await;
     for (answers, messages) in answers.iter().zip([&keyed_messages, &plain_messages]) {
         assert!(answers.values().all(|times| *times == 1), "answered twice: {answers:?}");
         assert!(answers.keys().all(|id| messages.contains_key(id)), "nobody asked");

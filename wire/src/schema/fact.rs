@@ -123,10 +123,6 @@ fn delivery_facts() -> Vec<FactRow> {
             "Deliveries of the session that are held, or failed and kept, from now on; lists of sessions show it.";
         required("undelivered", small_integer(), meaning)
     };
-    let button_set = vec![
-        required("buttons", buttons(), ""),
-        optional("reusable", JsonShape::Flag, "Every press is an input, and not only the first one."),
-    ];
     let change = vec![
         required("targets", list(Defined("message_id")), "The platform's ids of the messages, one for each part."),
         optional("reaction", reaction(), ""),
@@ -143,7 +139,7 @@ fn delivery_facts() -> Vec<FactRow> {
             integer(),
             "The version of the binding that mirrors; nothing is sent once it has changed.",
         ),
-        optional("buttons", JsonShape::Object(button_set), "Below the last part."),
+        optional("buttons", JsonShape::Object(button_set()), "Below the last part."),
         optional("change", JsonShape::Object(change), "The kinds `edit`, `delete` and `reaction`."),
         optional("binding", JsonShape::Object(planned_binding()), "What the new conversation is bound with."),
         optional("text_limit", JsonShape::Object(text_limit()), "The longest message there."),
@@ -184,6 +180,14 @@ fn delivery_facts() -> Vec<FactRow> {
             ]
         ),
         fact!("delivery.redriven", "A held or failed delivery is sent again.", vec![delivery_id(), undelivered()]),
+    ]
+}
+
+/// Returns the fields of the buttons below an answer.
+fn button_set() -> Vec<FieldSpec> {
+    vec![
+        required("buttons", buttons(), ""),
+        optional("reusable", JsonShape::Flag, "Every press is an input, and not only the first one."),
     ]
 }
 
