@@ -32,6 +32,7 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::NotApplied
         | Code::NoDestination
         | Code::PlacementUnsupported
+        | Code::AdapterUnavailable
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::BotIdInUse
@@ -47,7 +48,6 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::Draining
         | Code::FleetUpgrading
         | Code::AgentUnavailable
-        | Code::AdapterUnavailable
         | Code::ClientOffline
         | Code::OwnerLost
         | Code::SessionOpenFailed => StatusCode::SERVICE_UNAVAILABLE,

@@ -62,8 +62,10 @@ const TURN: [(u16, &str); 1] = [(409, "`busy`, `idempotency_conflict` or `sessio
 const BINDING: [(u16, &str); 1] =
     [(409, "`session_closed`, or `not_applied`: `current` is the binding that the conversation has.")];
 
-const CHILD: [(u16, &str); 1] =
-    [(409, "`placement_unsupported`: the adapter of the account makes no conversations; or `session_closed`.")];
+const CHILD: [(u16, &str); 1] = [(
+    409,
+    "`adapter_unavailable`, `placement_unsupported` (the adapter of the account makes no conversations) or `session_closed`.",
+)];
 const SEND: [(u16, &str); 1] =
     [(409, "`no_destination`: nothing is sent; the text begins with the router's reason, such as `ambiguous`.")];
 

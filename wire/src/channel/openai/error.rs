@@ -55,6 +55,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         | Code::NotApplied
         | Code::NoDestination
         | Code::PlacementUnsupported
+        | Code::AdapterUnavailable
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::BotIdInUse
@@ -71,7 +72,6 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         | Code::Draining
         | Code::FleetUpgrading
         | Code::AgentUnavailable
-        | Code::AdapterUnavailable
         | Code::ClientOffline
         | Code::OwnerLost
         | Code::SessionOpenFailed => (503, SERVER),
