@@ -44,7 +44,12 @@ fn refuse_orders(bench: &mut Fixture) -> (Vec<Op>, usize) {
             match output {
                 Output::Store(op @ Op::Get { .. }) => reads.push(op),
                 Output::Publish { message: PeerMessage::NoAdapter { .. }, .. } => refused += 1,
-                _ => {}
+                Output::Store(_)
+                | Output::Publish { .. }
+                | Output::Order(_)
+                | Output::Tool(_)
+                | Output::Notify { .. }
+                | Output::Exit => {}
             }
         }
     }
