@@ -381,10 +381,7 @@ impl BindingService {
         else {
             return;
         };
-        // A binding whose time is over routes nothing, although nobody has ended it yet.
-        let is_over = |binding: &Binding| {
-            binding.expiry().is_some_and(|(at, _)| at <= now.store) && !planted(Mutant::ExpiredBindingFound)
-        };
+        let is_over = |binding: &Binding| !binding.stands(now.store) && !planted(Mutant::ExpiredBindingFound);
         if !*was_tended && matches!(&row.state, ConversationState::Bound(binding) if is_over(binding)) {
             *was_tended = true;
             return self.proceed(ticket, request, change(key.clone(), BindingAction::Tend));

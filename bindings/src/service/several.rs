@@ -4,7 +4,6 @@ use super::ALIASES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::TenantId;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::store::binding::{BindingRow, ConversationState};
 use turnway_core::time::Millis;
@@ -53,9 +52,7 @@ impl SeveralLookups {
                 FollowedRow::Unread(key) => drop(unread.insert(key)),
                 FollowedRow::Moving => return SeveralStep::Moving,
                 FollowedRow::Present(row) => {
-                    // A binding whose time is over routes nothing, although nobody has ended it yet.
-                    let stands = |binding: &&Binding| binding.expiry().is_none_or(|(at, _)| at > now);
-                    let binding = row.active().filter(stands).cloned();
+                    let binding = row.active().filter(|binding| binding.stands(now)).cloned();
                     found.push(FoundBinding { conversation: conversation.clone(), binding });
                 }
             }

@@ -182,6 +182,11 @@ impl Binding {
         }
     }
 
+    /// Returns whether the binding routes messages: one whose time is over does not, although nobody has ended it yet.
+    pub fn stands(&self, now: Millis) -> bool {
+        self.expiry().is_none_or(|(at, _)| at > now)
+    }
+
     /// Returns the shortest time between two stored touches: a tenth of the idle timeout, but at most a minute. A binding
     /// ends up to so much later than the idle timeout says.
     pub fn touch_interval(&self) -> Duration {

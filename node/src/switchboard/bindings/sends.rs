@@ -138,9 +138,7 @@ impl PendingSends {
                 return Some(SendRouting { outcome: SendOutcome::Refused(refused), answer });
             }
         };
-        // A binding whose time is over routes nothing, although nobody has ended it yet.
-        let stands = |binding: &Binding| binding.expiry().is_none_or(|(at, _)| at > now.store);
-        let bindings: Vec<Binding> = bindings.into_iter().filter(stands).collect();
+        let bindings: Vec<Binding> = bindings.into_iter().filter(|binding| binding.stands(now.store)).collect();
         let requester = send.conversation.clone().map_or(Requester::Missing, Requester::Known);
         // A user who names a conversation has no right to it: only operators may leave the bindings of the session.
         let falls_back = send.conversation.as_ref().is_some_and(|place| {

@@ -3,7 +3,6 @@
 use turnway_bindings::router::{BindingLookup, Requester, RouteQuery, RoutedEvent, resolve_destination};
 use turnway_bindings::service::planned_bind;
 use turnway_core::id::SessionKey;
-use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::route::{DeliveryRoute, RouteAnswer, RouteQuestion};
 use turnway_core::time::Now;
 use turnway_wire::channel::binding::{BindingCommand, BindingReply};
@@ -72,9 +71,9 @@ impl PendingQuestion {
                     LookupReply::Found(BindingReply::Listed(bindings)) => Some(bindings),
                     LookupReply::Found(_) | LookupReply::Refused { .. } => None,
                 };
-                // A binding whose time is over routes nothing, although nobody has ended it yet.
-                let stands = |binding: &Binding| binding.expiry().is_none_or(|(at, _)| at > now.store);
-                let bindings = bindings.map(|bindings| bindings.into_iter().filter(stands).collect::<Vec<_>>());
+                let bindings = bindings.map(|bindings| {
+                    bindings.into_iter().filter(|binding| binding.stands(now.store)).collect::<Vec<_>>()
+                });
                 let lookup = bindings.as_deref().map_or(BindingLookup::Unavailable, BindingLookup::Found);
                 let requester = Requester::Known(requester);
                 let destination = resolve_destination(&RouteQuery {
