@@ -13,6 +13,7 @@ use crate::protocol::task::{TASK_RUNNER, TaskArgs, TaskOrder, TaskStart};
 use crate::session::action_state::Action;
 use crate::session::context::SessionContext;
 use crate::session::delivery_state::DeliveryPhase;
+use crate::session::delivery_unasked::unasked;
 use crate::session::outbox::Output;
 use crate::session::plan::{FactSource, Plan, RecordContext};
 
@@ -72,19 +73,11 @@ pub(super) fn request_conversation(
     let args = parse_args(action)?;
     let requester = args.requester.as_deref()?;
     let delivery_id = delivery_of(context, action_id, action, &requester.conversation);
+    let name = vec![Private(args.conversation_name())];
     let requested = DeliveryRequested {
-        delivery_id: delivery_id.clone(),
-        kind: DeliveryKind::Conversation,
-        conversation: requester.conversation.clone(),
         reply_to: requester.task.is_none().then(|| requester.message_id.clone()),
         about_run: Some(action.run_id.clone()),
-        route: None,
-        generation: None,
-        buttons: None,
-        change: None,
-        binding: None,
-        text_limit: None,
-        parts: vec![Private(args.conversation_name())],
+        ..unasked(DeliveryKind::Conversation, delivery_id.clone(), &requester.conversation, name)
     };
     let about = RecordContext { tx: Some(action_id), ..RecordContext::run(&action.run_id) };
     plan.record(context, Fact::Delivery(DeliveryFact::Requested(requested)), about);
