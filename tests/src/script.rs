@@ -22,6 +22,9 @@ use turnway_core::rng::Rng;
 use turnway_core::store::{Append, CreationKey, Op, OpTicket, Reply, RouteVersion, SnapshotWrite};
 use turnway_core::time::{Millis, Mono, Now};
 
+/// Number of versions of the binding of the one conversation.
+const ROUTE_VERSIONS: u64 = 40;
+
 /// Emphasis of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emphasis {
@@ -337,10 +340,9 @@ impl Script {
         Op::Accept { key, principal, input: Arc::new(input), hash, route }
     }
 
-    /// A version of the binding of the one conversation, derived from the count like what an input replaces.
+    /// Returns a version of the binding of the one conversation, derived from the count like what an input replaces.
     fn route(&self, key: &SessionKey) -> RouteVersion {
-        let place = RunId::derive(key, &name(UserId::parse("ann")), &name(MessageId::parse("place")));
-        RouteVersion { place, version: self.count % 40 }
+        route(key, self.count % ROUTE_VERSIONS)
     }
 
     /// Looks one of the latest control entries up, which may be another session's, or one that never existed.
@@ -496,26 +498,9 @@ impl Script {
     pub fn input_of(&mut self, n: usize, weight: usize) -> Op {
         self.count += 1;
         let key = self.keys[n].clone();
-        let user = name(UserId::parse("ann"));
-        let message_id = name(MessageId::parse(&format!("m{}", self.count)));
-        let mut input = Input {
-            run_id: RunId::derive(&key, &user, &message_id),
-            message_id,
-            request_id: None,
-            user: user.clone(),
-            agent_id: None,
-            history: None,
-            message: Message { role: Role::User, content: Content::Text(String::new()) },
-            strategy: Strategy::Enqueue,
-            replaces: None,
-            metadata: None,
-            origin: None,
-            traceparent: None,
-        };
+        let mut input = plain_input(&key, &format!("m{}", self.count));
         input.message.content = Content::Text("x".repeat(weight.saturating_sub(input.weight())));
-        let principal = Principal { tenant: key.tenant.clone(), user, operator: true, writes: true };
-        let hash = input.body_hash();
-        Op::Accept { key, principal, input: Arc::new(input), hash, route: None }
+        accept_plain(key, input, None)
     }
 
     fn keep(&mut self, n: usize, key: SessionKey) -> Op {
@@ -563,6 +548,47 @@ impl Script {
             self.known[n].learn(op, reply);
         }
     }
+}
+
+/// Returns a version of the binding of the one conversation.
+fn route(key: &SessionKey, version: u64) -> RouteVersion {
+    let place = RunId::derive(key, &name(UserId::parse("ann")), &name(MessageId::parse("place")));
+    RouteVersion { place, version }
+}
+
+/// Returns an input of one user without content.
+fn plain_input(key: &SessionKey, message_id: &str) -> Input {
+    let user = name(UserId::parse("ann"));
+    let message_id = name(MessageId::parse(message_id));
+    Input {
+        run_id: RunId::derive(key, &user, &message_id),
+        message_id,
+        request_id: None,
+        user,
+        agent_id: None,
+        history: None,
+        message: Message { role: Role::User, content: Content::Text(String::new()) },
+        strategy: Strategy::Enqueue,
+        replaces: None,
+        metadata: None,
+        origin: None,
+        traceparent: None,
+    }
+}
+
+fn accept_plain(key: SessionKey, input: Input, route: Option<RouteVersion>) -> Op {
+    let principal = Principal { tenant: key.tenant.clone(), user: input.user.clone(), operator: true, writes: true };
+    let hash = input.body_hash();
+    Op::Accept { key, principal, input: Arc::new(input), hash, route }
+}
+
+/// Returns ops whose answers tell which versions of the conversation's binding each session still accepts: one input that
+/// each version leads there, the oldest first. They change the sessions.
+pub fn fence_probes(keys: &[SessionKey]) -> Vec<Op> {
+    let probe = |key: &SessionKey, version| {
+        accept_plain(key.clone(), plain_input(key, "fence-probe"), Some(route(key, version)))
+    };
+    keys.iter().flat_map(|key| (0..ROUTE_VERSIONS).map(|version| probe(key, version))).collect()
 }
 
 /// Returns list operations for each tenant and each of its users.

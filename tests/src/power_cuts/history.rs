@@ -1,7 +1,7 @@
 //! One history of the embedded store: operations, a power cut, and a check of the remaining data, repeatedly on the
 //! same disk.
 use crate::power_cuts::disk::Disk;
-use crate::script::{START_TIME, Script, binding_reads, lists};
+use crate::script::{START_TIME, Script, binding_reads, fence_probes, lists};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -328,6 +328,7 @@ impl History {
         }
         // Every accepted entry must be known, and whether it has ended.
         ops.extend(self.taken.values().cloned());
+        ops.extend(fence_probes(self.script.keys()));
         let disk = self.disk.copy();
         let mut engine = match self.open_on(disk)? {
             Ok(engine) => engine,
