@@ -295,10 +295,13 @@ impl World {
     /// Closes a request; one event may still be in flight.
     fn close_stream(&mut self, id: u64) {
         let late = self.rng.chance(30);
+        // An agent that waits sends nothing now, so that nothing of it is in flight.
+        let sends = |stream: &Stream| {
+            let waits = stream.blocked || stream.awaits_task;
+            !stream.rest.is_empty() && !waits && stream.manner != AgentBehaviour::TooMuch
+        };
         match self.streams.open.get_mut(&id) {
-            Some(stream)
-                if late && !stream.rest.is_empty() && !stream.blocked && stream.manner != AgentBehaviour::TooMuch =>
-            {
+            Some(stream) if late && sends(stream) => {
                 stream.rest.drain(..stream.rest.len() - 1);
                 stream.manner = AgentBehaviour::Plain;
             }
