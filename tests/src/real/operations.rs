@@ -81,6 +81,7 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             let conversation = json!({"channel": "rooms", "account_id": "main", "conversation_id": "7"});
             vec![
                 json!({"type": "bind", "session_id": session, "conversation": conversation}),
+                json!({"type": "bind_child", "session_id": session, "parent": conversation, "title": "mine now"}),
                 json!({"type": "unbind", "session_id": session}),
                 json!({"type": "set_binding_expiry", "session_id": session, "max_age_ms": 1}),
             ]
@@ -95,6 +96,13 @@ fn written(action: ClientOperation, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "INTERRUPT", "run_id": run}),
         ],
     }
+}
+
+/// Returns the codes with which a request may be refused that names an unknown session. An operation for operators, and
+/// one for a conversation whose adapter is away, are refused before the session is looked for.
+pub fn refused_as(action: ClientOperation, request: &Value) -> Vec<&'static str> {
+    let early = [(action.needs_operator(), "forbidden"), (request["type"] == "bind_child", "adapter_unavailable")];
+    early.into_iter().filter_map(|(is_early, code)| is_early.then_some(code)).chain(["not_found"]).collect()
 }
 
 /// Removes the parts that must differ between answers: the time, and the names from the request.
