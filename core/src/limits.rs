@@ -529,9 +529,9 @@ pub const PAUSE_REQUESTS_MAX: usize = 256;
 pub const ACCOUNT_LOOKUPS_MAX: usize = 256;
 /// Maximum conversations that one request looks up: their rows are read in one step, during which nobody else is served.
 pub const CONVERSATIONS_RESOLVED_MAX: usize = 64;
-/// Maximum texts without a place, such as those whose binding has ended, for which a node looks up whether they were accepted
-/// before: each waits for one small read of the store.
-pub const UNPLACED_SENDS_MAX: usize = 256;
+/// Maximum requests that are refused, such as texts whose binding has ended, for which a node looks up whether they were
+/// accepted before: each waits for one small read of the store.
+pub const POSSIBLE_REPEATS_MAX: usize = 256;
 /// Maximum paused accounts in the list of a tenant, which is one value of the store of some hundred kilobytes at most. A
 /// further account is paused as well, and is listed once there is room and a node looks at it anew.
 pub const PAUSED_ACCOUNTS_LISTED_MAX: usize = 128;

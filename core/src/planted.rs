@@ -80,7 +80,8 @@ define_planted! {
     BotIdUnclaimed,
     /// Several conversations are looked up without the present ids of those that were moved.
     LookupOfMovedIds,
-    /// A text that was accepted is refused when it is repeated after its binding has ended.
+    /// An accepted text is refused when it is repeated after its binding has ended, and an accepted request for a conversation
+    /// when it is repeated after the adapter has left.
     RepeatedSendUnplaced,
     /// The lease of an account keeps the capabilities that its adapter declared first.
     CapabilitiesNotStored,

@@ -1,11 +1,13 @@
 //! The bindings of conversations at this node: performs the ops of the service and of the upkeep, tells the upkeep what the
 //! service changed, and answers links. Decides nothing about bindings.
+pub(super) mod repeats;
 pub(super) mod sends;
 
 use super::adapters::inbound::PlaceBindings;
 use super::effect::{AdaptersCommand, BindingsCommand, PartEffect};
 use super::sink::{EffectSink, Timer};
-use sends::{PendingSends, RefusedSend, RepeatedSend, SendOutcome, SendRouting};
+use repeats::{PossibleRepeat, RepeatAnswer, RepeatLookups};
+use sends::{PendingSends, RefusedSend, SendOutcome, SendRouting};
 use std::sync::Arc;
 use turnway_bindings::service::{self, AskPurpose, BindingAsker, BindingService};
 use turnway_bindings::upkeep::{self, BindingUpkeep};
@@ -32,6 +34,7 @@ pub(super) struct Bindings {
     /// Every live node knows the facts that reports lead to. Until then, rows keep the changes.
     may_report: bool,
     sends: PendingSends,
+    repeats: RepeatLookups,
     directory: Arc<AgentDirectory>,
 }
 
@@ -41,7 +44,8 @@ impl Bindings {
         let mut rng = Rng::from_number(seed);
         let service = BindingService::new(Rng::from_number(rng.next_u64()));
         let sends = PendingSends::default();
-        Self { service, upkeep: BindingUpkeep::new(rng), may_report, sends, directory }
+        let repeats = RepeatLookups::default();
+        Self { service, upkeep: BindingUpkeep::new(rng), may_report, sends, repeats, directory }
     }
 
     /// Sets whether every live node knows the facts that reports lead to.
@@ -51,13 +55,14 @@ impl Bindings {
 
     /// Returns the number of requests and of rows in work; 0 when all is quiet.
     pub(super) fn open_count(&self) -> usize {
-        self.service.waiting_count() + self.upkeep.open_count() + self.sends.count()
+        self.service.waiting_count() + self.upkeep.open_count() + self.sends.count() + self.repeats.count()
     }
 
     /// Handles an effect of another part.
     pub(super) fn handle_effect(&mut self, now: Now, command: BindingsCommand, sink: &mut EffectSink) {
         match command {
             BindingsCommand::Send { link, send } => self.look_up_send(now, link, *send, sink),
+            BindingsCommand::RefuseUnlessRepeated(request) => self.refuse_unless_repeated(*request, sink),
             BindingsCommand::Perform { link, request_id, command, purpose } => {
                 let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
                 let asker = BindingAsker { link, request_id, principal, purpose };
@@ -129,13 +134,21 @@ impl Bindings {
         }
         match outcome {
             SendOutcome::Routed(routed) => sink.push(PartEffect::SubmitSend(routed)),
-            SendOutcome::Unplaced(op) => sink.store(op),
+            SendOutcome::Unplaced(request) => self.refuse_unless_repeated(*request, sink),
             SendOutcome::Refused(refused) => refuse_send(refused, sink),
         }
     }
 
-    /// Handles the answer whether a message without a place was accepted before its binding ended. While the entry waits for
-    /// the session's owner, the store is asked again.
+    /// Finds out whether a request that is refused was accepted before.
+    fn refuse_unless_repeated(&mut self, request: PossibleRepeat, sink: &mut EffectSink) {
+        match self.repeats.begin(request) {
+            Ok(op) => sink.store(op),
+            Err(refused) => refuse_request(*refused, sink),
+        }
+    }
+
+    /// Handles the answer whether a request was accepted before. While the entry waits for the session's owner, the store is
+    /// asked again.
     pub(super) fn handle_control_found(
         &mut self,
         now: Now,
@@ -145,15 +158,13 @@ impl Bindings {
     ) {
         let Op::FindControl { ticket, .. } = &op else { return };
         if let Ok(Reply::ControlFound { ended: false }) = result
-            && self.sends.link_of(*ticket).is_some_and(|link| sink.links.get(link).is_some())
+            && self.repeats.link_of(*ticket).is_some_and(|link| sink.links.get(link).is_some())
         {
             return sink.retry(now, op);
         }
-        match self.sends.use_found(*ticket, result) {
-            Some(RepeatedSend::Accepted { link, accepted }) => {
-                sink.notify(link, Notification::Reply(CommandReply::MessageAccepted(Box::new(accepted))));
-            }
-            Some(RepeatedSend::Refused(refused)) => refuse_send(refused, sink),
+        match self.repeats.use_found(*ticket, result) {
+            Some(RepeatAnswer::Accepted { link, reply }) => sink.notify(link, Notification::Reply(reply)),
+            Some(RepeatAnswer::Refused(refused)) => refuse_request(*refused, sink),
             None => {}
         }
     }
@@ -193,6 +204,11 @@ impl Bindings {
 fn refuse_send(refused: RefusedSend, sink: &mut EffectSink) {
     let RefusedSend { link, request_id, session, refusal } = refused;
     sink.refuse(link, request_id, Some(session), None, refusal);
+}
+
+fn refuse_request(refused: PossibleRepeat, sink: &mut EffectSink) {
+    let PossibleRepeat { link, request_id, key, refusal, .. } = refused;
+    sink.refuse(link, request_id, Some(key.session), None, refusal);
 }
 
 /// Returns whether an op reports the change of a binding: no link can ask for one.

@@ -4,6 +4,7 @@ use super::adapters::changes::InboundCancel;
 use super::adapters::inbound::InboundTurn;
 use super::adapters::inbound::PlaceBindings;
 use super::adapters::signals::TurnEvent;
+use super::bindings::repeats::PossibleRepeat;
 use super::bindings::sends::RoutedSend;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::delivery::state_reads::ReadTicket;
@@ -112,6 +113,8 @@ pub(super) enum BindingsCommand {
     },
     /// Ask for the place of a message that a link sends to a conversation of a session.
     Send { link: LinkId, send: Box<SendCommand> },
+    /// Refuse a request, unless it repeats an accepted one.
+    RefuseUnlessRepeated(Box<PossibleRepeat>),
     /// A session is closed or deleted: its bindings end.
     EndAll { session: SessionKey, reason: UnbindReason },
 }

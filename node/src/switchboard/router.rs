@@ -5,7 +5,7 @@ pub(super) mod queries;
 pub(super) mod requests;
 
 use super::adapters::inbound::InboundSession;
-use super::bindings::sends;
+use super::bindings::repeats;
 use super::delivery::Delivery;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
 use super::effect::{BindingsCommand, DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
@@ -557,9 +557,9 @@ fn new_control(
     } else if let ControlRequest::SendMessage { send } = &what
         && !planted(Planted::SendRepeated)
     {
-        sends::control_id(&send.delivery_id)
+        repeats::send_control(&send.delivery_id)
     } else if let ControlRequest::CreateConversation { creation } = &what {
-        named(&format!("create:{}", creation.delivery_id))
+        repeats::creation_control(&creation.delivery_id)
     } else {
         named(&EventId::new(now.store, sink.rng.next_u128()).to_string())
     };

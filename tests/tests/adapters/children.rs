@@ -188,6 +188,44 @@ async fn child_is_bound_after_its_owner_died() {
     assert_eq!(adapter.next_part().await["type"], "deliver", "no second conversation is asked for");
 }
 
+/// The answer was lost, and the adapter has left: the repeated request is answered like the first one.
+///
+/// Covers: BD-B2, BD-B3.
+#[tokio::test]
+async fn repeated_child_is_accepted_after_its_adapter_left() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut adapter = TestAdapter::active(&node, "main", capabilities()).await;
+    let mut operator = operator(&node).await;
+    open(&mut operator, "s1").await;
+    let parent = adapter.place("lobby");
+    let requested = operator.ask("1", child("s1", &parent, "c1")).await.expect("an answer");
+    adapter.make_conversation("t1").await;
+    await_fact(&node, "s1", "binding.bound").await;
+    drop(adapter);
+    let mut looks = interval(Duration::from_millis(50));
+    let is_away = timeout(PATIENCE, async {
+        loop {
+            looks.tick().await;
+            let account = Web::new(node.http, None).json("/v1/accounts/show?channel=rooms&account_id=main").await;
+            if account["served"] == false {
+                return;
+            }
+        }
+    });
+    is_away.await.expect("the adapter has left");
+    let again = operator.ask("2", child("s1", &parent, "c1")).await.expect("an answer");
+    assert_eq!(
+        (&again["type"], &again["delivery_id"]),
+        (&json!("child_requested"), &requested["delivery_id"]),
+        "{again}"
+    );
+    for new in [child("s1", &parent, "c2"), child("nobody", &parent, "c1")] {
+        let refused = operator.ask("3", new).await.expect("an answer");
+        assert_eq!(refused["code"], "adapter_unavailable", "{refused}");
+    }
+}
+
 /// Covers: BD-B2.
 #[tokio::test]
 async fn child_is_bound_by_the_command() {

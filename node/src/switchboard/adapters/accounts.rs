@@ -2,10 +2,12 @@
 //! accounts, and performs what those ask for. Called by `adapters`.
 use super::lookups::{AccountLookups, LookupEffect, LookupPurpose};
 use super::pauses::{AccountAsker, AccountPauses, PauseEffect};
-use crate::switchboard::effect::PartEffect;
+use crate::switchboard::bindings::repeats::{PossibleRepeat, creation_control};
+use crate::switchboard::bindings::sends::given_name;
+use crate::switchboard::effect::{BindingsCommand, PartEffect};
 use crate::switchboard::router::queries;
 use crate::switchboard::sink::EffectSink;
-use turnway_core::id::{LinkId, RequestId};
+use turnway_core::id::{DeliveryId, LinkId, RequestId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::delivery::{AccountKey, AccountPause, PauseReason};
@@ -13,7 +15,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
 use turnway_wire::channel::account::{AccountCommand, AccountReply, AccountView};
 use turnway_wire::channel::binding::BindChildCommand;
-use turnway_wire::channel::notification::{CommandReply, Notification};
+use turnway_wire::channel::notification::{CommandReply, Notification, RequestedChild};
 
 /// Begins a request about an account of the operator's tenant.
 pub(super) fn ask(
@@ -76,6 +78,23 @@ fn placement_refusal(view: &AccountView) -> Option<Refusal> {
     })
 }
 
+/// Refuses a request for a conversation, unless it repeats an accepted one: the adapter may have left since.
+fn refuse_creation(link: LinkId, bind: BindChildCommand, refusal: Refusal, sink: &mut EffectSink) {
+    let BindChildCommand { request_id, session, creation_id, .. } = bind;
+    let principal = sink.links.get(link).map(|there| there.principal.clone());
+    // A request without a name is no repetition.
+    let Some((principal, creation_id)) = principal.zip(given_name(creation_id.as_ref(), request_id.as_ref())) else {
+        return sink.refuse(link, request_id, Some(session), None, refusal);
+    };
+    let key = SessionKey { tenant: principal.tenant.clone(), session: session.clone() };
+    let delivery_id = DeliveryId::of_creation(&key, &principal.user, &creation_id);
+    let control = creation_control(&delivery_id);
+    let child = RequestedChild { request_id: request_id.clone(), session, creation_id, delivery_id };
+    let accepted = CommandReply::ChildRequested(Box::new(child));
+    let repeat = PossibleRepeat { link, request_id, key, principal, control, accepted, refusal };
+    sink.push(BindingsCommand::RefuseUnlessRepeated(Box::new(repeat)));
+}
+
 /// Performs the effects of requests about accounts.
 pub(super) fn perform(now: Now, effects: Vec<PauseEffect>, sink: &mut EffectSink) {
     for effect in effects {
@@ -102,7 +121,7 @@ pub(super) fn perform_lookups(effects: Vec<LookupEffect>, sink: &mut EffectSink)
                 sink.notify(link, Notification::Reply(CommandReply::Account { request_id, reply }));
             }
             LookupEffect::Known(LookupPurpose::Create { link, bind }, view) => match placement_refusal(&view) {
-                Some(refusal) => sink.refuse(link, bind.request_id, Some(bind.session), None, refusal),
+                Some(refusal) => refuse_creation(link, *bind, refusal, sink),
                 None => sink.push(PartEffect::SubmitCreation { link, bind }),
             },
             LookupEffect::Unavailable(LookupPurpose::Show(AccountAsker { link, request_id })) => {

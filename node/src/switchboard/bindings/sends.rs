@@ -1,42 +1,25 @@
 //! Messages that links send to conversations of sessions without a turn: waits for the bindings of the session, and asks
 //! the router for the place. Called by `bindings`; the router of requests then hands the message to the session's owner.
-use crate::switchboard::router::queries;
-use crate::switchboard::router::requests::refusal_of;
+use super::repeats::{PossibleRepeat, send_control};
 use std::collections::BTreeMap;
 use turnway_bindings::router::{BindingLookup, Requester, RouteQuery, RoutedEvent, resolve_destination};
-use turnway_core::id::{
-    ControlId, DeliveryId, EventId, LinkId, MessageId, Principal, RequestId, SessionId, SessionKey,
-};
-use turnway_core::limits;
+use turnway_core::id::{DeliveryId, EventId, LinkId, MessageId, Principal, RequestId, SessionId, SessionKey};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::binding::Binding;
 use turnway_core::protocol::delivery::MessageSend;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::route::{DeliveryRoute, RouteMode, RouteReason};
-use turnway_core::store::{Op, OpTicket, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Now;
 use turnway_wire::channel::binding::BindingReply;
 use turnway_wire::channel::command::SendCommand;
-use turnway_wire::channel::notification::AcceptedSend;
+use turnway_wire::channel::notification::{AcceptedSend, CommandReply};
 
 /// The messages of one node whose bindings are being read. The service bounds them for each link, and answers each.
 #[derive(Debug, Default)]
 pub(super) struct PendingSends {
     sends: BTreeMap<u64, PendingSend>,
-    /// The messages without a place that may have been accepted before; at most [`limits::UNPLACED_SENDS_MAX`].
-    unplaced: BTreeMap<OpTicket, UnplacedSend>,
     last_number: u64,
-}
-
-/// A message without a place, and the answers to it.
-#[derive(Debug)]
-struct UnplacedSend {
-    link: LinkId,
-    /// The answer if the message was accepted before.
-    accepted: AcceptedSend,
-    /// The answer otherwise.
-    refusal: Refusal,
 }
 
 #[derive(Debug)]
@@ -66,23 +49,12 @@ pub(super) struct RefusedSend {
     pub(super) refusal: Refusal,
 }
 
-/// The answer to a message without a place.
-#[derive(Debug)]
-pub(super) enum RepeatedSend {
-    /// It is a repetition, and the first one was accepted.
-    Accepted {
-        link: LinkId,
-        accepted: AcceptedSend,
-    },
-    Refused(RefusedSend),
-}
-
 /// The result of choosing a message's place.
 #[derive(Debug)]
 pub(super) enum SendOutcome {
     Routed(Box<RoutedSend>),
-    /// There is no place: the op finds out whether the message was accepted before.
-    Unplaced(Op),
+    /// There is no place, such as after the end of the binding: the message is refused, unless it was accepted before.
+    Unplaced(Box<PossibleRepeat>),
     Refused(RefusedSend),
 }
 
@@ -97,7 +69,7 @@ pub(super) struct SendRouting {
 impl PendingSends {
     /// Returns the number of messages that wait; 0 when all is quiet.
     pub(super) fn count(&self) -> usize {
-        self.sends.len() + self.unplaced.len()
+        self.sends.len()
     }
 
     /// Adds a message; returns its number. A message without a name is named by its request, or else by `chance`.
@@ -108,12 +80,8 @@ impl PendingSends {
         (now, chance): (Now, u128),
     ) -> u64 {
         self.last_number += 1;
-        let of_request = || MessageId::parse(send.request_id.as_ref()?.as_str()).ok();
-        let random = || {
-            let id = EventId::new(now.store, chance).to_string();
-            MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
-        };
-        let message_id = send.message_id.clone().or_else(of_request).unwrap_or_else(random);
+        let given = given_name(send.message_id.as_ref(), send.request_id.as_ref());
+        let message_id = given.unwrap_or_else(|| random_name(now, chance));
         self.sends.insert(self.last_number, PendingSend { link, principal, message_id, send });
         self.last_number
     }
@@ -159,9 +127,13 @@ impl PendingSends {
             let reason = destination.reason.as_str();
             let why = format!("{reason}: no conversation of the session was chosen, and nothing is sent");
             let refusal = Refusal::new(Code::NoDestination, why);
-            let accepted = AcceptedSend { request_id: send.request_id, session: send.session, message_id, delivery_id };
-            let outcome = self.look_up((key, principal), OpTicket(number), UnplacedSend { link, accepted, refusal });
-            return Some(SendRouting { outcome, answer });
+            let request_id = send.request_id;
+            let control = send_control(&delivery_id);
+            let accepted =
+                AcceptedSend { request_id: request_id.clone(), session: send.session, message_id, delivery_id };
+            let accepted = CommandReply::MessageAccepted(Box::new(accepted));
+            let repeat = PossibleRepeat { link, request_id, key, principal, control, accepted, refusal };
+            return Some(SendRouting { outcome: SendOutcome::Unplaced(Box::new(repeat)), answer });
         };
         let route = DeliveryRoute {
             mode: destination.mode,
@@ -172,60 +144,18 @@ impl PendingSends {
         let routed = RoutedSend { link, request_id: send.request_id, principal, key, send: message };
         Some(SendRouting { outcome: SendOutcome::Routed(Box::new(routed)), answer })
     }
-
-    /// Finds out whether a message without a place was accepted before: its binding may have ended since.
-    fn look_up(
-        &mut self,
-        (key, principal): (SessionKey, Principal),
-        ticket: OpTicket,
-        unplaced: UnplacedSend,
-    ) -> SendOutcome {
-        if planted(Planted::RepeatedSendUnplaced) {
-            return SendOutcome::Refused(unplaced.refused());
-        }
-        if self.unplaced.len() >= limits::UNPLACED_SENDS_MAX {
-            let refusal = Refusal::new(Code::RateLimited, "too many messages without a place wait at this node");
-            let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
-            return SendOutcome::Refused(UnplacedSend { refusal, ..unplaced }.refused());
-        }
-        let id = control_id(&unplaced.accepted.delivery_id);
-        self.unplaced.insert(ticket, unplaced);
-        SendOutcome::Unplaced(Op::FindControl { key, principal, id, ticket })
-    }
-
-    /// Returns the link that waits for the answer to an op.
-    pub(super) fn link_of(&self, ticket: OpTicket) -> Option<LinkId> {
-        self.unplaced.get(&ticket).map(|unplaced| unplaced.link)
-    }
-
-    /// Uses the answer whether a message without a place was accepted before; `None`: the message is not known.
-    pub(super) fn use_found(&mut self, ticket: OpTicket, result: Result<Reply, StoreError>) -> Option<RepeatedSend> {
-        let unplaced = self.unplaced.remove(&ticket)?;
-        Some(match result {
-            Ok(Reply::ControlFound { .. }) => {
-                RepeatedSend::Accepted { link: unplaced.link, accepted: unplaced.accepted }
-            }
-            Ok(Reply::Refused(StoreRefusal::NotFound)) => RepeatedSend::Refused(unplaced.refused()),
-            Ok(Reply::Refused(refused)) => {
-                RepeatedSend::Refused(UnplacedSend { refusal: refusal_of(refused), ..unplaced }.refused())
-            }
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                RepeatedSend::Refused(UnplacedSend { refusal: queries::unavailable(), ..unplaced }.refused())
-            }
-        })
-    }
 }
 
-/// Returns the id of the control entry of a message to a conversation: a repeated message is the same entry.
-pub(in crate::switchboard) fn control_id(delivery_id: &DeliveryId) -> ControlId {
-    ControlId::parse(&format!("send:{delivery_id}")).unwrap_or_else(|_| unreachable!("a delivery id is a label"))
+/// Returns the client's name for what it requests: the name itself, or else the request's id.
+pub(in crate::switchboard) fn given_name(
+    name: Option<&MessageId>,
+    request_id: Option<&RequestId>,
+) -> Option<MessageId> {
+    name.cloned().or_else(|| MessageId::parse(request_id?.as_str()).ok())
 }
 
-// === impl UnplacedSend ===
-
-impl UnplacedSend {
-    fn refused(self) -> RefusedSend {
-        let Self { link, accepted: AcceptedSend { request_id, session, .. }, refusal } = self;
-        RefusedSend { link, request_id, session, refusal }
-    }
+/// Returns a name for what its client has not named.
+pub(in crate::switchboard) fn random_name(now: Now, chance: u128) -> MessageId {
+    let id = EventId::new(now.store, chance).to_string();
+    MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
 }

@@ -5,7 +5,7 @@ use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext, new_control};
 use crate::switchboard::adapters::changes::InboundCancel;
 use crate::switchboard::adapters::inbound::InboundTurn;
-use crate::switchboard::bindings::sends::RoutedSend;
+use crate::switchboard::bindings::sends::{RoutedSend, given_name, random_name};
 use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
 use crate::switchboard::ownership::resources;
@@ -253,9 +253,8 @@ impl RequestRouter {
         let Some(principal) = sink.links.get(link).map(|link| link.principal.clone()) else { return };
         let request_id = bind.request_id.clone();
         let key = SessionKey { tenant: principal.tenant.clone(), session: bind.session.clone() };
-        let of_request = || MessageId::parse(bind.request_id.as_ref()?.as_str()).ok();
-        let creation_id = bind.creation_id.clone().or_else(of_request);
-        let creation_id = creation_id.unwrap_or_else(|| new_message_id(context.now, sink));
+        let given = given_name(bind.creation_id.as_ref(), bind.request_id.as_ref());
+        let creation_id = given.unwrap_or_else(|| random_name(context.now, sink.rng.next_u128()));
         let creation = ConversationCreation {
             delivery_id: DeliveryId::of_creation(&key, &principal.user, &creation_id),
             creation_id,
@@ -280,12 +279,6 @@ impl RequestRouter {
         let new = new_control(context.now, key, principal, waiter, what, sink);
         self.put_request(context, new, sink);
     }
-}
-
-/// Returns the name of a message that its client has not named.
-fn new_message_id(now: Now, sink: &mut EffectSink) -> MessageId {
-    let id = EventId::new(now.store, sink.rng.next_u128()).to_string();
-    MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
 }
 
 /// Returns the id of a new session.
