@@ -83,6 +83,7 @@ fn order(attempt: u32) -> Option<Invoke> {
         handover: None,
         actions: None,
         system_prompt: None,
+        run_token: None,
         resume: None,
     })
 }

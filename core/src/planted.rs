@@ -343,8 +343,12 @@ define_planted! {
     AgentRetryAfterUncapped,
     /// An agent that was resumed by a new owner is not sent a cancel, and works on without a purpose.
     ResumedNotCancelled,
-    /// A run's token stays valid after the run.
+    /// A run token is not checked for its signature: a client makes one for any run.
+    RunTokenForged,
+    /// A run token is accepted after the end of its run.
     RunTokenKept,
+    /// A run token reads other sessions of its tenant.
+    RunTokenUnscoped,
     /// An agent that died while answering is asked again on another connection: it does the work twice.
     AnsweredAskedAgain,
     /// A connection is kept though its server announced that it closes: the next request meets the close.

@@ -70,6 +70,7 @@ fn order() -> Option<(Order, RunId)> {
         handover: None,
         actions: None,
         system_prompt: None,
+        run_token: None,
         resume: None,
     };
     Some((Order::Invoke(invoke), run_id))

@@ -20,7 +20,6 @@ mod request;
 pub(crate) mod retry_after;
 pub mod sse;
 mod steer;
-pub mod token;
 mod traffic;
 
 use crate::agent::attempt::{AttemptControl, AttemptTask, AttemptTimer};
@@ -32,7 +31,7 @@ use crate::agent::health::AgentHealth;
 use crate::agent::http::HttpAgent;
 use crate::agent::plugins::Plugins;
 use crate::agent::request::RequestIds;
-use crate::agent::token::{RunToken, RunTokens};
+use crate::auth::run_token::{RunTokens, TokenRun};
 use crate::clock::Clock;
 use crate::metrics::{AgentMetrics, Metrics};
 use crate::supervise;
@@ -48,6 +47,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{AgentId, Epoch, NodeId, QualifiedRun, RunId, SessionKey, TenantId};
 use turnway_core::planted::{Planted, planted};
+use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
     AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, Invoke, OnOwnerLoss, Order,
 };
@@ -111,7 +111,7 @@ impl Agents {
         plugins: Plugins,
         reports: Sender<AttemptReport>,
         attempts: u64,
-        remote_calls: &RemoteCalls,
+        (remote_calls, tokens): (&RemoteCalls, RunTokens),
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
@@ -165,7 +165,7 @@ impl Agents {
             directory,
             registry: AgentRegistry::new(pools, remote_calls),
             plugins,
-            tokens: RunTokens::default(),
+            tokens,
             running: DashMap::new(),
             slots: places,
             unknown_events: unknown,
@@ -240,11 +240,6 @@ impl Agents {
         &self.0.registry
     }
 
-    /// Returns the tokens of the running attempts.
-    pub fn tokens(&self) -> &RunTokens {
-        &self.0.tokens
-    }
-
     /// Returns the number of running attempts.
     pub fn running(&self) -> usize {
         self.0.running.len()
@@ -272,7 +267,7 @@ impl Agents {
         }
         // The map entry is held while the task starts, so that the task cannot end before it is in the map.
         let Entry::Vacant(entry) = self.0.running.entry(name) else { return };
-        let (work, token, slot) = match self.prepare(&invoke) {
+        let (work, slot) = match self.prepare(&invoke) {
             Ok(prepared) => prepared,
             Err(why) => {
                 drop(entry);
@@ -303,41 +298,31 @@ impl Agents {
             }
         };
         let task = self.0.runtime.spawn(run).abort_handle();
-        entry.insert(RunningAttempt { epoch, control, task, token, _slot: slot });
+        entry.insert(RunningAttempt { epoch, control, task, _slot: slot });
     }
 
     fn prepare(
         &self,
         invoke: &Invoke,
-    ) -> Result<(AttemptAgent, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
+    ) -> Result<(AttemptAgent, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
             Some(AgentBackend::Http(http)) => {
                 let slot =
                     Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
-                let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
                     slot.forget();
-                    return Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), None));
+                    return Ok((AttemptAgent::Http(Arc::clone(http)), None));
                 }
-                Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), Some(slot)))
+                Ok((AttemptAgent::Http(Arc::clone(http)), Some(slot)))
             }
-            // Builtin agents run in this process and need no credential.
-            Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
-            // The connection has authenticated the agent.
+            Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None)),
             Some(AgentBackend::DialIn(pool)) => {
                 let slot =
                     Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
-                Ok((AttemptAgent::DialIn(Arc::clone(pool)), None, Some(slot)))
+                Ok((AttemptAgent::DialIn(Arc::clone(pool)), Some(slot)))
             }
             None => Err("the agent is not configured on this node"),
         }
-    }
-
-    /// Returns the credential of a request about a run. The agent may speak for that run only.
-    fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
-        let token = self.0.tokens.mint(key, run_id).map_err(|_| "the system provides no randomness")?;
-        let auth = bearer(&token).ok_or("the run token is not a valid header value")?;
-        Ok((token, auth))
     }
 
     fn cancel(&self, tenant: TenantId, run_id: RunId, attempt: u32, epoch: Epoch) {
@@ -365,7 +350,11 @@ impl Agents {
         let running = self.0.running.get(&name);
         match (agent, running) {
             (Some(AgentBackend::Http(agent)), Some(running)) => {
-                let Some(auth) = running.token.as_ref().and_then(bearer) else { return };
+                let Some(auth) = running.control.credential() else {
+                    // The agent was not asked yet.
+                    drop(running);
+                    return self.report(steer_report(steer, SteerOutcome::Refused));
+                };
                 let inner = Arc::clone(&self.0);
                 let agent = Arc::clone(agent);
                 self.0.runtime.spawn(async move {
@@ -392,10 +381,16 @@ impl Agents {
             Some(AgentBackend::Builtin(_)) | None => return,
         };
         let key = run.key();
-        let Ok((_token, auth)) = self.credential(&key, &run.run_id) else { return };
         let names = RequestIds::new(&key, &run.run_id, attempt, epoch);
-        let _runtime = self.0.runtime.enter();
-        agent.stop(names, auth);
+        let tokens = self.0.tokens.clone();
+        let agent = Arc::clone(agent);
+        let run = TokenRun { tenant: key.tenant, run_id: run.run_id.clone() };
+        self.0.runtime.spawn(async move {
+            // Without a credential the agent would not obey. It ends by itself after its own time.
+            if let Ok(token) = tokens.mint(&run).await {
+                agent.stop(names, bearer(&token));
+            }
+        });
     }
 
     /// Reports from an order, which must not block.
@@ -429,8 +424,10 @@ fn steer_report(steer: Steer, outcome: SteerOutcome) -> AttemptReport {
     AttemptReport { key, run_id, attempt, epoch, event: AgentEvent::Steered { message_id, outcome } }
 }
 
-fn bearer(token: &RunToken) -> Option<HeaderValue> {
-    let mut auth = HeaderValue::try_from(format!("Bearer {}", token.reveal())).ok()?;
+/// Returns the header `Authorization` with the token of a run.
+fn bearer(token: &Private<String>) -> HeaderValue {
+    let value = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+    let mut auth = value.unwrap_or_else(|_| unreachable!("a token is Base64"));
     auth.set_sensitive(true);
-    Some(auth)
+    auth
 }

@@ -1,13 +1,13 @@
 //! Authentication: decides whether a client may connect, and as which principal. Credentials are API keys ([`key`],
-//! [`keyring`], [`pepper`]) or tokens of an identity provider ([`jwt`], [`token_verifier`], [`jwks`]);
-//! [`service_grants`] and [`service_scope`] say what a credential may serve; [`host_policy`] checks hosts and origins.
-//! Called by `listen` and `http`.
+//! [`keyring`], [`pepper`]), tokens of an identity provider ([`jwt`], [`token_verifier`], [`jwks`]), or those of runs
+//! ([`run_token`]); [`service_grants`], [`service_scope`] and [`host_policy`] limit them. Called by `listen` and `http`.
 pub mod host_policy;
 pub mod jwks;
 pub mod jwt;
 pub mod key;
 pub mod keyring;
 pub mod pepper;
+pub mod run_token;
 pub mod service_grants;
 pub mod service_scope;
 pub mod token_verifier;
@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jwt::{BadToken, TokenSubject};
 use key::{ApiKey, KeyId};
 use keyring::{ApiKeyRejection, Bearer, Keyring};
+use run_token::{RunTokens, TokenRun};
 use service_scope::ServiceScope;
 use std::sync::Arc;
 use token_verifier::TokenVerifier;
@@ -33,6 +34,8 @@ const USER: HeaderName = HeaderName::from_static("x-user-id");
 #[derive(Clone, Debug)]
 pub struct Authenticator {
     policy: AuthPolicy,
+    /// Absent: no run tokens are accepted.
+    run_tokens: Option<RunTokens>,
     meters: Arc<RateLimits>,
     metrics: Arc<Metrics>,
 }
@@ -63,6 +66,8 @@ pub enum AuthError {
     Token(BadToken),
     /// The named user is not the credential's own, and the credential may not act as others.
     OtherUser,
+    /// The secret of run tokens cannot be read now, so the token was not checked.
+    Unchecked,
 }
 
 /// An authenticated client.
@@ -88,6 +93,8 @@ pub enum AuthProof {
         /// Expiry of the token.
         expires: Millis,
     },
+    /// The token of a run, which is valid until the run ends.
+    Run(TokenRun),
 }
 
 /// The identity that a client claims, in a hello or in a request's headers.
@@ -116,6 +123,7 @@ impl AuthError {
             | Self::NoCredential
             | Self::ExpiredCredential
             | Self::MalformedCredential
+            | Self::Unchecked
             | Self::OtherUser => false,
         }
     }
@@ -128,7 +136,7 @@ impl AuthProof {
     pub fn expires(&self) -> Option<Millis> {
         match self {
             Self::Token { expires: ends, .. } => Some(*ends),
-            Self::Anonymous | Self::Key(_) => None,
+            Self::Anonymous | Self::Key(_) | Self::Run(_) => None,
         }
     }
 }
@@ -143,6 +151,7 @@ impl AuthenticatedClient {
             AuthProof::Anonymous => None,
             AuthProof::Key(key) => Some(key.as_str().to_owned()),
             AuthProof::Token { subject, .. } => Some(format!("{}/{subject}", self.principal.tenant)),
+            AuthProof::Run(run) => Some(format!("{}/{}", run.tenant, run.run_id)),
         }
     }
 }
@@ -153,7 +162,12 @@ impl Authenticator {
     /// Creates an authenticator that requires no credential.
     pub fn without_credentials(rates: RateSettings, teller: Option<UsageSender>, metrics: Arc<Metrics>) -> Self {
         let meters = Arc::new(RateLimits::new(rates, teller, Arc::clone(&metrics)));
-        Self { policy: AuthPolicy::Open, meters, metrics }
+        Self { policy: AuthPolicy::Open, run_tokens: None, meters, metrics }
+    }
+
+    /// Accepts the tokens of runs in HTTP requests.
+    pub fn with_run_tokens(self, run_tokens: RunTokens) -> Self {
+        Self { run_tokens: Some(run_tokens), ..self }
     }
 
     /// Creates an authenticator that requires a key or a token. With neither it denies every client.
@@ -181,8 +195,14 @@ impl Authenticator {
 
     /// Prepares a decision about a request's credential, as [`Self::prepare`] does.
     pub async fn prepare_request(&self, headers: &HeaderMap, now: Now) {
-        if let Ok(Some(shown)) = bearer_credential(headers) {
-            self.prepare(shown, now).await;
+        let Ok(Some(shown)) = bearer_credential(headers) else { return };
+        match &self.run_tokens {
+            Some(run_tokens) if RunTokens::is_token(shown) => {
+                if let Err(why) = run_tokens.prepare().await {
+                    tracing::warn!(%why, "cannot check a run token");
+                }
+            }
+            Some(_) | None => self.prepare(shown, now).await,
         }
     }
 
@@ -196,6 +216,9 @@ impl Authenticator {
     /// Authenticates an HTTP request.
     pub fn admit_request(&self, headers: &HeaderMap, now: Millis) -> Result<AuthenticatedClient, AuthError> {
         let decided = named_user(headers).and_then(|user| {
+            if let Some(shown) = bearer_credential(headers).ok().flatten().filter(|shown| RunTokens::is_token(shown)) {
+                return self.admit_run(shown, user);
+            }
             let credential = match &self.policy {
                 AuthPolicy::Required { .. } => bearer_credential(headers)?,
                 // Third-party clients send an arbitrary key, and without a keyring no key can be checked.
@@ -204,6 +227,19 @@ impl Authenticator {
             self.decide(IdentityClaim { user, credential }, now)
         });
         self.count_denied(decided)
+    }
+
+    fn admit_run(&self, shown: &str, user: Option<UserId>) -> Result<AuthenticatedClient, AuthError> {
+        let run_tokens = self.run_tokens.as_ref().ok_or(AuthError::UnknownCredential)?;
+        if !run_tokens.is_ready() {
+            return Err(AuthError::Unchecked);
+        }
+        let run = run_tokens.verify(shown).ok_or(AuthError::UnknownCredential)?;
+        let principal = run.principal();
+        if user.is_some_and(|user| user != principal.user) {
+            return Err(AuthError::OtherUser);
+        }
+        Ok(AuthenticatedClient { principal, proof: AuthProof::Run(run), service: ServiceScope::Nothing })
     }
 
     /// Authenticates the next token of a client that was authenticated by a token: its subject and its rights must be
@@ -217,7 +253,7 @@ impl Authenticator {
             {
                 Ok(ends)
             }
-            (AuthProof::Token { .. } | AuthProof::Key(_) | AuthProof::Anonymous, _) => {
+            (AuthProof::Token { .. } | AuthProof::Key(_) | AuthProof::Run(_) | AuthProof::Anonymous, _) => {
                 self.count_denied(Err(AuthError::OtherUser))
             }
         }
@@ -231,8 +267,8 @@ impl Authenticator {
             (AuthPolicy::Required { keys, .. }, AuthProof::Key(key)) => {
                 keys.as_ref().is_some_and(|keys| keys.is_active(key, now))
             }
-            // A token cannot be revoked, and its expiry is known from the start.
-            (AuthPolicy::Required { .. }, AuthProof::Token { .. }) | (AuthPolicy::Open, _) => true,
+            // A token cannot be revoked, and its expiry is known from the start. The end of a run is looked up by the link.
+            (AuthPolicy::Required { .. }, AuthProof::Token { .. } | AuthProof::Run(_)) | (AuthPolicy::Open, _) => true,
             (AuthPolicy::Required { .. }, AuthProof::Anonymous) => false,
         }
     }
@@ -276,6 +312,7 @@ impl Authenticator {
                 AuthError::Token(BadToken::Claims) => DenialReason::TokenClaims,
                 AuthError::Token(BadToken::Time) => DenialReason::TokenTime,
                 AuthError::OtherUser => DenialReason::Other,
+                AuthError::Unchecked => DenialReason::TokenKey,
             });
         }
         decided

@@ -1,6 +1,6 @@
 //! The public HTTP API: one file for each resource, put behind its path by [`router`]. A request is a link of its own
 //! ([`request_link`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
-//! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
+//! [`request_parts`], [`query`], [`run_scope`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
 mod accounts;
 mod agents;
 mod asyncapi;
@@ -16,6 +16,7 @@ pub mod query;
 pub mod request_link;
 mod request_metrics;
 pub mod request_parts;
+pub mod run_scope;
 mod runs;
 pub mod session_facts;
 mod sessions;
@@ -26,7 +27,7 @@ pub use node::HttpNode;
 pub use request_metrics::with_request_metrics;
 
 use crate::agent::Agents;
-use crate::auth::{AuthenticatedClient, Authenticator};
+use crate::auth::{AuthProof, AuthenticatedClient, Authenticator};
 use crate::clock::Clock;
 use crate::keys::call_names::CallNames;
 use crate::links::{CommandSender, LinkRegistry};
@@ -38,6 +39,7 @@ use http::{HeaderMap, Response};
 use problem::HttpProblem;
 use std::fmt;
 use std::sync::Arc;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
@@ -116,12 +118,25 @@ impl fmt::Debug for HttpContext {
 impl HttpContext {
     /// Authenticates a request, and opens a link for its principal.
     pub async fn open_link(self: &Arc<Self>, headers: &HeaderMap) -> Result<request_link::RequestLink, HttpProblem> {
-        let admitted = self.authenticate(headers).await?;
-        Ok(request_link::RequestLink::open(Arc::clone(self), admitted).await?)
+        let admitted = self.admit(headers).await?;
+        let run = if let AuthProof::Run(run) = &admitted.proof { Some(run.clone()) } else { None };
+        let mut link = request_link::RequestLink::open(Arc::clone(self), admitted).await?;
+        if let Some(run) = run {
+            link.limit_to_run(run).await?;
+        }
+        Ok(link)
     }
 
-    /// Authenticates a request.
+    /// Authenticates a request of a client. A run's token only reads, over a link of [`Self::open_link`].
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthenticatedClient, HttpProblem> {
+        let admitted = self.admit(headers).await?;
+        if matches!(admitted.proof, AuthProof::Run(_)) && !planted(Planted::RunTokenUnscoped) {
+            return Err(run_scope::refusal().into());
+        }
+        Ok(admitted)
+    }
+
+    async fn admit(&self, headers: &HeaderMap) -> Result<AuthenticatedClient, HttpProblem> {
         self.auth.prepare_request(headers, self.clock.now()).await;
         Ok(self.auth.admit_request(headers, self.clock.now().store)?)
     }

@@ -99,7 +99,7 @@ pub fn is_id(word: &str) -> bool {
     };
     match word.split_once('-') {
         Some(("SR" | "TP" | "EV" | "MP" | "BD" | "LN", rest)) => lettered(rest),
-        Some(("ST" | "RX" | "S" | "G" | "BR", rest)) => digits(rest),
+        Some(("ST" | "RX" | "S" | "G" | "BR" | "PR", rest)) => digits(rest),
         Some(_) => false,
         None => word.strip_prefix('G').is_some_and(|n| n.len() == 1 && digits(n) && n != "0"),
     }

@@ -70,6 +70,7 @@ fn invoke(name: &str, attempt: u32, resume: Option<Resume>) -> Order {
         handover: None,
         actions: None,
         system_prompt: None,
+        run_token: None,
         resume,
     })
 }

@@ -50,6 +50,7 @@ fn invoke(call: u64) -> Box<Invoke> {
         handover: None,
         actions: None,
         system_prompt: None,
+        run_token: None,
         resume: None,
     })
 }

@@ -177,6 +177,9 @@ pub struct Invoke {
     pub actions: Option<Box<ActionsContext>>,
     /// The system prompt, set by plugins only; owners never set it.
     pub system_prompt: Option<Box<Private<String>>>,
+    /// The token of the run, set for agents that dial in; owners never set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_token: Option<Box<Private<String>>>,
     /// Set if the attempt was ordered under an ownership that was lost: the agent is to send what follows this
     /// position.
     pub resume: Option<Resume>,

@@ -178,6 +178,7 @@ pub(super) fn order_attempt(
         handover: context.state.handovers.context_for(&run_id),
         actions: context.state.actions.context_for(&run_id),
         system_prompt: None,
+        run_token: None,
         resume,
         run_id,
     };

@@ -4,9 +4,10 @@ use crate::agent::pipeline_bridge::PieceSender;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use futures_util::FutureExt;
+use http::HeaderValue;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
@@ -36,6 +37,8 @@ pub(super) struct AttemptControl {
     /// Results of actions and subscribed facts that the agent has not been sent yet.
     news: Mutex<VecDeque<FactDelivery>>,
     news_notify: Notify,
+    /// The header with the token of the run, once an HTTP agent is asked.
+    credential: OnceLock<HeaderValue>,
     /// A task is sending them to an HTTP agent, one after the other.
     is_delivering: AtomicBool,
     is_ended: AtomicBool,
@@ -91,6 +94,16 @@ impl AttemptControl {
     /// Creates the control of an attempt of whose text `recorded` bytes are checkpointed.
     pub(super) fn new(recorded: u64) -> Self {
         Self { credit: AtomicU64::new(recorded), ..Self::default() }
+    }
+
+    /// Sets the credential of the requests that go on with the attempt.
+    pub(super) fn set_credential(&self, credential: HeaderValue) {
+        let _ = self.credential.set(credential);
+    }
+
+    /// Returns the credential, if the agent is an HTTP agent and is asked.
+    pub(super) fn credential(&self) -> Option<HeaderValue> {
+        self.credential.get().cloned()
     }
 
     /// Asks the attempt to stop.

@@ -4,9 +4,9 @@ use crate::agent::dialin::{self, AgentConnectionPool};
 use crate::agent::directory::BuiltinAgent;
 use crate::agent::http::{AttemptEnd, HttpAgent};
 use crate::agent::request::RequestIds;
-use crate::agent::token::RunToken;
-use crate::agent::{AgentsInner, AttemptKey, counter, echo, http, pipelined, steer_report};
-use ::http::HeaderValue;
+use crate::agent::{AgentsInner, AttemptKey, bearer, counter, echo, http, pipelined, steer_report};
+use crate::auth::run_token::{RunTokens, TokenRun};
+use crate::keys::shared_secret::SecretUnavailable;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
@@ -14,18 +14,17 @@ use turnway_core::id::Epoch;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
 use turnway_core::protocol::steer::SteerOutcome;
 
-/// A running attempt. Removing it from the table revokes its token and frees its slot.
+/// A running attempt. Removing it from the table frees its slot.
 pub(super) struct RunningAttempt {
     pub(super) epoch: Epoch,
     pub(super) control: Arc<AttemptControl>,
     pub(super) task: AbortHandle,
-    pub(super) token: Option<RunToken>,
     pub(super) _slot: Option<OwnedSemaphorePermit>,
 }
 
-/// The agent of one attempt, with its credential.
+/// The agent of one attempt.
 pub(super) enum AttemptAgent {
-    Http(Arc<HttpAgent>, HeaderValue),
+    Http(Arc<HttpAgent>),
     Builtin(BuiltinAgent),
     DialIn(Arc<AgentConnectionPool>),
 }
@@ -33,11 +32,30 @@ pub(super) enum AttemptAgent {
 // === impl AttemptAgent ===
 
 impl AttemptAgent {
+    /// Gives the attempt the token of its run. Builtin agents run in this process and need none.
+    async fn authorize(&self, attempt: &mut AttemptTask, tokens: &RunTokens) -> Result<(), SecretUnavailable> {
+        if matches!(self, Self::Builtin(_)) {
+            return Ok(());
+        }
+        let run =
+            TokenRun { tenant: attempt.invoke.key.tenant.clone(), run_id: attempt.invoke.run_id.clone() };
+        let token = tokens.mint(&run).await?;
+        match self {
+            Self::Http(_) => attempt.control().set_credential(bearer(&token)),
+            Self::DialIn(_) => attempt.invoke.run_token = Some(Box::new(token)),
+            Self::Builtin(_) => {}
+        }
+        Ok(())
+    }
+
     /// Asks the agent, and reads its answer to the end.
     pub(super) async fn run(&self, attempt: &mut AttemptTask) -> AttemptEnd {
         match self {
             // Boxed: the task of an echo should not have the size of an HTTP client or of timers.
-            Self::Http(agent, auth) => Box::pin(http::run(attempt, agent, auth.clone())).await,
+            Self::Http(agent) => match attempt.control().credential() {
+                Some(auth) => Box::pin(http::run(attempt, agent, auth)).await,
+                None => unreachable!("an attempt is authorized before it runs"),
+            },
             Self::Builtin(BuiltinAgent::Echo) => (echo::run(attempt).await, None),
             Self::Builtin(BuiltinAgent::Counter) => (Box::pin(counter::run(attempt)).await, None),
             Self::DialIn(pool) => (Box::pin(dialin::run(attempt, pool)).await, None),
@@ -47,11 +65,13 @@ impl AttemptAgent {
     /// Tells an agent that outlives its request to stop, because nothing reads its answer any more.
     pub(super) fn stop(&self, attempt: &AttemptTask) {
         match self {
-            Self::Http(agent, auth) if agent.supports_cancel => {
-                agent.stop(RequestIds::of(&attempt.invoke), auth.clone());
+            Self::Http(agent) if agent.supports_cancel => {
+                if let Some(auth) = attempt.control().credential() {
+                    agent.stop(RequestIds::of(&attempt.invoke), auth);
+                }
             }
             // A dial-in agent is told to stop when its call is dropped.
-            Self::Http(..) | Self::Builtin(_) | Self::DialIn(_) => {}
+            Self::Http(_) | Self::Builtin(_) | Self::DialIn(_) => {}
         }
     }
 }
@@ -75,8 +95,10 @@ pub(super) async fn run(agents: Arc<AgentsInner>, mut attempt: AttemptTask, work
     let control = attempt.control();
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
     let leave = RunningGuard { agents: Arc::clone(&agents), key: name, control: Arc::clone(&control) };
-    // Boxed: few attempts need the size of both.
-    let (end, rest) = if agents.plugins.applies_to(&attempt.invoke.message.content) {
+    // Boxed: few attempts wait for the store, or need the size of both of the others.
+    let (end, rest) = if let Err(why) = Box::pin(work.authorize(&mut attempt, &agents.tokens)).await {
+        (AgentEvent::Failed(AgentFailure::Unavailable(format!("no run token: {why}"))), None)
+    } else if agents.plugins.applies_to(&attempt.invoke.message.content) {
         Box::pin(pipelined::run(&mut attempt, &agents, &work)).await
     } else {
         work.run(&mut attempt).await

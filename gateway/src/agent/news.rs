@@ -1,7 +1,7 @@
 //! Sends an HTTP agent the results of its actions and its subscribed facts while it answers: `POST {endpoint}/event`
 //! (protocol.md §2), one at a time, in order, each with its fact's id as idempotency key. The agent's answers are
 //! ignored: a notification that the agent has not taken reaches it from the log, with its next input.
-use super::{AgentBackend, Agents, bearer};
+use super::{AgentBackend, Agents};
 use crate::agent::attempt::AttemptControl;
 use crate::agent::deliver::deliver;
 use crate::agent::http::HttpAgent;
@@ -21,7 +21,7 @@ impl Agents {
             return;
         }
         let Some(AgentBackend::Http(agent)) = agent else { return };
-        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.control.begin_delivery()) else {
+        let Some(auth) = running.control.credential().filter(|_| running.control.begin_delivery()) else {
             return;
         };
         let agent = Arc::clone(agent);

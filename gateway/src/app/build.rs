@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::StoreConfig;
 use crate::driver::{AnswerQueue, Driver, DriverInbox, Effects};
 use crate::keys::ApiKeys;
+use crate::auth::run_token::RunTokens;
 use crate::keys::call_names::CallNames;
 use crate::keys::provider::ProviderError;
 use crate::links::{self, CommandSender, LinkRegistry};
@@ -165,11 +166,11 @@ impl App {
         // After the store, which gives the time that certificates are checked against.
         let certificate_reloader = shared.open_reloader(&plan)?;
         let certificates = certificate_reloader.as_ref().map(CertificateReloader::watch);
-        let Authentication { auth, keys, call_names, refresh } =
+        let Authentication { auth, keys, call_names, run_tokens, refresh } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
         let remote_calls = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let agents = shared.agents(&plan, plugins, reporter, &remote_calls)?;
+        let agents = shared.agents(&plan, plugins, reporter, (&remote_calls, run_tokens))?;
         let ((commands, command_receiver), (events, bus_events)) = (links::command_channel(), bus::event_channel());
         let (tool_sender, tool_reports) = mpsc::channel(REPORTS_MAX);
         let tools = ToolRunners::new(tool_sender, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
@@ -225,13 +226,14 @@ impl NodeParts {
         plan: &NodePlan,
         plugins: Plugins,
         reporter: mpsc::Sender<AttemptReport>,
-        remote_calls: &RemoteCalls,
+        (remote_calls, run_tokens): (&RemoteCalls, RunTokens),
     ) -> Result<Agents, BadAgent> {
         let agents = plan.agents.clone();
         let default = plan.default_agent.clone();
         let places = self.files.attempts;
         let clock = self.clock.clone();
-        Agents::new(agents, default, plugins, reporter, places, remote_calls, clock, Arc::clone(&self.metrics))
+        let metrics = Arc::clone(&self.metrics);
+        Agents::new(agents, default, plugins, reporter, places, (remote_calls, run_tokens), clock, metrics)
     }
 
     /// Creates the handles that every part gets.

@@ -140,6 +140,10 @@ impl From<AuthError> for HttpProblem {
             | AuthError::MalformedCredential
             | AuthError::Token(_) => Self::unauthorized("the credential is not valid"),
             AuthError::OtherUser => Self::unauthorized("the credential may not act as this user"),
+            AuthError::Unchecked => {
+                let refusal = Refusal::new(Code::StoreUnavailable, "the run token cannot be checked now");
+                refusal.retry_after(limits::STORE_RETRY_AFTER).into()
+            }
         };
         Self { is_guess, ..problem }
     }

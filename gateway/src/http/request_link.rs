@@ -2,18 +2,19 @@
 //! under the same credit as any link's, and credit returns only as the client reads: a client that does not read costs
 //! no more than one on a WebSocket.
 use crate::auth::jwt::LEEWAY;
+use crate::auth::run_token::TokenRun;
 use crate::auth::{AuthProof, AuthenticatedClient};
-use crate::http::HttpContext;
+use crate::http::{HttpContext, run_scope};
 use crate::links::{CloseReason, MailboxHandle, MailboxItem, Pool, PoolPermit, SwitchboardGone};
 use crate::rates::RateLimiter;
 use crate::socket::ClientWatch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::Principal;
+use turnway_core::id::{Principal, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::refusal::Refusal;
+use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::{InvokeCommand, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
@@ -30,8 +31,11 @@ pub struct RequestLink {
     mailbox: MailboxHandle,
     /// Rate limits of the credential.
     rates: RateLimiter,
-    /// End of a token, leeway included: a request cannot show another token. `None` for a key.
+    /// End of a token, leeway included, or of the time for which the token of a run was checked: a request cannot show
+    /// another token. `None` for a key.
     credential_ends: Option<Millis>,
+    /// The session to which the token of a run limits the link.
+    run_session: Option<SessionId>,
     /// Notes that have arrived and were not returned yet.
     ready_notes: VecDeque<Notification>,
     /// Weight of the notes that were returned and may not have been sent yet.
@@ -94,12 +98,35 @@ impl RequestLink {
             mailbox,
             rates,
             credential_ends: ends,
+            run_session: None,
             ready_notes: VecDeque::new(),
             delivered_weight: 0,
             unreported_weight: 0,
             hang_up_command: None,
             watch: None,
         })
+    }
+
+    /// Limits the link to the session of a run, if the run has not ended. The link closes before the next look at the run
+    /// would be due.
+    pub async fn limit_to_run(&mut self, run: TokenRun) -> Result<(), RequestFailure> {
+        self.run_session = Some(run.run_id.session());
+        let asked_at = self.context.clock.now().store;
+        self.send(LinkCommand::FindRun { run_id: run.run_id }).await?;
+        let found = |note| {
+            if let Notification::Reply(CommandReply::RunLocation { ended, .. }) = note { Some(ended) } else { None }
+        };
+        let is_open = match self.wait_for(found).await {
+            Ok(ended) => ended.is_none() || planted(Planted::RunTokenKept),
+            // The session was deleted.
+            Err(RequestFailure::Refused(refusal)) if refusal.code == Code::NotFound => false,
+            Err(failure) => return Err(failure),
+        };
+        if !is_open {
+            return Err(RequestFailure::LinkClosed(LinkClosed::Revoked));
+        }
+        self.credential_ends = Some(asked_at.after(run_scope::RUN_CHECK_MAX));
+        Ok(())
     }
 
     /// Returns the dependencies of a request.
@@ -149,6 +176,11 @@ impl RequestLink {
 
     /// Sends a command to the switchboard. A command over a rate limit is answered with a refusal instead.
     pub async fn send(&self, command: LinkCommand) -> Result<(), LinkClosed> {
+        let beyond = self.run_session.as_ref().and_then(|session| run_scope::refuse_beyond(session, &command));
+        if let Some(refused) = beyond {
+            self.context.links.send(self.mailbox.id(), refused);
+            return Ok(());
+        }
         if let Some(refused) = self.rates.check_command(&command, self.context.clock.mono()) {
             self.context.links.send(self.mailbox.id(), refused);
             return Ok(());

@@ -1,82 +1,37 @@
-//! The secret from which the session of an OpenAI call without a session gets its name. All nodes of a store share it,
-//! and users do not know it, so no user can open a session in advance under the name that another user's call will get.
-//! Used by `http`.
+//! Names the session of an OpenAI call without a session. The name is made with a secret that users do not know, so no user
+//! can open a session in advance under the name that another user's call will get. Used by `http`.
 use crate::auth::pepper::Pepper;
+use crate::keys::shared_secret::{SecretUnavailable, SharedSecret};
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
 use std::fmt;
-use std::sync::Arc;
-use tokio::sync::OnceCell;
 use turnway_core::id::{MessageId, Principal, SessionId};
 use turnway_core::planted::{Planted, planted};
-use turnway_core::store::StoreError;
 
 /// Register of the secret in the store, used if there is no pepper.
 const REGISTER: &str = "call-names";
-const SECRET_BYTES: usize = 32;
 /// Label of the key derived from the pepper; other uses of the pepper have other labels.
 const PURPOSE: &str = "names of calls";
 
-/// The secret, or the store to read it from.
+/// The namer of calls.
+#[derive(Clone, Debug)]
+pub struct CallNames(SharedSecret);
+
+/// The key of the names. Must not be printable.
 #[derive(Clone)]
-pub struct CallNames(Arc<CallNamesInner>);
-
-struct CallNamesInner {
-    registers: Registers,
-    key: OnceCell<CallKey>,
-}
-
-/// The secret. Must not be printable.
-#[derive(Clone)]
-pub struct CallKey(Arc<hmac::Key>);
-
-/// A reason why the secret is not available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallKeyError {
-    /// The store did not answer.
-    #[error("the store is unavailable")]
-    Store(StoreError),
-    /// The system gave no randomness.
-    #[error("the system provides no randomness")]
-    Randomness,
-    /// The stored value has another length.
-    #[error("the secret in the store cannot be read: it was written by a newer release")]
-    Unreadable,
-}
+pub struct CallKey(hmac::Key);
 
 // === impl CallNames ===
 
 impl CallNames {
-    /// Derives the secret from the pepper if there is one. Otherwise the secret is read from the store when a name is
-    /// first needed; the first node that reads it creates it.
+    /// Creates the namer, with the secret of the pepper or of the store.
     pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
-        let key = pepper.map(|pepper| CallKey(Arc::new(pepper.key_for(PURPOSE))));
-        Self(Arc::new(CallNamesInner { registers, key: OnceCell::new_with(key) }))
+        Self(SharedSecret::new(pepper, registers, REGISTER, PURPOSE))
     }
 
-    /// Returns the secret.
-    pub async fn key(&self) -> Result<CallKey, CallKeyError> {
-        self.0.key.get_or_try_init(|| self.load_or_create()).await.cloned()
-    }
-
-    async fn load_or_create(&self) -> Result<CallKey, CallKeyError> {
-        let mut value = self.0.registers.get(REGISTER).await.map_err(CallKeyError::Store)?;
-        if value.bytes.is_none() {
-            let mut secret = [0; SECRET_BYTES];
-            let filled = getrandom::fill(&mut secret).inspect_err(super::log_missing_randomness);
-            filled.map_err(|_| CallKeyError::Randomness)?;
-            // Another node may have stored its secret first: `put` then returns that one.
-            let put = self.0.registers.put(REGISTER, value.version, secret.to_vec());
-            value = put.await.map_err(CallKeyError::Store)?;
-        }
-        let secret = value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(CallKeyError::Unreadable)?;
-        Ok(CallKey(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret))))
-    }
-}
-
-impl fmt::Debug for CallNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<names of calls>")
+    /// Returns the key.
+    pub async fn key(&self) -> Result<CallKey, SecretUnavailable> {
+        self.0.key().await.cloned().map(CallKey)
     }
 }
 
@@ -109,6 +64,7 @@ mod tests {
     use crate::store::Store;
     use crate::store::memory::MemoryStore;
     use crate::store::registers::RegisterReplies;
+    use std::sync::Arc;
     use turnway_core::id::{TenantId, UserId};
     use turnway_core::store::quota::Quotas;
 

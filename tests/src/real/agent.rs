@@ -49,6 +49,8 @@ pub struct Invocation {
     /// Field `messages`: the conversation so far, or null.
     pub messages: Value,
     pub context: Value,
+    /// The token of the run, from the header `authorization`.
+    pub token: String,
 }
 
 /// One `GET …/runs/{run_id}/events`, by which a gateway resumes a run.
@@ -296,6 +298,7 @@ async fn answer(request: Request<Incoming>, script: Script, memory: Arc<Memory>)
         return Ok(memory.rest(ResumeRequest { run_id: run_id.to_owned(), attempt, epoch, known, status: 200 }));
     }
     let key = header(&request, KEY);
+    let token = header(&request, "authorization").trim_start_matches("Bearer ").to_owned();
     let Ok(body) = request.into_body().collect().await else { return Ok(status(400)) };
     let mut body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -316,6 +319,7 @@ async fn answer(request: Request<Incoming>, script: Script, memory: Arc<Memory>)
                 text: text(&body["input_message"]["content"]),
                 messages: body["messages"].clone(),
                 context: body["context"].clone(),
+                token,
             };
             Ok(memory.invoked(invocation, &script).await)
         }

@@ -332,6 +332,7 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
         handover: None,
         actions: None,
         system_prompt: None,
+        run_token: None,
         resume: None,
     }
 }

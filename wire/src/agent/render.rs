@@ -38,6 +38,8 @@ struct DialInInvokeBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    run_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<DialInResumeBody<'a>>,
 }
 
@@ -85,6 +87,7 @@ pub fn invoke(ts: Millis, invoke: &Invoke) -> String {
         messages: invoke.history.as_ref().and_then(|history| serde_json::from_str(history.reveal()).ok()),
         context: InputContext::for_invoke(invoke),
         traceparent: invoke.traceparent.as_deref(),
+        run_token: invoke.run_token.as_ref().map(|token| token.reveal()),
         resume: invoke.resume.as_ref().map(|_| DialInResumeBody { last_event_id: last.as_ref() }),
     };
     frame("invoke", ts, (key, run_id, *attempt), body)

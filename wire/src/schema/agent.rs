@@ -145,6 +145,7 @@ fn orders() -> Vec<MessageSpec> {
         optional("messages", list(Any), "Earlier messages of the conversation."),
         required("context", Defined("input_context"), ""),
         optional("traceparent", text(), "W3C trace context."),
+        optional("run_token", text(), "Credential of the run for HTTP requests, as `Authorization: Bearer`."),
         optional("resume", JsonShape::Object(resume), "Send the events after this event again."),
     ];
     let steer = vec![

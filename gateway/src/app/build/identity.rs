@@ -3,6 +3,7 @@ use super::{BuildError, NodeParts};
 use crate::auth::Authenticator;
 use crate::auth::keyring::Keyring;
 use crate::auth::pepper::Pepper;
+use crate::auth::run_token::RunTokens;
 use crate::auth::token_verifier::TokenVerifier;
 use crate::cli::plan::NodePlan;
 use crate::config::{AuthMode, StoreConfig};
@@ -21,6 +22,7 @@ pub(super) struct Authentication {
     pub(super) auth: Authenticator,
     pub(super) keys: Option<Arc<ApiKeys>>,
     pub(super) call_names: CallNames,
+    pub(super) run_tokens: RunTokens,
     pub(super) refresh: CredentialRefresh,
 }
 
@@ -50,6 +52,7 @@ impl NodeParts {
         let metrics = || Arc::clone(&self.metrics);
         let pepper = settings.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
         let call_names = CallNames::new(pepper.as_ref(), registers.clone());
+        let run_tokens = RunTokens::new(pepper.as_ref(), registers.clone());
         let ring = pepper.map(Keyring::new);
         let tokens = settings.issuer.clone().map(TokenVerifier::new);
         let usage_sender = self.usage_sender(plan, runtime);
@@ -60,6 +63,7 @@ impl NodeParts {
                 Authenticator::with_credentials(keys, tokens.clone(), rates, usage_sender, metrics())
             }
         };
+        let auth = auth.with_run_tokens(run_tokens.clone());
         let provider =
             tokens.map(|tokens| ProviderKeysFetcher::new(tokens, self.clock.clone(), metrics())).transpose()?;
         let links = Arc::clone(&self.links);
@@ -68,7 +72,7 @@ impl NodeParts {
         let has_password_file =
             matches!(&plan.config.store, StoreConfig::Redis { url, .. } if url.login.password_file.is_some());
         let refresh = CredentialRefresh { keys: keys.clone(), provider, has_password_file };
-        Ok(Authentication { auth, keys, call_names, refresh })
+        Ok(Authentication { auth, keys, call_names, run_tokens, refresh })
     }
 
     /// Returns the sender of rates that all nodes share; `None` if no rate or no store is shared.

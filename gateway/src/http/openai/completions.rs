@@ -7,7 +7,7 @@ use crate::http::problem::HttpProblem;
 use crate::http::request_link::{LinkClosed, RequestFailure, RequestLink};
 use crate::http::stream::{self, NoteRenderer};
 use crate::http::{HttpContext, request_parts};
-use crate::keys::call_names::CallKeyError;
+use crate::keys::shared_secret::SecretUnavailable;
 use crate::phase::NodePhase;
 use crate::response::{self, Body};
 use crate::socket::ClientWatch;
@@ -135,14 +135,14 @@ async fn resolve_name(
 }
 
 /// Returns the error of a call that cannot be named. Only a store that does not answer is worth a repetition.
-fn naming_error(why: &CallKeyError) -> ChatError {
+fn naming_error(why: &SecretUnavailable) -> ChatError {
     match why {
-        CallKeyError::Store(_) => {
+        SecretUnavailable::Store(_) => {
             tracing::warn!(%why, "cannot derive the session of a call");
             let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable");
             ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))
         }
-        CallKeyError::Randomness | CallKeyError::Unreadable => {
+        SecretUnavailable::Randomness | SecretUnavailable::Unreadable => {
             tracing::error!(%why, "cannot derive the session of a call");
             ChatError::new(Code::InternalError, why.to_string())
         }
@@ -298,9 +298,9 @@ mod tests {
 
     #[test]
     fn call_is_worth_repeating_only_if_the_store_did_not_answer() {
-        let busy = naming_error(&CallKeyError::Store(StoreError::Unavailable));
+        let busy = naming_error(&SecretUnavailable::Store(StoreError::Unavailable));
         assert_eq!((busy.status, busy.retry_after), (503, Some(STORE_RETRY_AFTER)));
-        for why in [CallKeyError::Randomness, CallKeyError::Unreadable] {
+        for why in [SecretUnavailable::Randomness, SecretUnavailable::Unreadable] {
             let broken = naming_error(&why);
             assert_eq!((broken.status, broken.retry_after), (500, None));
         }

@@ -90,6 +90,7 @@ fn invoke() -> Invoke {
         handover: None,
         actions: None,
         system_prompt: None,
+        run_token: None,
         resume: None,
     }
 }

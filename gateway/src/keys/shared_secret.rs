@@ -1,0 +1,83 @@
+//! A secret that all nodes of a store share. It is derived from the pepper, or else kept in the store. Used by
+//! `keys::call_names` and `auth::run_token`.
+use crate::auth::pepper::Pepper;
+use crate::store::registers::Registers;
+use aws_lc_rs::hmac;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+use turnway_core::store::StoreError;
+
+const SECRET_BYTES: usize = 32;
+
+/// The secret, or the store to read it from. Clones share it.
+#[derive(Clone)]
+pub struct SharedSecret(Arc<SharedSecretInner>);
+
+struct SharedSecretInner {
+    registers: Registers,
+    /// Name of the secret in the store.
+    register: &'static str,
+    key: OnceCell<hmac::Key>,
+}
+
+/// A reason why a secret is not available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretUnavailable {
+    /// The store did not answer.
+    #[error("the store is unavailable")]
+    Store(StoreError),
+    /// The system gave no randomness.
+    #[error("the system provides no randomness")]
+    Randomness,
+    /// The stored value has another length.
+    #[error("the secret in the store cannot be read: it was written by a newer release")]
+    Unreadable,
+}
+
+// === impl SharedSecret ===
+
+impl SharedSecret {
+    /// Derives the secret from the pepper if there is one, for this purpose. Otherwise the secret is read from the store
+    /// when it is first needed; the first node that reads it creates it.
+    pub fn new(
+        pepper: Option<&Pepper>,
+        registers: Registers,
+        register: &'static str,
+        purpose: &'static str,
+    ) -> Self {
+        let key = OnceCell::new_with(pepper.map(|pepper| pepper.key_for(purpose)));
+        Self(Arc::new(SharedSecretInner { registers, register, key }))
+    }
+
+    /// Returns the secret.
+    pub async fn key(&self) -> Result<&hmac::Key, SecretUnavailable> {
+        self.0.key.get_or_try_init(|| self.load_or_create()).await
+    }
+
+    /// Returns the secret if it was needed before.
+    pub fn known_key(&self) -> Option<&hmac::Key> {
+        self.0.key.get()
+    }
+
+    async fn load_or_create(&self) -> Result<hmac::Key, SecretUnavailable> {
+        let register = self.0.register;
+        let mut value = self.0.registers.get(register).await.map_err(SecretUnavailable::Store)?;
+        if value.bytes.is_none() {
+            let mut secret = [0; SECRET_BYTES];
+            let filled = getrandom::fill(&mut secret).inspect_err(super::log_missing_randomness);
+            filled.map_err(|_| SecretUnavailable::Randomness)?;
+            // Another node may have stored its secret first: `put` then returns that one.
+            let put = self.0.registers.put(register, value.version, secret.to_vec());
+            value = put.await.map_err(SecretUnavailable::Store)?;
+        }
+        let secret = value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(SecretUnavailable::Unreadable)?;
+        Ok(hmac::Key::new(hmac::HMAC_SHA256, &secret))
+    }
+}
+
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<secret {}>", self.0.register)
+    }
+}
