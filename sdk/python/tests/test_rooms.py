@@ -1,0 +1,114 @@
+"""The adapter of examples/rooms with the SDK, between a real node and the platform rooms.py."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapter_sdk import Rooms as RoomsAdapter
+from processes import ROOT, Node, Rooms, Script, running, started, wait_until
+from proxy import Proxy, Verdict
+
+from turnway.adapter import Inbound, OffsetFile
+from turnway.retry import Backoff
+
+EXAMPLE = ROOT / "examples" / "rooms" / "adapter_sdk.py"
+
+
+class Example(Script):
+    """The example as a program of its own."""
+
+    def __init__(self, node: Node, rooms: Rooms, state: Path) -> None:
+        super().__init__()
+        self.node, self.rooms, self.state = node, rooms, state
+
+    async def run(self) -> None:
+        command = [sys.executable, str(EXAMPLE), "--turnway", self.node.url, "--rooms", self.rooms.url]
+        await self.start(*command, "--state", str(self.state))
+
+
+def in_process(rooms: Rooms, url: str, state: Path) -> Any:
+    adapter = RoomsAdapter("main", rooms.url)
+    backoff = Backoff(first=0.05, longest=0.2)
+    return running(adapter.run(url, offset_file=state, instance_id="tests", backoff=backoff))
+
+
+def test_example_has_fewer_than_100_lines() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) < 100
+
+
+async def test_example_answers_through_faults_restarts_and_kills(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    adapter = Example(node, rooms, tmp_path / "offset")
+    async with started(node, rooms, adapter):
+        faults = [{"kind": "drop_reply"}, {"kind": "refuse", "status": 503}, {"kind": "drop_reply"}]
+        await rooms.ask("/faults", faults)
+        for number in range(3):
+            await rooms.say(f"room-{number}", f"line {number}")
+        await rooms.answers(3)
+        await node.kill()
+        await rooms.say("room-0", "while the gateway is away")
+        await node.run()
+        assert "while the gateway is away" in (await rooms.answers(4))[3]["text"]
+        await adapter.kill()
+        await rooms.say("room-1", "while the adapter is away")
+        await adapter.run()
+        lines = await rooms.answers(5)
+        assert "while the adapter is away" in lines[4]["text"]
+        assert sorted(line["room"] for line in lines) == ["room-0", "room-0", "room-1", "room-1", "room-2"]
+        assert await adapter.end() == 0, "SIGTERM ends the adapter in order"
+
+
+async def test_lost_and_repeated_answers_lead_to_one_turn_each(tmp_path: Path) -> None:
+    left: dict[str, list[Verdict]] = {"inbound_accepted": ["cut before", "twice"], "inbound": ["cut after", "twice"]}
+    left |= {"deliver": ["twice", "cut before"], "delivered": ["cut before", "twice"]}
+
+    def judge(way: str, message: dict[str, Any]) -> Verdict:
+        verdicts = left.get(message["type"])
+        return verdicts.pop(0) if verdicts else "pass"
+
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms), Proxy(node.url, judge) as proxy:
+        async with in_process(rooms, proxy.url, tmp_path / "offset"):
+            for number in range(5):
+                await rooms.say(f"room-{number % 2}", f"line {number}")
+            lines = await rooms.answers(5)
+            last = str(max(update["update"] for update in (await rooms.ask("/updates?after=0"))["updates"]))
+            await wait_until(lambda: OffsetFile(tmp_path / "offset").read() == last, name="the offset")
+            assert sorted(line["text"] for line in lines) == [f"line {number}" for number in range(5)]
+            assert not any(left.values()), "each fault has happened"
+            assert await rooms.journal() == lines
+
+
+async def test_node_restart_keeps_the_order_of_a_conversation(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms), in_process(rooms, node.url, tmp_path / "offset"):
+        await rooms.say("lobby", "line 0")
+        await rooms.answers(1)
+        await node.kill()
+        for number in range(1, 9):
+            await rooms.say("lobby", f"line {number}")
+        await node.run()
+        lines = await rooms.answers(9)
+        assert [line["text"] for line in lines] == [f"line {number}" for number in range(9)]
+
+
+async def test_repeated_message_is_reported_as_a_duplicate(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms):
+        adapter = RoomsAdapter("main", rooms.url)
+        async with running(adapter.run(node.url, offset_file=tmp_path / "offset")):
+            event = Inbound(conversation_id="lobby", message_id="m1", sender_id="ann", content="hello")
+            first, second = await adapter.forward(event), await adapter.forward(event)
+            assert (first.duplicate, second.duplicate) == (False, True) and first.run_id == second.run_id
+
+
+@pytest.mark.slow
+async def test_long_answer_arrives_in_parts(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms), in_process(rooms, node.url, tmp_path / "offset"):
+        text = "\n\n".join(f"paragraph {number} " + "word " * 60 for number in range(6))
+        await rooms.say("lobby", text[:1990])
+        await rooms.say("lobby", "end")
+        lines = await rooms.answers(2)
+        assert "".join(line["text"] for line in lines[:-1]).split() == text[:1990].split()
