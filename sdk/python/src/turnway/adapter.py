@@ -203,7 +203,7 @@ class Adapter:
         await self._active.wait()
 
     async def forward(self, event: Inbound | Update) -> Settled:
-        """Brings an event to the gateway. Returns only after the gateway has accepted it durably or refused it for good.
+        """Brings an event to the gateway. Returns only after it was durably accepted, or refused for good.
 
         Until then it is sent again, through lost connections, restarts of the gateway and the loss of the lease,
         without a limit: an event that is given up is lost. Cancel the call to give it up.
@@ -381,9 +381,12 @@ class Adapter:
 
         async def report(outcome: Outcome) -> None:
             answer: Message = {"delivery_id": message["delivery_id"], **outcome}
-            answer |= {"type": "delivered", "part": message["part"]} if is_delivery else {"type": "conversation_created"}
-            if not is_delivery and outcome["outcome"] == "not_sent":
-                answer = {"type": answer["type"], "delivery_id": answer["delivery_id"], "outcome": "not_created"}
+            if is_delivery:
+                answer |= {"type": "delivered", "part": message["part"]}
+            else:
+                answer["type"] = "conversation_created"
+                if answer.pop("proof", None) is not None:
+                    answer["outcome"] = "not_created"
             # A receipt counts on every connection; any other outcome only where the order came from.
             is_receipt = outcome["outcome"] in ("sent", "created")
             target = link if link.is_open else self._link if is_receipt else None

@@ -1,0 +1,233 @@
+"""Cuts Markdown into parts within the limit of a platform. Nothing is lost, and each part is Markdown of its own.
+
+A cut in fenced code, a code span, emphasis or a quote is closed, and opened again in the next part.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from turnway.text.blocks import Line, paragraphs, read_lines
+from turnway.text.inline import Span, parse_inline
+from turnway.text.units import Unit, boundaries, check_unit, length, width
+
+# The gateway counts a smaller limit as this one; closing and opening markup needs some room.
+LIMIT_MIN = 64
+# A longer name of a language is left out where code is opened again.
+LANGUAGE_MAX = 24
+
+# Places for a cut, from the worst to the best. 0 is no place at all.
+MARKUP, CHARACTER, WORD, SENTENCE, LINE, PARAGRAPH = 1, 2, 3, 4, 5, 6
+
+SENTENCE_ENDS = frozenset(".!?…:;")
+WIDE_SENTENCE_ENDS = frozenset("。！？；：")
+LOOKS_LIKE_BLOCK = re.compile(r"#{1,6}\s|>|[-*+]\s|\d{1,9}[.)]\s|`{3}|~{3}|=+\s*$|-+\s*$|\|")
+CLOSABLE = ("code", "emphasis", "strong", "strike")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: `body` is a piece of the source, `text` is what to send. The bodies joined are the source."""
+
+    body: str
+    text: str
+
+
+class Splitter:
+    """One text to cut, with the structure of each position."""
+
+    def __init__(self, text: str, limit: int, unit: Unit) -> None:
+        self.text = text
+        self.limit = limit
+        self.unit: Unit = unit
+        self.sums = [0, *accumulate(width(character, unit) for character in text)]
+        self.lines = read_lines(text)
+        self.starts = [line.start for line in self.lines]
+        self.spans: dict[int, list[Span]] = {}
+        self.clusters = boundaries(text)
+        self.places = bytearray(len(text) + 1)
+        for group in paragraphs(self.lines):
+            spans = parse_inline(text, group[0].content, group[-1].end).spans
+            for line in group:
+                self.spans[line.start] = spans
+        for index in range(len(self.lines)):
+            self.rate_line(index)
+
+    # Where a cut is good.
+
+    def rate_line(self, index: int) -> None:
+        """Rates each position of a line, from behind its first character to its end."""
+        line = self.lines[index]
+        self.rate_within(line)
+        if index + 1 < len(self.lines):
+            self.places[line.end] = self.rate_end(line, self.lines[index + 1])
+        for span in self.spans.get(line.start, []):
+            if span.start < line.end and span.end > line.start:
+                self.rate_span(span, line)
+
+    def rate_within(self, line: Line) -> None:
+        text = self.text
+        is_code = line.role == "code"
+        if line.role in ("open", "close", "blank"):
+            return
+        for position in range(max(line.start, line.content) + 1, line.end):
+            if not self.clusters[position]:
+                continue
+            before, after = text[position - 1], text[position]
+            place = CHARACTER
+            if before in " \t" and after not in " \t\r\n":
+                ends = position - 2 >= line.start and text[position - 2] in SENTENCE_ENDS
+                place = SENTENCE if ends and not is_code else WORD
+            elif before in WIDE_SENTENCE_ENDS and after not in WIDE_SENTENCE_ENDS:
+                place = SENTENCE
+            if is_code:
+                self.places[position] = min(place, CHARACTER) if place == CHARACTER else WORD
+                continue
+            touches = after in "`*_~[]()!<" and not before.isspace()
+            if before == "\\" or before in "`*_~[!<" or touches or after in "\r\n":
+                place = MARKUP
+            if place >= WORD and LOOKS_LIKE_BLOCK.match(text, position, line.end):
+                place = MARKUP
+            self.places[position] = place
+
+    def rate_end(self, line: Line, following: Line) -> int:
+        if line.role == "code" or line.role == "open":
+            ends = line.role == "open" or following.role == "close"
+            return PARAGRAPH if following.fence is not line.fence else MARKUP if ends else SENTENCE
+        if line.is_heading:
+            return CHARACTER
+        if following.role == "blank" or line.role != "blank":
+            return PARAGRAPH if line.role == "close" or following.role == "open" or following.is_heading else LINE
+        # A blank line within a list or a quote separates less than one between blocks.
+        return LINE if following.has_own_prefix and line.has_own_prefix else PARAGRAPH
+
+    def rate_span(self, span: Span, line: Line) -> None:
+        """Keeps cuts out of markup: never within its signs, and within short spans and links only if need be."""
+        is_short = self.sums[span.end] - self.sums[span.start] <= self.limit // 2
+        is_whole = is_short or span.kind not in CLOSABLE
+        for position in range(max(span.start + 1, line.start), min(span.end - 1, line.end) + 1):
+            if position <= span.inner_start or position >= span.inner_end:
+                self.places[position] = 0
+            elif is_whole or (position == line.end and line.prefix):
+                self.places[position] = min(self.places[position], MARKUP)
+
+    # What a cut needs.
+
+    def markup_at(self, position: int) -> tuple[str, str]:
+        """Returns what closes the markup at a position, and what opens it again."""
+        closing, opening = self.whole_markup_at(position)
+        if max(length(closing, self.unit), length(opening, self.unit)) > self.limit // 4:
+            return "", ""  # markup that long would leave no room for the text
+        return closing, opening
+
+    def whole_markup_at(self, position: int) -> tuple[str, str]:
+        before = self.lines[bisect_right(self.starts, position - 1) - 1]
+        after = self.lines[bisect_right(self.starts, position) - 1]
+        is_within_line = before is after
+        fence = before.fence if before.role in ("open", "code") else None
+        if fence is not None and (is_within_line or after.fence is fence):
+            if is_within_line and before.role == "open" and position <= before.content + len(fence.marker):
+                return "", ""
+            edge = fence.prefix + " " * fence.indent
+            words = fence.info.split()
+            language = words[0] if words and len(words[0]) <= LANGUAGE_MAX else ""
+            opening = fence.prefix + " " * min(fence.indent, 3) + fence.marker + language + "\n"
+            return ("\n" if is_within_line else "") + edge + fence.marker, opening + (
+                fence.prefix if is_within_line else ""
+            )
+        spans = [span for span in self.spans.get(after.start, []) if span.inner_start < position < span.inner_end]
+        signs = [self.text[span.start : span.inner_start] for span in spans if span.kind in CLOSABLE]
+        edge = ""
+        if is_within_line:
+            edge = after.prefix + " " * min(after.item, 3)
+        elif after.prefix and not after.has_own_prefix:
+            edge = after.prefix  # the line continues a quote without a sign of its own
+        elif after.has_own_prefix:
+            return "".join(reversed(signs)), ""
+        return "".join(reversed(signs)), edge + "".join(signs)
+
+    # The cuts.
+
+    def parts(self) -> list[Part]:
+        """Returns the parts."""
+        found: list[Part] = []
+        position, opening = 0, ""
+        while position < len(self.text):
+            end, closing, following = self.cut_after(position, opening)
+            body = self.text[position:end]
+            shown = body
+            if closing and closing[0] in "*_~":
+                shown = body.rstrip()  # a sign behind a space does not end emphasis
+            found.append(Part(body, (opening + shown + closing).strip("\n")))
+            position, opening = end, following
+        return found
+
+    def cut_after(self, start: int, opening: str) -> tuple[int, str, str]:
+        """Returns the end of the part that begins at `start`, what closes it, and what opens the next one."""
+        budget = self.limit - length(opening, self.unit)
+        last = bisect_right(self.sums, self.sums[start] + budget) - 1
+        if last >= len(self.text):
+            return len(self.text), "", ""
+        half = bisect_right(self.sums, self.sums[start] + budget // 2) - 1
+        for first, least in ((half, WORD), (start + 1, WORD), (half, MARKUP), (start + 1, MARKUP)):
+            limit = last
+            while (end := self.best(max(first, start + 1), limit, least)) is not None:
+                closing, following = self.markup_at(end)
+                if self.sums[end] - self.sums[start] + length(closing, self.unit) <= budget:
+                    return end, closing, following
+                limit = end - 1
+        return self.forced_cut(start, last, budget)
+
+    def best(self, first: int, last: int, least: int) -> int | None:
+        """Returns the last of the best places from `first` to `last`."""
+        window = self.places[first : last + 1]
+        highest = max(window, default=0)
+        return None if highest < least else first + window.rindex(highest)
+
+    def forced_cut(self, start: int, last: int, budget: int) -> tuple[int, str, str]:
+        """Returns a cut where there is no good one: between characters if possible, else between code points."""
+        for is_whole in (True, False):
+            for end in range(last, start, -1):
+                if is_whole and not self.clusters[end]:
+                    continue
+                closing, following = self.markup_at(end)
+                if self.sums[end] - self.sums[start] + length(closing, self.unit) <= budget:
+                    return end, closing, following
+        raise AssertionError("a quarter of the limit is always left for the text")
+
+
+def split_parts(text: str, limit: int, unit: Unit = "utf16") -> list[Part]:
+    """Returns the parts of a text with the piece of the source that each of them has."""
+    check_unit(unit)
+    if limit < LIMIT_MIN:
+        raise ValueError(f"a limit of {limit} {unit}: it must be at least {LIMIT_MIN}")
+    return Splitter(text, limit, unit).parts()
+
+
+def split(text: str, limit: int, unit: Unit = "utf16") -> list[str]:
+    """Returns the messages for a text, each at most `limit` long. Parts of blank lines only are left out."""
+    return [part.text for part in split_parts(text, limit, unit) if part.text.strip()]
+
+
+def split_rendered(text: str, render: Callable[[str], str], limit: int, unit: Unit = "utf16") -> list[str]:
+    """Returns the rendered messages for a text: each is at most `limit` long after `render`.
+
+    `render` gets Markdown and returns the text of the platform, such as `to_plain`. A part that grows over the limit is
+    cut again in smaller pieces.
+    """
+    found: list[str] = []
+    for part in split(text, limit, unit):
+        rendered = render(part)
+        if length(rendered, unit) <= limit:
+            found += [rendered] if rendered.strip() else []
+        elif limit // 2 >= LIMIT_MIN and length(part, unit) > LIMIT_MIN:
+            smaller = max(LIMIT_MIN, min(length(part, unit), limit) // 2)
+            for piece in split(part, smaller, unit):
+                found += split_rendered(piece, render, limit, unit)
+        else:
+            raise ValueError(f"{length(part, unit)} {unit} are rendered as {length(rendered, unit)}: over {limit}")
+    return found
