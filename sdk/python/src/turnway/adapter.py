@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import re
 import socket
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -313,17 +311,7 @@ class Adapter:
         declaring = asyncio.create_task(self._declare_again(link, declared))
         declaring.add_done_callback(lambda _: self._set_active(link.is_open and link.has_lease))
         try:
-            leave_at: float | None = None
-            while leave_at is None or time.monotonic() < leave_at:
-                try:
-                    async with asyncio.timeout(None if leave_at is None else leave_at - time.monotonic()):
-                        message = await connection.receive()
-                except TimeoutError:
-                    break
-                if message["type"] == "go_away":
-                    # The node ends soon. Leaving at random times keeps the other nodes from a rush.
-                    longest = min(message.get("jitter_ms", 0), message.get("reconnect_within_ms", 0)) / 1000
-                    leave_at = time.monotonic() + random.uniform(0, longest)
+            async for message in connection.messages():
                 self._handle(link, message)
         finally:
             self._link = None

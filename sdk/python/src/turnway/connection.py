@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -126,6 +128,23 @@ class Connection:
         if message.get("type") == "error" and "request_id" not in message:
             self._last_error = error_of(message)
         return message
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yields the messages, and ends when the connection should be left after a `go_away`.
+
+        The node ends soon then. Leaving at random times keeps the other nodes from a rush.
+        """
+        leave_at: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(None if leave_at is None else leave_at - time.monotonic()):
+                    message = await self.receive()
+            except TimeoutError:
+                return
+            if message["type"] == "go_away":
+                longest = min(message.get("jitter_ms", 0), message.get("reconnect_within_ms", 0)) / 1000
+                leave_at = time.monotonic() + random.uniform(0, longest)
+            yield message
 
     async def close(self) -> None:
         """Closes the connection. Repeating it is harmless."""
