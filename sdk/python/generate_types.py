@@ -153,7 +153,8 @@ class Writer:
                 return f"dict[str, {self.expression(values, name_for_object + 'Value')}]"
             case None:
                 return "Json"
-        raise ValueError(f"{name_for_object}: the type {schema.get('type')!r} is not known to this script")
+            case other:
+                raise ValueError(f"{name_for_object}: the type {other!r} is not known to this script")
 
     def union(self, options: list[Schema], name: str) -> str:
         """Returns `A | B`; several objects in one union get numbers."""

@@ -87,6 +87,11 @@ def test_short_markup_is_not_cut() -> None:
         assert part.count("**") % 2 == 0 and part.count("`") % 2 == 0 and part.count("[") == part.count(")")
 
 
+def test_code_between_tildes_keeps_its_line_ends() -> None:
+    parts = split("~~~\nx = 1\n" + "y" * 140 + "\n~~~\n", 150)
+    assert parts == ["~~~\nx = 1\n~~~", "~~~\n" + "y" * 140 + "\n~~~"]
+
+
 def test_quote_continues_as_a_quote() -> None:
     parts = split("> " + "quoted words " * 40 + "\nstill quoted", 100)
     assert all(part.startswith("> ") for part in parts)

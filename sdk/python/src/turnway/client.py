@@ -76,6 +76,12 @@ SUBSCRIBE = "subscribe"
 CONNECT_SECONDS = 30.0
 
 
+def abort_after_failure(sender: asyncio.Task[None], connection: Connection) -> None:
+    """Cuts a connection that nothing is sent on any more, so that the failure does not go unnoticed."""
+    if not sender.cancelled():
+        connection.abort()
+
+
 class Session:
     """A session of the gateway at this client: its open turns and its position in the session's log."""
 
@@ -261,7 +267,7 @@ class Client:
             self._link = link
             self._connected.set()
             sender = asyncio.create_task(self._send(connection))
-            sender.add_done_callback(lambda task: task.cancelled() or connection.abort())
+            sender.add_done_callback(lambda task: abort_after_failure(task, connection))
             async for message in connection.messages():
                 if not link.answer(message):
                     await self._handle(connection, message)

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from turnway.text.blocks import Line, paragraphs, read_lines
 from turnway.text.inline import Span, parse_inline
@@ -27,6 +28,15 @@ SENTENCE_ENDS = frozenset(".!?…:;")
 WIDE_SENTENCE_ENDS = frozenset("。！？；：")
 LOOKS_LIKE_BLOCK = re.compile(r"#{1,6}\s|>|[-*+]\s|\d{1,9}[.)]\s|`{3}|~{3}|=+\s*$|-+\s*$|\|")
 CLOSABLE = ("code", "emphasis", "strong", "strike")
+
+
+class Markup(NamedTuple):
+    """The signs that close the markup at a cut, and those that open it again."""
+
+    closing: str
+    opening: str
+    # Emphasis or a code span, and not fenced code.
+    is_inline: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,38 +127,38 @@ class Splitter:
 
     # What a cut needs.
 
-    def markup_at(self, position: int) -> tuple[str, str]:
-        """Returns what closes the markup at a position, and what opens it again."""
-        closing, opening = self.whole_markup_at(position)
-        if max(length(closing, self.unit), length(opening, self.unit)) > self.limit // 4:
-            return "", ""  # markup that long would leave no room for the text
-        return closing, opening
+    def markup_at(self, position: int) -> Markup:
+        """Returns the markup to close and to open at a position, unless it would leave no room for the text."""
+        markup = self.whole_markup_at(position)
+        is_long = max(length(markup.closing, self.unit), length(markup.opening, self.unit)) > self.limit // 4
+        return Markup("", "") if is_long else markup
 
-    def whole_markup_at(self, position: int) -> tuple[str, str]:
+    def whole_markup_at(self, position: int) -> Markup:
         before = self.lines[bisect_right(self.starts, position - 1) - 1]
         after = self.lines[bisect_right(self.starts, position) - 1]
         is_within_line = before is after
         fence = before.fence if before.role in ("open", "code") else None
         if fence is not None and (is_within_line or after.fence is fence):
             if is_within_line and before.role == "open" and position <= before.content + len(fence.marker):
-                return "", ""
+                return Markup("", "")
             edge = fence.prefix + " " * fence.indent
             words = fence.info.split()
             language = words[0] if words and len(words[0]) <= LANGUAGE_MAX else ""
             opening = fence.prefix + " " * min(fence.indent, 3) + fence.marker + language + "\n"
-            return ("\n" if is_within_line else "") + edge + fence.marker, opening + (
-                fence.prefix if is_within_line else ""
-            )
+            if is_within_line:
+                return Markup("\n" + edge + fence.marker, opening + fence.prefix)
+            return Markup(edge + fence.marker, opening)
         spans = [span for span in self.spans.get(after.start, []) if span.inner_start < position < span.inner_end]
         signs = [self.text[span.start : span.inner_start] for span in spans if span.kind in CLOSABLE]
+        closing = "".join(reversed(signs))
         edge = ""
         if is_within_line:
             edge = after.prefix + " " * min(after.item, 3)
         elif after.prefix and not after.has_own_prefix:
             edge = after.prefix  # the line continues a quote without a sign of its own
         elif after.has_own_prefix:
-            return "".join(reversed(signs)), ""
-        return "".join(reversed(signs)), edge + "".join(signs)
+            return Markup(closing, "", True)
+        return Markup(closing, edge + "".join(signs), True)
 
     # The cuts.
 
@@ -157,28 +167,27 @@ class Splitter:
         found: list[Part] = []
         position, opening = 0, ""
         while position < len(self.text):
-            end, closing, following = self.cut_after(position, opening)
+            end, markup = self.cut_after(position, opening)
             body = self.text[position:end]
-            shown = body
-            if closing and closing[0] in "*_~":
-                shown = body.rstrip()  # a sign behind a space does not end emphasis
-            found.append(Part(body, (opening + shown + closing).strip("\n")))
-            position, opening = end, following
+            # A sign behind a space does not end emphasis.
+            shown = body.rstrip() if markup.is_inline and markup.closing else body
+            found.append(Part(body, (opening + shown + markup.closing).strip("\n")))
+            position, opening = end, markup.opening
         return found
 
-    def cut_after(self, start: int, opening: str) -> tuple[int, str, str]:
-        """Returns the end of the part that begins at `start`, what closes it, and what opens the next one."""
+    def cut_after(self, start: int, opening: str) -> tuple[int, Markup]:
+        """Returns the end of the part that begins at `start`, and the markup there."""
         budget = self.limit - length(opening, self.unit)
         last = bisect_right(self.sums, self.sums[start] + budget) - 1
         if last >= len(self.text):
-            return len(self.text), "", ""
+            return len(self.text), Markup("", "")
         half = bisect_right(self.sums, self.sums[start] + budget // 2) - 1
         for first, least in ((half, WORD), (start + 1, WORD), (half, MARKUP), (start + 1, MARKUP)):
             limit = last
             while (end := self.best(max(first, start + 1), limit, least)) is not None:
-                closing, following = self.markup_at(end)
-                if self.sums[end] - self.sums[start] + length(closing, self.unit) <= budget:
-                    return end, closing, following
+                markup = self.markup_at(end)
+                if self.sums[end] - self.sums[start] + length(markup.closing, self.unit) <= budget:
+                    return end, markup
                 limit = end - 1
         return self.forced_cut(start, last, budget)
 
@@ -188,15 +197,15 @@ class Splitter:
         highest = max(window, default=0)
         return None if highest < least else first + window.rindex(highest)
 
-    def forced_cut(self, start: int, last: int, budget: int) -> tuple[int, str, str]:
+    def forced_cut(self, start: int, last: int, budget: int) -> tuple[int, Markup]:
         """Returns a cut where there is no good one: between characters if possible, else between code points."""
         for is_whole in (True, False):
             for end in range(last, start, -1):
                 if is_whole and not self.clusters[end]:
                     continue
-                closing, following = self.markup_at(end)
-                if self.sums[end] - self.sums[start] + length(closing, self.unit) <= budget:
-                    return end, closing, following
+                markup = self.markup_at(end)
+                if self.sums[end] - self.sums[start] + length(markup.closing, self.unit) <= budget:
+                    return end, markup
         raise AssertionError("a quarter of the limit is always left for the text")
 
 
