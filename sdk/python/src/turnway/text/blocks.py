@@ -97,12 +97,13 @@ class Reader:
         assert fence is not None
         if fence.prefix and not prefix:
             return None
-        if fence.item and not is_blank and indent < fence.item:
-            return None
-        if not fence.prefix:
+        if not fence.prefix and prefix:
             # A line of code may look like a quote.
             rest, prefix = prefix + rest, ""
             indent = len(rest) - len(rest.lstrip(" \t"))
+            is_blank = False
+        if fence.item and not is_blank and indent < fence.item:
+            return None
         stripped = rest.strip()
         closes = len(stripped) >= len(fence.marker) and not stripped.strip(fence.marker[0])
         if closes and stripped and indent <= fence.item + 3:
