@@ -110,6 +110,7 @@ async def test_answer_begins_anew_when_its_agent_dies_with_the_node(tmp_path: Pa
         assert rest[-1].attempt == 2 and rest[-1].text.split()[-1].strip(".,") == "30"
 
 
+@pytest.mark.slow
 async def test_client_cut_in_mid_answer_resumes_at_another_address(tmp_path: Path) -> None:
     agent = LastingAgent()
     async with started(agent):
@@ -137,9 +138,20 @@ async def read_rest(turn: Turn, found: bytes, count: int) -> bytes:
     return new
 
 
+@pytest.mark.parametrize("kind", ["agent_invoke", "turn_accepted"])
+async def test_lost_answer_to_an_input_leads_to_one_turn(tmp_path: Path, kind: str) -> None:
+    await cut_once(tmp_path, "cut after" if kind == "agent_invoke" else "cut before", kind)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["cut before", "cut after"])
 @pytest.mark.parametrize("kind", ["agent_invoke", "turn_accepted", "message", "run_started", "done"])
 async def test_cut_at_any_message_leads_to_one_turn(tmp_path: Path, fault: Verdict, kind: str) -> None:
+    await cut_once(tmp_path, fault, kind)
+
+
+async def cut_once(tmp_path: Path, fault: Verdict, kind: str) -> None:
+    """Cuts the connection once at a message, during two turns."""
     left: list[Verdict] = [fault]
 
     def judge(way: str, message: dict[str, Any]) -> Verdict:
@@ -248,6 +260,7 @@ async def test_refused_credential_is_final(tmp_path: Path) -> None:
         assert found.value.close_code == 4401
 
 
+@pytest.mark.slow
 async def test_sessions_beyond_the_limit_take_the_place_of_idle_ones(tmp_path: Path) -> None:
     node = Node(tmp_path / "data", "--demo")
     async with started(node), client_of(node.url) as client:

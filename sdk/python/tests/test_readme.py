@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from processes import ROOT, Node, started, wait_until
 
 README = ROOT / "sdk" / "python" / "README.md"
@@ -55,6 +56,7 @@ def test_every_block_is_known() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_blocks_run_in_order(tmp_path: Path) -> None:
     install, _, write, adapt = shell_lines()
     node = Node(tmp_path / "data", "--demo")

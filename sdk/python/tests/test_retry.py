@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnway.retry import Backoff, NotSent, Rejected
+from turnway.retry import Backoff, ConnectionLost, NotSent, Rejected
 
 
 def test_waits_double_with_jitter_up_to_the_longest() -> None:
@@ -39,3 +39,9 @@ def test_bad_error_is_refused() -> None:
         Rejected("oops")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs a proof"):
         NotSent("")
+
+
+def test_lost_connection_has_a_least_wait() -> None:
+    assert ConnectionLost("gone").least_wait == 0
+    assert ConnectionLost("too many", 4429).least_wait == 5
+    assert ConnectionLost("too many", 4429, 9.5).least_wait == 9.5

@@ -37,6 +37,7 @@ def test_example_has_fewer_than_100_lines() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 100
 
 
+@pytest.mark.slow
 async def test_example_answers_through_faults_restarts_and_kills(tmp_path: Path) -> None:
     node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
     adapter = Example(node, rooms, tmp_path / "offset")

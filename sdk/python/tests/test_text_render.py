@@ -90,6 +90,7 @@ def test_complete_text_stays_as_it_is(text: str) -> None:
         ("a **bold ", "a **bold** "),
         ("`co", "`co`"),
         ("text `", "text "),
+        ("> ``code`\n", "> ``code``\n"),
         ("``a ` b", "``a ` b``"),
         ("**bold `co", "**bold `co`**"),
         ("```py\ncode", "```py\ncode\n```"),

@@ -25,8 +25,6 @@ from turnway.inbound import Inbound, OffsetFile, Settled, Update, settle
 from turnway.link import Link
 from turnway.orders import Change, Delivery, NewConversation, Sent, checked_id, delivery_of
 from turnway.retry import (
-    RATE_LIMIT_CLOSE_CODE,
-    RATE_LIMIT_WAIT_SECONDS,
     AccessDenied,
     Backoff,
     ConnectionLost,
@@ -299,7 +297,7 @@ class Adapter:
                 await self._serve_connection(urls[turn % len(urls)], hello)
             except ConnectionLost as error:
                 log.info("no connection to the gateway: %s", error)
-                least = RATE_LIMIT_WAIT_SECONDS if error.close_code == RATE_LIMIT_CLOSE_CODE else 0.0
+                least = error.least_wait
             turn += 1
             await asyncio.sleep(backoff.next_wait(least))
 

@@ -17,8 +17,6 @@ from typing import Any
 from turnway.connection import Connection, Message, endpoints, error_of
 from turnway.link import Link
 from turnway.retry import (
-    RATE_LIMIT_CLOSE_CODE,
-    RATE_LIMIT_WAIT_SECONDS,
     AccessDenied,
     Backoff,
     ConnectionLost,
@@ -252,7 +250,7 @@ class Client:
                     await self._serve_connection(self._urls[number % len(self._urls)])
                 except ConnectionLost as error:
                     log.info("no connection to the gateway: %s", error)
-                    least = RATE_LIMIT_WAIT_SECONDS if error.close_code == RATE_LIMIT_CLOSE_CODE else 0.0
+                    least = error.least_wait
                 number += 1
                 await asyncio.sleep(self._backoff.next_wait(least))
         except TurnwayError as error:

@@ -159,4 +159,4 @@ class Connection:
         reason = str(self._last_error or (error.rcvd.reason if error.rcvd else "") or f"connection to {self.url} lost")
         if code is not None and code in FINAL_CLOSE_CODES:
             return AccessDenied(reason, code)
-        return ConnectionLost(reason, code)
+        return ConnectionLost(reason, code, self._last_error.retry_after if self._last_error else None)

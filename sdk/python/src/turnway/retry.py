@@ -38,9 +38,17 @@ class TurnwayError(Exception):
 class ConnectionLost(TurnwayError):
     """A connection to the gateway that failed or ended, and that may be opened again."""
 
-    def __init__(self, reason: str, close_code: int | None = None) -> None:
+    def __init__(self, reason: str, close_code: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(reason)
         self.close_code = close_code
+        # Seconds to wait before another connection, if the gateway has named a time.
+        self.retry_after = retry_after
+
+    @property
+    def least_wait(self) -> float:
+        """Returns the seconds to wait at least before another connection."""
+        least = RATE_LIMIT_WAIT_SECONDS if self.close_code == RATE_LIMIT_CLOSE_CODE else 0.0
+        return max(least, self.retry_after or 0.0)
 
 
 class AccessDenied(TurnwayError):

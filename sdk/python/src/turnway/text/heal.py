@@ -67,13 +67,14 @@ def heal_code(text: str, opened: tuple[int, int]) -> str:
     position, count = opened
     if not text[position + count :].strip():
         return heal_paragraph(text[:position])
-    # A shorter run at the end is the beginning of the closing one.
-    rest = text[position + count :].rstrip("`")
-    kept = rest.rstrip()  # at the start of a line the closing run would open fenced code
+    # A shorter run at the end is the beginning of the closing one. The closing run must not begin a line, where it
+    # would open fenced code.
+    end = len(text.rstrip())
+    kept = text[position + count : end].rstrip("`").rstrip()
     if not kept:
         return heal_paragraph(text[:position])
     outer = close("", parse_inline(text[:position] + "x"))
-    return text[: position + count] + kept + "`" * count + outer + rest[len(kept) :]
+    return text[: position + count] + kept + "`" * count + outer + text[end:]
 
 
 def half_link(text: str, found: Inline) -> re.Match[str] | None:

@@ -27,7 +27,14 @@ MARKUP, CHARACTER, WORD, SENTENCE, LINE, PARAGRAPH = 1, 2, 3, 4, 5, 6
 SENTENCE_ENDS = frozenset(".!?…:;")
 WIDE_SENTENCE_ENDS = frozenset("。！？；：")
 LOOKS_LIKE_BLOCK = re.compile(r"#{1,6}\s|>|[-*+]\s|\d{1,9}[.)]\s|`{3}|~{3}|=+\s*$|-+\s*$|\|")
-CLOSABLE = ("code", "emphasis", "strong", "strike")
+
+
+def is_closable(span: Span) -> bool:
+    """Returns whether markup can be closed at a cut. A run of three backticks at the start of a line is a fence."""
+    if span.kind == "code":
+        return span.inner_start - span.start < 3
+    return span.kind in ("emphasis", "strong", "strike")
+
 
 
 class Markup(NamedTuple):
@@ -118,7 +125,7 @@ class Splitter:
     def rate_span(self, span: Span, line: Line) -> None:
         """Keeps cuts out of markup: never within its signs, and within short spans and links only if need be."""
         is_short = self.sums[span.end] - self.sums[span.start] <= self.limit // 2
-        is_whole = is_short or span.kind not in CLOSABLE
+        is_whole = is_short or not is_closable(span)
         for position in range(max(span.start + 1, line.start), min(span.end - 1, line.end) + 1):
             if position <= span.inner_start or position >= span.inner_end:
                 self.places[position] = 0
@@ -149,7 +156,7 @@ class Splitter:
                 return Markup("\n" + edge + fence.marker, opening + fence.prefix)
             return Markup(edge + fence.marker, opening)
         spans = [span for span in self.spans.get(after.start, []) if span.inner_start < position < span.inner_end]
-        signs = [self.text[span.start : span.inner_start] for span in spans if span.kind in CLOSABLE]
+        signs = [self.text[span.start : span.inner_start] for span in spans if is_closable(span)]
         closing = "".join(reversed(signs))
         edge = ""
         if is_within_line:
