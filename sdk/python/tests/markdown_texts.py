@@ -7,13 +7,15 @@ from markdown_it.token import Token
 FAMILY = "👨‍👩‍👧‍👦"
 ACCENT = "é" * 3 + "a\u0301\u0323"
 PIECES = [
-    "word", "two words", " ", " ", "\n", "\n\n", "a sentence. And one more! ", "日本語。", "𝄞", FAMILY, ACCENT, "🇩🇪🇯🇵", "👍🏽",
-    "각", "क्षि", "`code`", "``a ` b``", "`", "``", "```", "**bold**", "**", "*", "_", "__", "~~gone~~", "[a link](http://x.y/z)",
-    "[", "](", "![i](u)", "\\*", "\\", "# ", "> ", "- ", "1. ", "    ", "<http://a.b>", "&amp;", "x" * 90, "|", "---", "\r\n",
+    "word", "two words", " ", " ", "\n", "\n\n", "a sentence. And one more! ", "日本語。", "𝄞", FAMILY, ACCENT, "🇩🇪🇯🇵",
+    "👍🏽", "각", "क्षि", "`code`", "``a ` b``", "`", "``", "```", "**bold**", "**", "*", "_", "__", "~~gone~~",
+    "[a link](http://x.y/z)", "[", "](", "![i](u)", "\\*", "\\", "# ", "> ", "- ", "1. ", "    ", "<http://a.b>", "&amp;", "x" * 90, "|",
+    "---", "\r\n", "\r",
 ]  # fmt: skip
 
 plain_lines = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
-code_lines = st.lists(st.sampled_from(["x = 1", "", "    indented", "y" * 150, "``", "> z", "日本", "# no heading"]), max_size=40)
+CODE = ["x = 1", "", "    indented", "y" * 150, "``", "> z", "日本", "# no heading"]
+code_lines = st.lists(st.sampled_from(CODE), max_size=40)
 
 
 @st.composite

@@ -9,7 +9,7 @@ from adapter_sdk import Rooms as RoomsAdapter
 from processes import ROOT, Node, Rooms, Script, running, started, wait_until
 from proxy import Proxy, Verdict
 
-from turnway.adapter import Inbound, OffsetFile
+from turnway.adapter import AccessDenied, Inbound, OffsetFile
 from turnway.retry import Backoff
 
 EXAMPLE = ROOT / "examples" / "rooms" / "adapter_sdk.py"
@@ -113,3 +113,68 @@ async def test_long_answer_arrives_in_parts(tmp_path: Path) -> None:
         await rooms.say("lobby", "end")
         lines = await rooms.answers(2)
         assert "".join(line["text"] for line in lines[:-1]).split() == text[:1990].split()
+
+
+async def test_second_adapter_takes_over_when_the_first_is_gone(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms):
+        first, second = RoomsAdapter("main", rooms.url), RoomsAdapter("main", rooms.url)
+        async with running(second.run(node.url, offset_file=tmp_path / "two", instance_id="two")):
+            async with running(first.run(node.url, offset_file=tmp_path / "one", instance_id="one")):
+                await wait_until(lambda: first.is_active or second.is_active)
+                await rooms.say("lobby", "first line")
+                await rooms.answers(1)
+                assert first.is_active != second.is_active
+            await wait_until(lambda: second.is_active)
+            await rooms.say("lobby", "second line")
+            lines = await rooms.answers(2)
+            assert [line["text"] for line in lines] == ["first line", "second line"]
+
+
+async def test_second_account_with_the_same_bot_is_refused(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms):
+        first, second = RoomsAdapter("main", rooms.url), RoomsAdapter("other", rooms.url)
+        first.platform_bot_id = second.platform_bot_id = "bot-1"
+        async with running(first.run(node.url, offset_file=tmp_path / "one")):
+            await wait_until(lambda: first.is_active)
+            with pytest.raises(AccessDenied, match="bot_id_in_use") as found:
+                await second.run(node.url, offset_file=tmp_path / "two")
+            assert found.value.close_code == 4409
+
+
+async def test_missing_key_is_final(tmp_path: Path) -> None:
+    pepper = tmp_path / "pepper"
+    pepper.write_text("0123456789abcdef" * 4)
+    pepper.chmod(0o600)
+    node, rooms = Node(tmp_path / "data", "--auth", "keys", "--auth-pepper", str(pepper)), Rooms()
+    async with started(node, rooms):
+        with pytest.raises(AccessDenied) as found:
+            await RoomsAdapter("main", rooms.url).run(node.url, offset_file=tmp_path / "offset")
+        assert found.value.close_code == 4401
+
+
+@pytest.mark.slow
+async def test_preview_is_shown_and_replaced_by_the_answer(tmp_path: Path) -> None:
+    node, rooms = Node(tmp_path / "data", "--demo", "--default-agent", "counter"), Rooms()
+
+    async def bot_lines() -> list[dict[str, Any]]:
+        return [line for line in (await rooms.ask("/rooms/lobby"))["lines"] if line["bot"]]
+
+    async with started(node, rooms), in_process(rooms, node.url, tmp_path / "offset"):
+        await rooms.say("lobby", "count to 16 every 250ms")
+
+        async def shows_preview() -> bool:
+            lines = await bot_lines()
+            return len(lines) == 1 and bool(lines[0].get("preview"))
+
+        await wait_until(shows_preview, name="a preview")
+        assert (await rooms.ask("/typing/lobby"))["typing"]
+        await rooms.answers(1)
+
+        async def shows_only_the_answer() -> bool:
+            lines = await bot_lines()
+            typing = (await rooms.ask("/typing/lobby"))["typing"]
+            return len(lines) == 1 and not lines[0].get("preview") and not typing
+
+        await wait_until(shows_only_the_answer, name="only the answer")

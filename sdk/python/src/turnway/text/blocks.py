@@ -12,6 +12,7 @@ from typing import Literal
 
 Role = Literal["text", "blank", "open", "code", "close"]
 
+LINE_END = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 QUOTE = re.compile(r"(?: {0,3}> ?)+")
 MARKER = re.compile(r"([-*+]|\d{1,9}[.)])( +|\t+|$)")
 FENCE = re.compile(r"(`{3,})([^`\n]*)$|(~{3,})([^\n]*)$")
@@ -63,13 +64,14 @@ class Reader:
     def read(self) -> list[Line]:
         """Returns all lines."""
         start = 0
-        for piece in re.split(r"(?<=\n)", self.text):
+        for piece in LINE_END.split(self.text):
             if piece:
                 self.lines.append(self.read_line(start, piece))
                 start += len(piece)
         return self.lines
 
     def read_line(self, start: int, piece: str) -> Line:
+        """Returns the next line, and keeps what it opens."""
         end = start + len(piece)
         body = piece.rstrip("\r\n")
         quote = QUOTE.match(body)

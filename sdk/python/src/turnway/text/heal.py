@@ -73,8 +73,7 @@ def heal_code(text: str, opened: tuple[int, int]) -> str:
     kept = text[position + count : end].rstrip("`").rstrip()
     if not kept:
         return heal_paragraph(text[:position])
-    outer = close("", parse_inline(text[:position] + "x"))
-    return text[: position + count] + kept + "`" * count + outer + text[end:]
+    return heal_paragraph(text[: position + count] + kept + "`" * count + text[end:])
 
 
 def half_link(text: str, found: Inline) -> re.Match[str] | None:

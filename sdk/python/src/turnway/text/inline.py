@@ -108,12 +108,14 @@ class InlineParser:
         return position + 1
 
     def run_end(self, position: int) -> int:
+        """Returns the position behind the run of equal characters that begins here."""
         end = position
         while end < self.end and self.text[end] == self.text[position]:
             end += 1
         return end
 
     def read_code(self, position: int) -> int:
+        """Reads a code span, or a run of backticks without an end."""
         opened = self.run_end(position)
         count = opened - position
         positions = self.runs[count]
@@ -127,6 +129,7 @@ class InlineParser:
         return closing + count
 
     def read_link(self, position: int) -> int:
+        """Reads the end of a link or an image, whose text is known by now."""
         if not self.brackets:
             return position + 1
         start, is_image, first = self.brackets.pop()
@@ -143,6 +146,7 @@ class InlineParser:
         return found.end()
 
     def read_delimiter(self, position: int) -> int:
+        """Reads a run of `*`, `_` or `~`."""
         end = self.run_end(position)
         character = self.text[position]
         before = self.text[position - 1] if position > self.start else "\n"
@@ -181,6 +185,7 @@ class InlineParser:
         self.delimiters[first:] = opened if first == 0 else []
 
     def find_opener(self, opened: list[Delimiter], closer: Delimiter, bottom: int) -> int | None:
+        """Returns the index of the run that a closing run ends."""
         for index in range(len(opened) - 1, bottom - 1, -1):
             opener = opened[index]
             if opener.character != closer.character or opener.count == 0:
@@ -192,6 +197,7 @@ class InlineParser:
         return None
 
     def join(self, opener: Delimiter, closer: Delimiter) -> None:
+        """Adds the span between two runs, and uses up their characters."""
         use = 2 if opener.count >= 2 and closer.count >= 2 else 1
         kind: Kind = "strike" if opener.character == "~" else "strong" if use == 2 else "emphasis"
         self.spans.append(Span(kind, opener.end - use, opener.end, closer.start, closer.start + use))

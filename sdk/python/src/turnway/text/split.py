@@ -87,6 +87,7 @@ class Splitter:
                 self.rate_span(span, line)
 
     def rate_within(self, line: Line) -> None:
+        """Rates the positions between the characters of a line."""
         text = self.text
         is_code = line.role == "code"
         if line.role in ("open", "close", "blank"):
@@ -112,6 +113,7 @@ class Splitter:
             self.places[position] = place
 
     def rate_end(self, line: Line, following: Line) -> int:
+        """Returns the rate of the position between two lines."""
         if line.role == "code" or line.role == "open":
             ends = line.role == "open" or following.role == "close"
             return PARAGRAPH if following.fence is not line.fence else MARKUP if ends else SENTENCE
@@ -141,6 +143,7 @@ class Splitter:
         return Markup("", "") if is_long else markup
 
     def whole_markup_at(self, position: int) -> Markup:
+        """Returns the markup to close and to open at a position, however long it is."""
         before = self.lines[bisect_right(self.starts, position - 1) - 1]
         after = self.lines[bisect_right(self.starts, position) - 1]
         is_within_line = before is after
@@ -178,7 +181,7 @@ class Splitter:
             body = self.text[position:end]
             # A sign behind a space does not end emphasis.
             shown = body.rstrip() if markup.is_inline and markup.closing else body
-            found.append(Part(body, (opening + shown + markup.closing).strip("\n")))
+            found.append(Part(body, (opening + shown + markup.closing).strip("\r\n")))
             position, opening = end, markup.opening
         return found
 
