@@ -22,6 +22,8 @@ class Proxy:
         self.target = target
         self.judge = judge
         self.connections = 0
+        # A blocked proxy accepts no connection.
+        self.is_blocked = False
         self.verdicts: list[Verdict] = []
         self.open: set[ServerConnection] = set()
 
@@ -47,6 +49,9 @@ class Proxy:
             socket.transport.abort()
 
     async def handle(self, client: ServerConnection) -> None:
+        if self.is_blocked:
+            client.transport.abort()
+            return
         self.connections += 1
         self.open.add(client)
         try:

@@ -19,6 +19,7 @@ from turnway.client import (
     Delta,
     Done,
     GatewayError,
+    HistoryLost,
     Restarted,
     Session,
     Started,
@@ -280,6 +281,34 @@ async def test_restarted_node_with_an_empty_store_gets_the_input_again(tmp_path:
         await node.run()
         done = await turn.result()
         assert done.status == "completed" and done.text.split()[-1].strip(".,") == "30"
+
+
+async def test_drained_node_hands_the_answer_to_its_next_start(tmp_path: Path) -> None:
+    agent = LastingAgent()
+    async with started(agent):
+        node = Node(tmp_path / "data", "--agent", agent.flag)
+        async with started(node), client_of(node.url) as client:
+            turn = client.session().turn("y" * 200, agent="lasting")
+            await read_bytes(turn, 300)
+            await node.end()
+            await node.run()
+            assert (await turn.result()).text == answer_of("y" * 200)
+
+
+async def test_turn_whose_end_is_trimmed_raises_history_lost(tmp_path: Path) -> None:
+    node = Node(tmp_path / "data", "--demo", "--retention", "facts=4")
+    async with started(node), Proxy(node.url, lambda *_: "pass") as proxy, client_of(proxy.url) as client:
+        turn = client.session("s1").turn("count to 5 every 100ms", agent="counter")
+        await read_bytes(turn, 1)
+        proxy.is_blocked = True
+        proxy.cut()
+        async with client_of(node.url) as other:
+            for number in range(12):
+                await other.session("s1").turn(f"line {number}", agent="echo").result()
+        proxy.is_blocked = False
+        with pytest.raises(HistoryLost, match="no longer in the session's log"):
+            await turn.result()
+        assert await client.session("s1").turn("hello", agent="echo").text() == "hello"
 
 
 async def test_turn_without_a_reader_stays_small() -> None:

@@ -151,9 +151,16 @@ class Adapter:
 
     # What an author calls.
 
-    def serve(self, urls: str | list[str], **options: Any) -> None:
-        """Runs the adapter until SIGTERM or Ctrl-C. The options are those of `run`."""
-        run_until_signal(self.run(urls, **options))
+    def serve(
+        self,
+        urls: str | list[str],
+        *,
+        api_key: str | None = None,
+        offset_file: str | os.PathLike[str] | None = None,
+        instance_id: str | None = None,
+    ) -> None:
+        """Runs the adapter until SIGTERM or Ctrl-C, as `run` does."""
+        run_until_signal(self.run(urls, api_key=api_key, offset_file=offset_file, instance_id=instance_id))
 
     async def run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from turnway.types import FromAdapterHelloCapabilitiesValue
 
@@ -72,7 +72,7 @@ class Capabilities:
     def __iter__(self) -> Iterator[str]:
         return iter(self._levels)
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Capabilities) and self._levels == other._levels
 
     def __hash__(self) -> int:

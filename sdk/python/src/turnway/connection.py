@@ -22,6 +22,7 @@ Message: TypeAlias = dict[str, Any]
 
 SUBPROTOCOL = "turnway.v1"
 DEFAULT_PATH = "/v1/connect"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 # The node answers `hello` at once; a longer silence means that another node should be tried.
 HANDSHAKE_SECONDS = 10.0
 # A node closes a connection with a longer message, so that such a message is refused here with a clear error.
@@ -83,7 +84,8 @@ class Connection:
                 ping_timeout=PING_SECONDS,
                 close_timeout=CLOSE_SECONDS,
                 max_size=RECEIVED_BYTES_MAX,
-                proxy=None,
+                # A proxy of the environment leads to other machines, not to this one.
+                proxy=None if urlsplit(url).hostname in LOOPBACK else True,
             )
         except (OSError, TimeoutError, websockets.WebSocketException) as error:
             raise ConnectionLost(f"no connection to {url}: {error}") from error
