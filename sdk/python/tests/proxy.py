@@ -11,7 +11,7 @@ import websockets
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
-Verdict = Literal["pass", "cut before", "cut after", "twice"]
+Verdict = Literal["pass", "cut before", "cut after", "twice", "lose"]
 Judge = Callable[[str, dict[str, Any]], Verdict]
 
 
@@ -75,7 +75,7 @@ class Proxy:
                 verdict = self.judge(way, json.loads(text))
                 if verdict != "pass":
                     self.verdicts.append(verdict)
-                if verdict != "cut before":
+                if verdict not in ("cut before", "lose"):
                     await target.send(text)
                 if verdict == "twice":
                     await target.send(text)

@@ -270,6 +270,29 @@ async def test_removal_of_a_preview_never_comes_before_it() -> None:
         assert gateway.recorded.reports == [], "previews are not reported"
 
 
+async def test_preview_that_waits_is_replaced_and_then_dropped() -> None:
+    adapter = Everything()
+    gate = asyncio.Event()
+    shown = adapter.preview
+
+    async def preview(preview: Delivery) -> None:
+        await shown(preview)
+        await gate.wait()
+
+    adapter.preview = preview  # type: ignore[method-assign]
+    async with FakeGateway() as gateway, run(adapter, gateway):
+        place = await gateway.place("lobby")
+        await gateway.deliver("a", kind="preview", key="p")
+        await wait_until(lambda: adapter.calls)
+        for text in ("ab", "abc"):
+            await gateway.deliver(text, kind="preview", key="p")
+        await gateway.send({"type": "delete_message", "conversation": place, "key": "p"})
+        await (await gateway.deliver("the answer")).report()
+        gate.set()
+        await wait_until(lambda: len(adapter.calls) == 2)
+        assert adapter.calls == [("preview", "p", "a"), ("delete_preview", "lobby", "p")]
+
+
 async def test_declared_capability_without_its_method_is_refused() -> None:
     class Hollow(Plain):
         capabilities = Capabilities(edit=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import ROOT, Node, Script, started
+from processes import ROOT, Node, Script, started, wait_until
 from proxy import Proxy, Verdict
 
 from turnway.client import (
@@ -26,7 +26,7 @@ from turnway.client import (
     Turn,
 )
 from turnway.retry import Backoff
-from turnway.turn import EVENTS_MAX, Notice
+from turnway.turn import EVENTS_MAX, Notice, RunText
 
 COUNT = "count to 30 every 20ms"
 
@@ -114,9 +114,16 @@ async def test_answer_begins_anew_when_its_agent_dies_with_the_node(tmp_path: Pa
 @pytest.mark.slow
 async def test_client_cut_in_mid_answer_resumes_at_another_address(tmp_path: Path) -> None:
     agent = LastingAgent()
+    subscriptions: list[dict[str, Any]] = []
+
+    def judge(_: str, message: dict[str, Any]) -> Verdict:
+        if message["type"] == "subscribe":
+            subscriptions.append(message)
+        return "pass"
+
     async with started(agent):
         node = Node(tmp_path / "data", "--agent", agent.flag)
-        async with started(node), Proxy(node.url, lambda *_: "pass") as one, Proxy(node.url, lambda *_: "pass") as two:
+        async with started(node), Proxy(node.url, judge) as one, Proxy(node.url, judge) as two:
             async with client_of([one.url, two.url]) as client:
                 turn = client.session().turn("x" * 300, agent="lasting")
                 found = b""
@@ -124,6 +131,8 @@ async def test_client_cut_in_mid_answer_resumes_at_another_address(tmp_path: Pat
                     found += await read_rest(turn, found, step * 80)
                     one.cut()
                     two.cut()
+                    await wait_until(lambda count=step: len(subscriptions) == count, name="the resume")
+                    assert subscriptions[-1]["runs"][turn.run_id]["offset"] >= len(found), "it asks for the rest only"
                 done = await turn.result()
                 assert done.text == answer_of("x" * 300) and done.text.encode().startswith(found)
                 assert one.connections + two.connections >= 6 and min(one.connections, two.connections) >= 2
@@ -177,6 +186,57 @@ async def all_runs(node: Node, session: Session) -> list[str]:
             return json.load(response)["messages"]
 
     return [message["run_id"] for message in await asyncio.to_thread(ask) if message["role"] == "assistant"]
+
+
+@pytest.mark.parametrize(("agent", "text"), [("echo", "hello"), ("counter", "count to 6 every 50ms")])
+async def test_lost_piece_of_text_is_asked_for(tmp_path: Path, agent: str, text: str) -> None:
+    left: list[Verdict] = ["lose"]
+
+    def judge(_: str, message: dict[str, Any]) -> Verdict:
+        return left.pop() if message["type"] == "delta" and left else "pass"
+
+    node = Node(tmp_path / "data", "--demo")
+    async with started(node), Proxy(node.url, judge) as proxy, client_of(proxy.url) as client:
+        turn = client.session().turn(text, agent=agent)
+        found = await read_bytes(turn, 10_000)
+        assert turn.done is not None and turn.done.is_complete and found.decode() == turn.done.text
+        assert proxy.connections == 1 and not left
+
+
+async def test_repeated_messages_are_shown_once(tmp_path: Path) -> None:
+    def judge(way: str, message: dict[str, Any]) -> Verdict:
+        return "twice" if way == "down" and message["type"] in ("delta", "run_started", "event", "state") else "pass"
+
+    node = Node(tmp_path / "data", "--demo")
+    async with started(node):
+        async with client_of(node.url) as client:
+            plain = [event async for event in client.session().turn("count to 6 every 50ms", agent="counter")]
+        async with Proxy(node.url, judge) as proxy, client_of(proxy.url) as client:
+            doubled = [event async for event in client.session().turn("count to 6 every 50ms", agent="counter")]
+    assert isinstance(plain[-1], Done) and isinstance(doubled[-1], Done)
+    assert [type(event) for event in doubled if not isinstance(event, Delta)] == [
+        type(event) for event in plain if not isinstance(event, Delta)
+    ]
+    assert "".join(event.text for event in doubled if isinstance(event, Delta)) == doubled[-1].text == plain[-1].text
+
+
+@pytest.mark.slow
+async def test_input_that_is_refused_for_now_is_repeated(tmp_path: Path) -> None:
+    node = Node(tmp_path / "data", "--demo")
+    async with started(node), client_of(node.url) as client:
+        session = client.session()
+        first = session.turn("count to 10 every 200ms", agent="counter")
+        others = [session.turn(f"line {number}", agent="echo", strategy="enqueue") for number in range(24)]
+        assert [await turn.text() for turn in others] == [f"line {number}" for number in range(24)]
+        assert (await first.result()).status == "completed"
+        assert max(turn.refused_since or 0 for turn in others) > 0, "the gateway lets 20 wait"
+
+
+def test_pieces_of_text_overlap_and_leave_no_gap() -> None:
+    text = RunText()
+    assert not text.begin(1) and text.add(0, "aé日") == (0, "aé日")
+    assert text.add(1, "é日x") == (6, "x") and text.add(0, "aé") == (7, "") and text.add(8, "z") is None
+    assert text.begin(2) and text.add(0, "b") == (0, "b") and not text.begin(1)
 
 
 async def test_message_id_makes_a_repeated_turn_the_same_one(tmp_path: Path) -> None:

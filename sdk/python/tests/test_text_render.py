@@ -105,6 +105,7 @@ def test_complete_text_stays_as_it_is(text: str) -> None:
         ("see ![an ima", "see "),
         ("text\n-", "text"),
         ("~~gon", "~~gon~~"),
+        ("*half an escape\\", "*half an escape*"),
         ("see [`co", "see `co`"),
     ],
 )

@@ -93,6 +93,12 @@ def test_code_between_tildes_keeps_its_line_ends() -> None:
     assert parts == ["~~~\nx = 1\n~~~", "~~~\n" + "y" * 140 + "\n~~~"]
 
 
+def test_cut_makes_no_fence_of_a_code_span() -> None:
+    text = "> " + "x" * 140 + " ```\n> words in code```\n"
+    parts = split(text, 150)
+    assert "".join(code_of(part) for part in parts) == "" and "".join(split_parts(text, 150)[0].body)[-1] == "x"
+
+
 def test_quote_continues_as_a_quote() -> None:
     parts = split("> " + "quoted words " * 40 + "\nstill quoted", 100)
     assert all(part.startswith("> ") for part in parts)

@@ -88,4 +88,6 @@ def close(text: str, found: Inline) -> str:
     """Closes emphasis, behind the last character that is no space."""
     signs = "".join(opened.character * opened.count for opened in reversed(found.open_delimiters))
     kept = text.rstrip()
+    if signs and (len(kept) - len(kept.rstrip("\\"))) % 2:
+        return heal_paragraph(kept[:-1])  # half an escape would take the closing sign
     return kept + signs + text[len(kept) :] if signs else text

@@ -26,7 +26,7 @@ MARKUP, CHARACTER, WORD, SENTENCE, LINE, PARAGRAPH = 1, 2, 3, 4, 5, 6
 
 SENTENCE_ENDS = frozenset(".!?…:;")
 WIDE_SENTENCE_ENDS = frozenset("。！？；：")
-LOOKS_LIKE_BLOCK = re.compile(r"#{1,6}\s|>|[-*+]\s|\d{1,9}[.)]\s|`{3}|~{3}|=+\s*$|-+\s*$|\|")
+LOOKS_LIKE_BLOCK = re.compile(r"[ \t]{0,4}(?:#{1,6}\s|>|[-*+]\s|\d{1,9}[.)]\s|`{3}|~{3}|=+\s*$|-+\s*$|\|)")
 
 
 def is_closable(span: Span) -> bool:
@@ -108,7 +108,7 @@ class Splitter:
             touches = after in "`*_~[]()!<" and not before.isspace()
             if before == "\\" or before in "`*_~[!<" or touches or after in "\r\n":
                 place = MARKUP
-            if place >= WORD and LOOKS_LIKE_BLOCK.match(text, position, line.end):
+            if place > MARKUP and LOOKS_LIKE_BLOCK.match(text, position, line.end):
                 place = MARKUP
             self.places[position] = place
 
