@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ROOT / "examples" / "rooms" / "rooms.py"
 # A debug build of the node starts within some seconds, also on a busy machine.
 READY_SECONDS = 30.0
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 45.0
 LOOK_SECONDS = 0.02
 
 

@@ -432,6 +432,13 @@ async def test_answers_in_reverse_order_save_the_right_offset(tmp_path: Path) ->
         await wait_until(lambda: OffsetFile(tmp_path / "offset").read() == "8")
 
 
+async def test_wait_that_fails_tells_what_was_recorded() -> None:
+    async with FakeGateway() as gateway, run(Plain(), gateway):
+        await gateway.adapter()
+        with pytest.raises(TimeoutError, match="inbound 0, .* hellos 1"):
+            await gateway.wait_for(lambda: False, seconds=0.1)
+
+
 async def test_second_connection_stands_by() -> None:
     first, second = Plain(), Plain()
     async with FakeGateway() as gateway, run(first, gateway, instance_id="a"):

@@ -1,5 +1,6 @@
 """The adapter of examples/rooms with the SDK, between a real node and the platform rooms.py."""
 
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,35 @@ async def test_lost_and_repeated_answers_lead_to_one_turn_each(tmp_path: Path) -
             assert sorted(line["text"] for line in lines) == [f"line {number}" for number in range(5)]
             assert not any(left.values()), "each fault has happened"
             assert await rooms.journal() == lines
+
+
+@pytest.mark.slow
+async def test_many_lines_are_answered_once_through_cuts_and_kills(tmp_path: Path) -> None:
+    choices = random.Random(7)
+    rooms_count, lines_count = 8, 96
+    left = ("inbound", "inbound_accepted", "deliver", "delivered")
+    kinds: list[Verdict] = ["cut before", "cut after", "twice"]
+
+    def fault(way: str, message: dict[str, Any]) -> Verdict:
+        is_hit = message["type"] in left and choices.random() < 0.06
+        return choices.choice(kinds) if is_hit else "pass"
+
+    node, rooms = Node(tmp_path / "data", "--demo"), Rooms()
+    async with started(node, rooms), Proxy(node.url, fault) as proxy:
+        async with in_process(rooms, proxy.url, tmp_path / "offset"):
+            drops = [{"kind": "drop_reply"} if n % 7 == 0 else {"kind": "refuse", "status": 503} for n in range(14)]
+            await rooms.ask("/faults", drops)
+            for number in range(lines_count):
+                await rooms.say(f"room-{number % rooms_count}", f"line {number}")
+                if number in (30, 60):
+                    await node.kill()
+                    await node.run()
+            lines = await rooms.answers(lines_count)
+    assert sorted(line["text"] for line in lines) == sorted(f"line {number}" for number in range(lines_count))
+    for room in range(rooms_count):
+        texts = [line["text"] for line in lines if line["room"] == f"room-{room}"]
+        assert texts == [f"line {number}" for number in range(room, lines_count, rooms_count)]
+    assert len(proxy.verdicts) > 5 and proxy.connections > 3, "there were faults"
 
 
 async def test_node_restart_keeps_the_order_of_a_conversation(tmp_path: Path) -> None:

@@ -181,8 +181,12 @@ class FakeGateway:
 
     async def wait_for(self, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
         """Returns once a condition about the recorded messages holds."""
-        async with asyncio.timeout(seconds), self._changed:
-            await self._changed.wait_for(condition)
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(condition)
+        except TimeoutError as error:
+            seen = ", ".join(f"{name} {len(found)}" for name, found in vars(self.recorded).items())
+            raise TimeoutError(f"the condition did not hold within {seconds} s; recorded: {seen}") from error
 
     async def wait_inbound(self, count: int) -> list[Message]:
         """Returns the recorded inbound events once there are as many. Repeated ones count."""
