@@ -141,6 +141,6 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def test_long_texts_are_cut_in_linear_time() -> None:
-    for piece in ("`", "*a ", "[", "> ", "```\n", "_a*", "](", "- ", "**a_ "):
+    for piece in ("`", "*a ", "[", "> ", "```\n", "_a*", "](", "- ", "**a_ ", "`a`\n", "*a* ", "![a", "> `a`\n"):
         text = piece * (24_000 // len(piece))
         assert "".join(part.body for part in split_parts(text, 2000)) == text

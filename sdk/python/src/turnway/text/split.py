@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from turnway.text.blocks import Line, paragraphs, read_lines
@@ -67,24 +67,18 @@ class Splitter:
         self.spans: dict[int, list[Span]] = {}
         self.clusters = boundaries(text)
         self.places = bytearray(len(text) + 1)
+        for line in self.lines:
+            self.rate_within(line)
+        for line, following in pairwise(self.lines):
+            self.places[line.end] = self.rate_end(line, following)
         for group in paragraphs(self.lines):
             spans = parse_inline(text, group[0].content, group[-1].end).spans
             for line in group:
                 self.spans[line.start] = spans
-        for index in range(len(self.lines)):
-            self.rate_line(index)
+            for span in spans:
+                self.rate_span(span, group)
 
     # Where a cut is good.
-
-    def rate_line(self, index: int) -> None:
-        """Rates each position of a line, from behind its first character to its end."""
-        line = self.lines[index]
-        self.rate_within(line)
-        if index + 1 < len(self.lines):
-            self.places[line.end] = self.rate_end(line, self.lines[index + 1])
-        for span in self.spans.get(line.start, []):
-            if span.start < line.end and span.end > line.start:
-                self.rate_span(span, line)
 
     def rate_within(self, line: Line) -> None:
         """Rates the positions between the characters of a line."""
@@ -103,7 +97,7 @@ class Splitter:
             elif before in WIDE_SENTENCE_ENDS and after not in WIDE_SENTENCE_ENDS:
                 place = SENTENCE
             if is_code:
-                self.places[position] = min(place, CHARACTER) if place == CHARACTER else WORD
+                self.places[position] = CHARACTER if place == CHARACTER else WORD
                 continue
             touches = after in "`*_~[]()!<" and not before.isspace()
             if before == "\\" or before in "`*_~[!<" or touches or after in "\r\n":
@@ -124,15 +118,19 @@ class Splitter:
         # A blank line within a list or a quote separates less than one between blocks.
         return LINE if following.has_own_prefix and line.has_own_prefix else PARAGRAPH
 
-    def rate_span(self, span: Span, line: Line) -> None:
+    def rate_span(self, span: Span, group: list[Line]) -> None:
         """Keeps cuts out of markup: never within its signs, and within short spans and links only if need be."""
-        is_short = self.sums[span.end] - self.sums[span.start] <= self.limit // 2
-        is_whole = is_short or not is_closable(span)
-        for position in range(max(span.start + 1, line.start), min(span.end - 1, line.end) + 1):
-            if position <= span.inner_start or position >= span.inner_end:
-                self.places[position] = 0
-            elif is_whole or (position == line.end and line.prefix):
+        for position in (*range(span.start + 1, span.inner_start + 1), *range(span.inner_end, span.end)):
+            self.places[position] = 0
+        size = self.sums[span.end] - self.sums[span.start]
+        if size <= (self.limit // 2 if is_closable(span) else self.limit):
+            for position in range(span.inner_start + 1, span.inner_end):
                 self.places[position] = min(self.places[position], MARKUP)
+        elif group[0].prefix:
+            # At the start of a quoted line there is no place for the signs that open the markup again.
+            for line in group:
+                if span.inner_start < line.end < span.inner_end:
+                    self.places[line.end] = min(self.places[line.end], MARKUP)
 
     # What a cut needs.
 
