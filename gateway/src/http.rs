@@ -21,6 +21,7 @@ pub mod session_facts;
 mod sessions;
 pub mod stream;
 mod turns;
+mod web_chat;
 
 pub use node::HttpNode;
 pub use request_metrics::with_request_metrics;
@@ -60,6 +61,8 @@ pub struct HttpContext {
     /// The durability of an acknowledgement (`turn_accepted.durability`).
     pub durability: &'static str,
     pub node: HttpNode,
+    /// True if the web chat is served under `/chat/`.
+    pub serves_web_chat: bool,
 }
 
 /// The response to a request, or the problem to answer with.
@@ -67,6 +70,7 @@ pub type HttpResult = Result<Response<Body>, HttpProblem>;
 
 /// Builds the router of all paths.
 pub fn router(context: Arc<HttpContext>) -> Router {
+    let web_chat = if context.serves_web_chat { web_chat::router() } else { Router::new() };
     Router::new()
         .route("/", get(node::show))
         .route("/asyncapi.json", get(asyncapi::show))
@@ -93,6 +97,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
         .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())
+        .merge(web_chat)
         .fallback(not_found)
         .with_state(context)
 }

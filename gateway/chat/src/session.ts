@@ -338,10 +338,7 @@ function turnEvent(turn: Turn, name: string, fields: { [name: string]: Json }): 
     }
     case "RUN_RESTARTED":
       if (typeof fields["attempt"] === "number") startAttempt(turn, fields["attempt"]);
-      turn.notice =
-        fields["reason"] === "agent_busy"
-          ? "The agent was busy, so the answer started again."
-          : "The connection to the agent was lost, so the answer started again.";
+      turn.notice = `${restartCause(fields["reason"])}, so the answer started again.`;
       return;
     case "RUN_RESUMED":
       turn.notice = "The answer continued on another node.";
@@ -350,6 +347,11 @@ function turnEvent(turn: Turn, name: string, fields: { [name: string]: Json }): 
       if (turn.phase !== "ended") turn.phase = "cancelling";
       return;
   }
+}
+
+function restartCause(reason: Json | undefined): string {
+  if (reason === "agent_busy") return "The agent was busy";
+  return reason === "agent_lost" ? "The agent was lost" : "The node was lost";
 }
 
 /** Adds the part of a delta that the turn does not have yet. */

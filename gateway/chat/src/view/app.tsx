@@ -36,6 +36,7 @@ export function App({ chat }: { chat: Chat }): VNode {
       <header>
         <button
           type="button"
+          id="list-button"
           class="list-button"
           aria-expanded={isListOpen}
           aria-controls="conversations"

@@ -1,5 +1,6 @@
 // The list of conversations. On a narrow screen it covers the conversation and closes after a choice.
 import type { VNode } from "preact";
+import { useEffect } from "preact/hooks";
 import type { Chat } from "../chat";
 import type { Conversation } from "../storage";
 import { focusComposer, type OpenDialog } from "./app";
@@ -12,19 +13,28 @@ interface Props {
 }
 
 export function Sidebar({ chat, isOpen, close, openDialog }: Props): VNode {
+  // On a wide screen the list is always there, and never "open".
+  useEffect(() => {
+    if (isOpen) document.getElementById("new-conversation")?.focus();
+  }, [isOpen]);
   const leave = (action: () => void) => {
     action();
     close();
-    // The next conversation's field exists once the page is rendered.
-    setTimeout(focusComposer, 50);
+    // A conversation that is rendered anew takes the focus by itself.
+    focusComposer();
+  };
+  const dismiss = () => {
+    close();
+    document.getElementById("list-button")?.focus();
   };
   return (
     <nav
       id="conversations"
       class={isOpen ? "open" : ""}
       aria-label="Conversations"
-      onKeyDown={(event) => event.key === "Escape" && leave(() => undefined)}
+      onKeyDown={(event) => isOpen && event.key === "Escape" && dismiss()}
     >
+      <button type="button" class="list-close" onClick={dismiss}>Close the list</button>
       <button type="button" id="new-conversation" class="primary" onClick={() => leave(() => chat.create())}>
         New conversation
       </button>
