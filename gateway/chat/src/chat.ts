@@ -114,6 +114,7 @@ export class Chat {
     }
     this.currentId = id;
     this.notice = null;
+    this.announcement = "";
     storage.keepCurrent(id);
     if (this.isConnected()) this.enter(id);
     this.changed();

@@ -138,16 +138,27 @@ function codeAt(lines: string[], at: number, fence: string): [Block, number] {
 
 function listAt(lines: string[], at: number): [Block, number] {
   const marker = ITEM.exec(lines[at] ?? "");
+  const indent = marker?.[1]?.length ?? 0;
   const number = Number.parseInt(marker?.[2] ?? "", 10);
   const isOrdered = !Number.isNaN(number);
   const items: string[] = [];
+  /** Spaces that lines of the present item begin with. */
+  let inner = 0;
   let next = at;
   while (next < lines.length) {
     const line = lines[next] ?? "";
     const item = ITEM.exec(line);
-    if (item !== null && /^\d/.test(item[2] ?? "") === isOrdered) items.push(line.slice(item[0].length));
-    else if (continuesItem(lines, next)) items[items.length - 1] += `\n${line.replace(/^ {1,4}/, "")}`;
-    else break;
+    // An item that is indented further belongs to a list within this one.
+    const isSibling = item !== null && (item[1]?.length ?? 0) < indent + 2;
+    if (isSibling && /^\d/.test(item[2] ?? "") === isOrdered) {
+      items.push(line.slice(item[0].length));
+      inner = item[0].length;
+    } else if (!isSibling && continuesItem(lines, next)) {
+      const spaces = line.length - line.trimStart().length;
+      items[items.length - 1] += `\n${line.slice(Math.min(spaces, inner))}`;
+    } else {
+      break;
+    }
     next++;
   }
   return [{ kind: "list", start: isOrdered ? number : null, items }, next];

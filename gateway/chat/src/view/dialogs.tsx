@@ -20,6 +20,8 @@ function Dialog({ title, action, close, act, children }: DialogProps): VNode {
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
+  // Browsers close a dialog at the second Escape, whatever the page says.
+  const reopen = () => dialog.current?.showModal();
   const submit = (event: SubmitEvent & { currentTarget: HTMLFormElement }) => {
     event.preventDefault();
     const field = event.currentTarget.querySelector("input");
@@ -31,8 +33,7 @@ function Dialog({ title, action, close, act, children }: DialogProps): VNode {
     <dialog
       ref={dialog}
       aria-labelledby="dialog-title"
-      onCancel={(event) => close === undefined && event.preventDefault()}
-      onClose={close}
+      onClose={close ?? reopen}
     >
       <form onSubmit={submit}>
         <h2 id="dialog-title">{title}</h2>

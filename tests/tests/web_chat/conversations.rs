@@ -1,0 +1,95 @@
+//! The list of conversations, and several tabs.
+use crate::chat_page::{ChatPage, strings};
+use tempfile::TempDir;
+use turnway_tests::real::devtools::Browser;
+use turnway_tests::real::node::Node;
+
+/// Returns the titles in the list.
+async fn titles(page: &mut ChatPage) -> Vec<String> {
+    strings(&page.value("[...document.querySelectorAll('nav .entry')].map((entry) => entry.textContent)").await)
+}
+
+#[tokio::test]
+async fn conversations_are_made_renamed_and_deleted() {
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut page = ChatPage::open(&browser, node.http).await;
+    page.send("first words").await;
+    page.answers(1).await;
+    page.click("#new-conversation").await;
+    page.until("document.querySelectorAll('nav .entry').length == 2 && !document.querySelector('.turn')").await;
+    // An unused conversation is not made twice.
+    page.click("#new-conversation").await;
+    page.connected().await;
+    page.send("second").await;
+    page.answers(1).await;
+    page.write("#message", "a draft of the second").await;
+    assert_eq!(titles(&mut page).await, ["second", "first words"]);
+    // Each conversation has its own turns and its own draft.
+    page.click("nav li:nth-child(2) .entry").await;
+    page.shows("first words").await;
+    assert_eq!((page.answers(1).await, page.draft().await), (vec!["first words".to_owned()], "".into()));
+    page.click("nav li:nth-child(2) [title=Rename]").await;
+    page.until("document.querySelector('dialog[open]')").await;
+    page.value("document.querySelector('dialog input').select()").await;
+    page.write("dialog input", "renamed").await;
+    page.press("Enter").await;
+    page.until("document.querySelector('h1').textContent == 'renamed'").await;
+    page.click("nav li:nth-child(2) [title^=Delete]").await;
+    page.until("document.querySelector('dialog[open]')").await;
+    page.click("dialog .primary").await;
+    page.until("document.querySelectorAll('nav .entry').length == 1").await;
+    page.until(
+        "document.getElementById('message').value == 'a draft of the second' && !!document.querySelector('.turn')",
+    )
+    .await;
+    page.reload().await;
+    assert_eq!(
+        (titles(&mut page).await, page.answers(1).await),
+        (vec!["second".to_owned()], vec!["second".to_owned()])
+    );
+}
+
+/// Covers: MP-T10.
+#[tokio::test]
+async fn two_tabs_show_the_same_session() {
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut one = ChatPage::open(&browser, node.http).await;
+    let mut two = ChatPage::open(&browser, node.http).await;
+    assert_eq!(one.session().await, two.session().await);
+    one.send("from the first tab").await;
+    assert_eq!(two.answers(1).await, ["from the first tab"]);
+    two.send("@counter count to 30 every 20ms").await;
+    one.until("document.querySelector('[data-phase=running] .markdown')").await;
+    let expected = one.answers(2).await;
+    assert_eq!(two.answers(2).await, expected);
+    // A conversation that one tab makes is in the list of the other.
+    one.click("#new-conversation").await;
+    two.until("document.querySelectorAll('nav .entry').length == 2").await;
+    assert_ne!(one.session().await, two.session().await);
+    for page in [&mut one, &mut two] {
+        assert_eq!(page.complaints().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn agent_is_chosen_in_the_header() {
+    let dir = TempDir::new().expect("a directory");
+    // An agent that is no member of a new session.
+    let node = Node::start(dir.path(), &["--demo", "--agent", "third=builtin:echo"]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut page = ChatPage::open(&browser, node.http).await;
+    for agent in ["counter", "third", "echo"] {
+        page.until(&format!("[...document.querySelectorAll('.agent option')].some(({{value}}) => value == '{agent}')"))
+            .await;
+        page.value(&format!("document.querySelector('.agent select').value = '{agent}'")).await;
+        page.value("document.querySelector('.agent select').dispatchEvent(new Event('change', {bubbles: true}))").await;
+        page.until(&format!(
+            "document.querySelector('.agent select').value == '{agent}' && !document.querySelector('.notice')"
+        ))
+        .await;
+    }
+}
