@@ -9,12 +9,17 @@ import { agentIds, type Failure, type ServerMessage } from "./wire";
 
 /** Sessions whose messages a tab keeps; another one is read from its log again. */
 const VIEWS_MAX = 8;
-/** Bytes of one message: the node accepts 64 KiB as JSON, in which a character may take more room. */
-export const MESSAGE_BYTES_MAX = 32 * 1024;
+/**
+ * Bytes of a message's text as JSON. The node closes the connection at a message over 64 KiB, names included, and the
+ * input would be sent again on the next connection.
+ */
+export const MESSAGE_BYTES_MAX = 48 * 1024;
 /** Times that a refused input is sent again by itself; after that the reader decides. */
 const RETRIES_MAX = 5;
 /** The first wait before a refused input is sent again, if the node names none. */
 const RETRY_MS = 500;
+/** Requests without an answer that are remembered: far more than a person makes within the time of an answer. */
+const REQUESTS_MAX = 128;
 /** Characters of a title. */
 export const TITLE_MAX = 64;
 const NEW_TITLE = "New conversation";
@@ -140,7 +145,7 @@ export class Chat {
   /** Sends an input; it stays in the outbox until the node has accepted it. */
   send(text: string, strategy: string): boolean {
     if (text.trim() === "") return false;
-    if (byteLength(text) > MESSAGE_BYTES_MAX) {
+    if (byteLength(JSON.stringify(text)) > MESSAGE_BYTES_MAX) {
       return this.refuse("too_large", `A message has at most ${MESSAGE_BYTES_MAX / 1024} KiB.`);
     }
     if (storage.outbox(this.currentId).length >= storage.OUTBOX_MAX) {
@@ -227,8 +232,17 @@ export class Chat {
 
   private request(message: { [name: string]: unknown }): void {
     const id = randomId();
-    this.requests.set(id, { kind: "other", sessionId: this.currentId });
+    this.remember(id, { kind: "other", sessionId: this.currentId });
     this.connection.send({ ...message, request_id: id });
+  }
+
+  private remember(requestId: string, request: Request): void {
+    this.requests.set(requestId, request);
+    // The map keeps the order of insertion.
+    for (const oldest of this.requests.keys()) {
+      if (this.requests.size <= REQUESTS_MAX) break;
+      this.requests.delete(oldest);
+    }
   }
 
   private invoke(sessionId: string, { messageId, text, strategy }: PendingInput): void {
@@ -240,14 +254,14 @@ export class Chat {
       message,
       strategy,
     });
-    if (sent) this.requests.set(messageId, { kind: "invoke", sessionId, messageId });
+    if (sent) this.remember(messageId, { kind: "invoke", sessionId, messageId });
   }
 
   /** Subscribes to a session from the tab's position, after opening it if it is new. */
   private enter(id: string): void {
     const view = this.viewOf(id);
     const request_id = randomId();
-    this.requests.set(request_id, { kind: "enter", sessionId: id });
+    this.remember(request_id, { kind: "enter", sessionId: id });
     if (this.conversations.find((entry) => entry.id === id)?.isOpened === false) {
       this.connection.send({ type: "session_open", session_id: id, request_id });
     }

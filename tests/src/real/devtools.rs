@@ -191,6 +191,19 @@ impl Tab {
         self.value(&format!("{element}.click()")).await;
     }
 
+    /// Chooses the option of this value in a list.
+    pub async fn choose(&mut self, selector: &str, value: &str) {
+        let list = format!("document.querySelector({})", json!(selector));
+        self.until(&format!(
+            "[...{list}.options].some((option) => option.value == {}) && !{list}.disabled",
+            json!(value)
+        ))
+        .await;
+        // In one step: the page may render between two.
+        let event = "new Event('change', {bubbles: true})";
+        self.value(&format!("{list}.value = {}; {list}.dispatchEvent({event})", json!(value))).await;
+    }
+
     /// Types a text into an element.
     pub async fn write(&mut self, selector: &str, text: &str) {
         self.value(&format!("document.querySelector({}).focus()", json!(selector))).await;
@@ -228,11 +241,5 @@ impl Tab {
             Some(_) | None => false,
         };
         self.events.iter().filter(is_complaint).map(Value::to_string).collect()
-    }
-
-    /// Returns a picture of the tab, as PNG in Base64.
-    pub async fn picture(&mut self) -> String {
-        let picture = self.call("Page.captureScreenshot", json!({"format": "png"})).await;
-        picture["data"].as_str().expect("a picture").to_owned()
     }
 }

@@ -1,5 +1,6 @@
 //! The list of conversations, and several tabs.
 use crate::chat_page::{ChatPage, strings};
+use serde_json::Value;
 use tempfile::TempDir;
 use turnway_tests::real::devtools::Browser;
 use turnway_tests::real::node::Node;
@@ -78,18 +79,16 @@ async fn two_tabs_show_the_same_session() {
 #[tokio::test]
 async fn agent_is_chosen_in_the_header() {
     let dir = TempDir::new().expect("a directory");
-    // An agent that is no member of a new session.
-    let node = Node::start(dir.path(), &["--demo", "--agent", "third=builtin:echo"]).await;
+    // The default agent and the demo's are members of a new session, and `guest` is not.
+    let flags =
+        ["--demo", "--agent", "third=builtin:echo", "--agent", "guest=builtin:echo", "--default-agent", "third"];
+    let node = Node::start(dir.path(), &flags).await;
     let browser = Browser::start(dir.path()).await;
     let mut page = ChatPage::open(&browser, node.http).await;
-    for agent in ["counter", "third", "echo"] {
-        page.until(&format!("[...document.querySelectorAll('.agent option')].some(({{value}}) => value == '{agent}')"))
-            .await;
-        page.value(&format!("document.querySelector('.agent select').value = '{agent}'")).await;
-        page.value("document.querySelector('.agent select').dispatchEvent(new Event('change', {bubbles: true}))").await;
-        page.until(&format!(
-            "document.querySelector('.agent select').value == '{agent}' && !document.querySelector('.notice')"
-        ))
-        .await;
+    for agent in ["counter", "guest", "echo", "third"] {
+        page.choose(".agent select", agent).await;
+        let is_chosen = format!("document.querySelector('.agent select').value == '{agent}'");
+        page.until(&is_chosen).await;
     }
+    assert_eq!(page.value("document.querySelector('.notice')").await, Value::Null);
 }

@@ -1,4 +1,4 @@
-//! The page for all people: axe-core in both themes, the keyboard, a narrow screen, and the picture of the README.
+//! The page for all people: axe-core in both themes, the keyboard, and a narrow screen.
 use crate::chat_page::ChatPage;
 use serde_json::{Value, json};
 use std::path::Path;

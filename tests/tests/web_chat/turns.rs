@@ -54,9 +54,7 @@ async fn stop_button_cancels_the_answer() {
     assert_eq!(facts.iter().filter(|fact| fact["type"] == "run.cancelled").count(), 1);
     // A waiting message can be withdrawn.
     page.send("@counter count to 1000 every 20ms").await;
-    page.until("document.getElementById('strategy')").await;
-    page.value("document.getElementById('strategy').value = 'enqueue'").await;
-    page.value("document.getElementById('strategy').dispatchEvent(new Event('change', {bubbles: true}))").await;
+    page.choose("#strategy", "enqueue").await;
     page.send("later").await;
     page.click("[data-phase=waiting] .hint button").await;
     page.answers(2).await;
