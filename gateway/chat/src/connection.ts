@@ -11,6 +11,9 @@ const WELCOME_MS = 10_000;
 /** Time for `pong`: a path that is silent for longer is lost. */
 const PONG_MS = 10_000;
 
+/** Tries after which a page that was never connected says what the cause may be. */
+const UNREACHABLE_TRIES = 3;
+
 /** Close codes after which the same attempt would fail again (docs/protocol.md, "Close codes"). */
 const FINAL_CODES = [1002, 1003, 1007, 4400, 4403, 4409, 4413];
 const UNAUTHORIZED = 4401;
@@ -19,8 +22,11 @@ const UNAUTHORIZED = 4401;
 export type ConnectionState =
   | { name: "connecting" }
   | { name: "connected" }
-  /** Another try follows at `retryAt` (milliseconds of `Date.now`). */
-  | { name: "lost"; retryAt: number }
+  /**
+   * Another try follows at `retryAt` (milliseconds of `Date.now`); `isUnreachable` after several tries of a page that was
+   * never connected.
+   */
+  | { name: "lost"; retryAt: number; isUnreachable: boolean }
   /** The node requires a key; `wasRefused` if it has refused one. */
   | { name: "keyRequired"; wasRefused: boolean }
   | { name: "closed"; code: number; reason: string };
@@ -43,6 +49,8 @@ export class Connection {
   /** The refusal of `hello`, until the close that follows it. */
   private refusal: Failure | null = null;
   private isWelcome = false;
+  /** The page was connected once, so that the node accepts its origin. */
+  private wasConnected = false;
 
   constructor(
     private readonly url: string,
@@ -102,6 +110,7 @@ export class Connection {
     const message = parse(data);
     if (message?.type === "welcome") {
       this.isWelcome = true;
+      this.wasConnected = true;
       this.tries = 0;
       this.heartbeatMs = message.heartbeatMs;
       this.handler.onState({ name: "connected" });
@@ -152,7 +161,8 @@ export class Connection {
     const wait = Math.max(this.refusal?.retryAfterMs ?? 0, whole * (0.5 + Math.random() / 2));
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.open(), wait);
-    this.handler.onState({ name: "lost", retryAt: Date.now() + wait });
+    const isUnreachable = !this.wasConnected && this.tries >= UNREACHABLE_TRIES;
+    this.handler.onState({ name: "lost", retryAt: Date.now() + wait, isUnreachable });
   }
 
   /** Forgets the socket; its later events count no more. */

@@ -1,9 +1,11 @@
 //! API keys in the page: asked for once, sent in `hello` only, and refused in words.
 use crate::chat_page::ChatPage;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use tempfile::TempDir;
 use turnway_tests::real::devtools::{Browser, DESKTOP};
-use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::identity::{Key, guarded, pepper};
+use turnway_tests::real::node::Node;
 
 /// Covers: MP-D1, S-01.
 #[tokio::test]
@@ -65,4 +67,20 @@ async fn sign_out_forgets_key_and_conversations() {
     assert!(!stored.contains("secret") && !stored.contains(&key.text), "{stored}");
     let shown = page.value("document.body.textContent").await;
     assert!(!shown.as_str().expect("a text").contains("secret"), "{shown}");
+}
+
+/// Names the setting that lets the page in, because browsers hide the node's refusal.
+///
+/// Covers: S-09.
+#[tokio::test]
+async fn page_of_an_unlisted_origin_names_the_setting() {
+    let dir = TempDir::new().expect("a directory");
+    let pepper = pepper(dir.path());
+    let flags = ["--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8"), "--hosts", "*", "--demo"];
+    let node = Node::start_public(dir.path(), &flags).await;
+    let browser = Browser::start(dir.path()).await;
+    let local = SocketAddr::from(([127, 0, 0, 1], node.http.port()));
+    let mut page = ChatPage::load_in(browser.tab(DESKTOP).await, local).await;
+    page.shows_prompt("listen.origins").await;
+    page.shows_prompt(&format!("http://{local}")).await;
 }

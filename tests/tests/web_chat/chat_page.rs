@@ -25,10 +25,20 @@ impl ChatPage {
         Self { tab, url }
     }
 
-    /// Loads the page again in the same tab.
+    /// Loads the page again in the same tab, and waits until it shows its session.
     pub(crate) async fn reload(&mut self) {
-        self.tab.load(&self.url).await;
+        self.load_again().await;
         self.connected().await;
+    }
+
+    /// Loads the page again in the same tab.
+    pub(crate) async fn load_again(&mut self) {
+        self.tab.load(&self.url).await;
+    }
+
+    /// Waits until a prompt above the message field contains a text.
+    pub(crate) async fn shows_prompt(&mut self, text: &str) {
+        self.until(&format!("document.querySelector('.prompt').textContent.includes({})", json!(text))).await;
     }
 
     /// Waits until the page is connected, and shows its session.

@@ -1,9 +1,11 @@
 //! The list of conversations, and several tabs.
 use crate::chat_page::{ChatPage, strings};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnway_tests::real::devtools::Browser;
 use turnway_tests::real::node::Node;
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Returns the titles in the list.
 async fn titles(page: &mut ChatPage) -> Vec<String> {
@@ -91,4 +93,33 @@ async fn agent_is_chosen_in_the_header() {
         page.until(&is_chosen).await;
     }
     assert_eq!(page.value("document.querySelector('.notice')").await, Value::Null);
+}
+
+/// Tells that a session is closed and opens it again; tells that a deleted one is gone.
+#[tokio::test]
+async fn closed_session_reopens_and_a_deleted_one_leaves() {
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut page = ChatPage::open(&browser, node.http).await;
+    page.send("hello").await;
+    page.answers(1).await;
+    let session = page.session().await;
+    let mut operator = WebSocketClient::open(node.http).await.expect("open");
+    operator = operator.greet_with(json!({"type": "hello"})).await.expect("let in");
+    let close = json!({"type": "session_close", "session_id": session});
+    operator.ask("c", close).await.expect("an answer");
+    page.shows_prompt("This conversation is closed.").await;
+    page.until("document.getElementById('send').disabled").await;
+    page.click(".prompt button").await;
+    page.until("!document.querySelector('.prompt')").await;
+    page.send("again").await;
+    assert_eq!(page.answers(2).await, ["hello", "again"]);
+    let path = format!("/v1/sessions/{session}");
+    assert_eq!(Web::new(node.http, None).ask("DELETE", &path, &[], "").await.status, 204);
+    page.load_again().await;
+    page.shows_prompt("The gateway does not know this conversation").await;
+    page.click(".prompt button").await;
+    page.connected().await;
+    assert_ne!(page.session().await, session);
 }

@@ -98,6 +98,18 @@ async fn page_is_served_only_where_it_is_configured() {
     assert_eq!(Web::new(node.http, None).get("/chat/").await.status, 200);
 }
 
+/// Follows the first thing to try that a demo node prints.
+#[tokio::test]
+async fn demo_prints_the_address_of_the_page_first() {
+    let dir = TempDir::new().expect("a directory");
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    assert_eq!(node.line().await.as_deref(), Some(""));
+    let line = node.line().await.expect("a line");
+    let address = format!("http://{}/chat/", node.http);
+    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["Web", "chat", address.as_str()]);
+    assert_eq!(Web::new(node.http, None).get("/chat/").await.status, 200);
+}
+
 /// Types and builds the sources with the pinned tools, which `./test` installs.
 #[tokio::test]
 async fn checked_in_bundle_equals_its_sources() {

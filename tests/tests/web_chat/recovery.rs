@@ -40,7 +40,7 @@ async fn logged(node: &Node, session: &str) -> String {
 
 /// Kills the node in the middle of an answer, with a draft in the page.
 ///
-/// Covers: ST-2, RX-2, MP-T10.
+/// Covers: ST-2, RX-2, MP-T10, LN-TP33.
 #[tokio::test]
 async fn killed_node_costs_neither_answer_nor_draft() {
     assert_eq!(DRAFT.chars().count(), 40);
@@ -82,7 +82,7 @@ async fn killed_node_costs_neither_answer_nor_draft() {
 
 /// Loses the connection right after the input was sent, so that its answer is lost.
 ///
-/// Covers: LN-MP16.
+/// Covers: EV-N4.
 #[tokio::test]
 async fn input_without_an_answer_is_resent_and_accepted_once() {
     let dir = TempDir::new().expect("a directory");

@@ -1,7 +1,9 @@
 //! Turns in the page: streaming, cancel, steering, handovers and failures.
 use crate::chat_page::ChatPage;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tempfile::TempDir;
+use tokio::sync::Notify;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::devtools::Browser;
 use turnway_tests::real::node::Node;
@@ -137,4 +139,52 @@ async fn failed_turn_is_told_with_code_and_retry() {
     page.shows("The agent reported an error.").await;
     page.click(".failure button").await;
     assert_eq!(page.answers(2).await, ["part", "part"]);
+}
+
+/// Shows reasoning and agent states beside the answer, and neither as part of it.
+///
+/// Covers: MP-A3.
+#[tokio::test]
+async fn reasoning_is_shown_apart_from_the_answer() {
+    let go_on = Arc::new(Notify::new());
+    let agents = Agents::start({
+        let go_on = Arc::clone(&go_on);
+        move |_| {
+            let go_on = Arc::clone(&go_on);
+            Reply::speak(|stream| async move {
+                stream.event("delta", &json!({"text": "let me think", "kind": "reasoning"})).await?;
+                stream.event("state", &json!({"state": "searching"})).await?;
+                go_on.notified().await;
+                stream.delta("found").await?;
+                stream.done().await
+            })
+        }
+    });
+    let agents = agents.await;
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("ada")]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut page = ChatPage::open(&browser, node.http).await;
+    page.send("where").await;
+    page.until("document.querySelector('.working').textContent == 'searching…'").await;
+    page.until("document.querySelector('.answer details').textContent == 'Reasoninglet me think'").await;
+    go_on.notify_one();
+    assert_eq!(page.answers(1).await, ["found"]);
+}
+
+/// Refuses a message in the page that the node would close the connection for.
+#[tokio::test]
+async fn too_long_message_is_refused_and_kept_as_a_draft() {
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut page = ChatPage::open(&browser, node.http).await;
+    let longest = "語".repeat(16 * 1024 - 1);
+    page.send(&longest).await;
+    assert_eq!(page.answers(1).await, [longest.clone()]);
+    let long = longest + "語語";
+    page.send(&long).await;
+    page.until("document.querySelector('.notice[role=alert] code').textContent == 'too_large'").await;
+    assert_eq!(page.draft().await.as_str(), Some(long.as_str()));
+    assert_eq!(page.complaints().await, [""; 0]);
 }

@@ -1,5 +1,6 @@
 // Decisions that the session asks of its user, between the conversation and the message field. Each kind of prompt is a
-// component of its own in this list: today handovers, and the states of a session that end writing.
+// component of its own in this list: today handovers, and the states of a session
+// or a connection that keep the user from writing.
 import type { VNode } from "preact";
 import type { Chat } from "../chat";
 import type { Handover } from "../wire";
@@ -10,6 +11,14 @@ export function Prompts({ chat }: { chat: Chat }): VNode | null {
   const { handover, state } = chat.view();
   return (
     <div class="prompts">
+      {chat.state.name === "lost" && chat.state.isUnreachable && (
+        <div class="prompt" role="group" aria-label="No connection">
+          <p>
+            The page has not reached the gateway yet. Either the node does not run, or it does not accept this page's
+            address: then an operator adds <code>{location.origin}</code> to <code>listen.origins</code>.
+          </p>
+        </div>
+      )}
       {handover !== null && <HandoverPrompt chat={chat} handover={handover} />}
       {state === "closed" && (
         <div class="prompt" role="group" aria-label="Closed conversation">
