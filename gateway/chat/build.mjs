@@ -21,7 +21,8 @@ const bundled = await build({
   banner: { js: `/* Contains Preact:\n${license} */` },
   bundle: true,
   minify: true,
-  format: "esm",
+  // Browsers fetch a module with its origin, which the node refuses where it is not listed; the page is to say so.
+  format: "iife",
   target: ["es2022", "chrome120", "firefox120", "safari17"],
   charset: "utf8",
   legalComments: "none",

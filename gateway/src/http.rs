@@ -70,8 +70,7 @@ pub type HttpResult = Result<Response<Body>, HttpProblem>;
 
 /// Builds the router of all paths.
 pub fn router(context: Arc<HttpContext>) -> Router {
-    let web_chat = if context.serves_web_chat { web_chat::router() } else { Router::new() };
-    Router::new()
+    let router = Router::new()
         .route("/", get(node::show))
         .route("/asyncapi.json", get(asyncapi::show))
         .route("/openapi.json", get(openapi::show))
@@ -97,9 +96,10 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
         .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())
-        .merge(web_chat)
-        .fallback(not_found)
-        .with_state(context)
+        .fallback(not_found);
+    // Files for people are no part of the API: metrics count them with all other paths.
+    let router = if context.serves_web_chat { router.fallback(web_chat::serve) } else { router };
+    router.with_state(context)
 }
 
 async fn not_found() -> HttpProblem {

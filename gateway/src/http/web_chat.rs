@@ -1,17 +1,13 @@
 //! Serves the web chat under `/chat/`: the files in `gateway/chat/dist`, which are embedded in the binary. The files are
 //! public, so that no credential is needed; the page presents a key on its own connection. Called by `http::router`.
+use crate::http::HttpResult;
 use crate::http::problem::HttpProblem;
-use crate::http::{HttpContext, HttpResult, method_not_allowed};
 use crate::response::{self, Body};
 use aws_lc_rs::digest::{SHA256, digest};
-use axum::Router;
-use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
-use axum::routing::get;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use std::fmt::Write as _;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use turnway_core::protocol::refusal::Code;
 
 /// The page, in which names of assets are still without their digests.
@@ -80,33 +76,34 @@ struct WebChatFiles {
 
 static FILES: LazyLock<WebChatFiles> = LazyLock::new(WebChatFiles::new);
 
-/// Returns the routes of the web chat.
-pub(super) fn router() -> Router<Arc<HttpContext>> {
-    Router::new()
-        .route("/chat", get(redirect))
-        .route("/chat/", get(page))
-        .route("/chat/assets/{name}", get(asset))
-        .method_not_allowed_fallback(method_not_allowed)
+/// Answers a request for a path that is no part of the API.
+pub(super) async fn serve(method: Method, uri: Uri) -> HttpResult {
+    let response = match uri.path() {
+        "/chat" => redirect(),
+        "/chat/" => file("text/html; charset=utf-8", FILES.page.clone(), PAGE_CACHING),
+        path => path.strip_prefix("/chat/assets/").and_then(asset).ok_or_else(not_found)?,
+    };
+    let is_read = method == Method::GET || method == Method::HEAD;
+    if is_read { Ok(response) } else { Err(HttpProblem::allow_only("GET, HEAD")) }
 }
 
 /// Leads to the page: its addresses are relative to `/chat/`, so that a proxy may put a path in front.
-async fn redirect() -> Response<Body> {
+fn redirect() -> Response<Body> {
     let mut response = response::empty(StatusCode::PERMANENT_REDIRECT);
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("chat/"));
     response
 }
 
-async fn page() -> Response<Body> {
-    serve("text/html; charset=utf-8", FILES.page.clone(), PAGE_CACHING)
+fn asset(name: &str) -> Option<Response<Body>> {
+    let (_, source) = FILES.assets.iter().find(|(known, _)| known == name)?;
+    Some(file(source.kind, Bytes::from_static(source.content), ASSET_CACHING))
 }
 
-async fn asset(name: Result<Path<String>, PathRejection>) -> HttpResult {
-    let named = name.ok().and_then(|Path(name)| FILES.assets.iter().find(|(known, _)| *known == name));
-    let (_, source) = named.ok_or_else(|| HttpProblem::new(Code::NotFound, "no such resource"))?;
-    Ok(serve(source.kind, Bytes::from_static(source.content), ASSET_CACHING))
+fn not_found() -> HttpProblem {
+    HttpProblem::new(Code::NotFound, "no such resource")
 }
 
-fn serve(kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {
+fn file(kind: &'static str, content: Bytes, caching: HeaderValue) -> Response<Body> {
     let mut response = response::build(StatusCode::OK, kind, content);
     let headers = response.headers_mut();
     headers.extend(HEADERS);

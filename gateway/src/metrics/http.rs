@@ -12,12 +12,9 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 30] = [
+pub const ROUTES: [&str; 27] = [
     "/",
     "/asyncapi.json",
-    "/chat",
-    "/chat/",
-    "/chat/assets/{name}",
     "/openapi.json",
     "/v1/agents",
     "/v1/bindings",
