@@ -11,6 +11,8 @@ const WELCOME_MS = 10_000;
 /** Time for `pong`: a path that is silent for longer is lost. */
 const PONG_MS = 10_000;
 
+/** A connection that lasted this long counts as good: the waits begin anew after it, and not after a shorter one. */
+const STABLE_MS = 10_000;
 /** Tries after which a page that was never connected says what the cause may be. */
 const UNREACHABLE_TRIES = 3;
 
@@ -49,6 +51,7 @@ export class Connection {
   /** The refusal of `hello`, until the close that follows it. */
   private refusal: Failure | null = null;
   private isWelcome = false;
+  private welcomedAt = Infinity;
   /** The page was connected once, so that the node accepts its origin. */
   private wasConnected = false;
 
@@ -111,7 +114,7 @@ export class Connection {
     if (message?.type === "welcome") {
       this.isWelcome = true;
       this.wasConnected = true;
-      this.tries = 0;
+      this.welcomedAt = Date.now();
       this.heartbeatMs = message.heartbeatMs;
       this.handler.onState({ name: "connected" });
     } else if (message?.type === "error" && !this.isWelcome) {
@@ -156,6 +159,8 @@ export class Connection {
   }
 
   private retryLater(): void {
+    if (Date.now() - this.welcomedAt > STABLE_MS) this.tries = 0;
+    this.welcomedAt = Infinity;
     const whole = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** Math.min(this.tries, 10));
     this.tries++;
     const wait = Math.max(this.refusal?.retryAfterMs ?? 0, whole * (0.5 + Math.random() / 2));

@@ -341,7 +341,7 @@ function turnEvent(turn: Turn, name: string, fields: { [name: string]: Json }): 
       turn.notice = `${restartCause(fields["reason"])}, so the answer started again.`;
       return;
     case "RUN_RESUMED":
-      turn.notice = "The answer continued on another node.";
+      turn.notice = "The node was lost, and the answer continued where it was.";
       return;
     case "CANCEL_SENT":
       if (turn.phase !== "ended") turn.phase = "cancelling";
