@@ -87,6 +87,15 @@ pub struct Config {
     pub log: LogFormat,
 }
 
+// === impl Config ===
+
+impl Config {
+    /// Returns true if the clients' listener serves the web chat.
+    pub fn serves_web_chat(&self) -> bool {
+        self.demo || self.channels.0.keys().any(|name| name.as_str() == channel::WEB_CHANNEL)
+    }
+}
+
 /// The outcome of reading all sources.
 #[derive(Debug)]
 pub struct LoadedConfig {

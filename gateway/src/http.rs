@@ -22,6 +22,7 @@ pub mod session_facts;
 mod sessions;
 pub mod stream;
 mod turns;
+mod web_chat;
 
 pub use node::HttpNode;
 pub use request_metrics::with_request_metrics;
@@ -62,6 +63,8 @@ pub struct HttpContext {
     /// The durability of an acknowledgement (`turn_accepted.durability`).
     pub durability: &'static str,
     pub node: HttpNode,
+    /// True if the web chat is served under `/chat/`.
+    pub serves_web_chat: bool,
 }
 
 /// The response to a request, or the problem to answer with.
@@ -69,7 +72,7 @@ pub type HttpResult = Result<Response<Body>, HttpProblem>;
 
 /// Builds the router of all paths.
 pub fn router(context: Arc<HttpContext>) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/", get(node::show))
         .route("/asyncapi.json", get(asyncapi::show))
         .route("/openapi.json", get(openapi::show))
@@ -95,8 +98,10 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
         .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())
-        .fallback(not_found)
-        .with_state(context)
+        .fallback(not_found);
+    // Files for people are no part of the API: metrics count them with all other paths.
+    let router = if context.serves_web_chat { router.fallback(web_chat::serve) } else { router };
+    router.with_state(context)
 }
 
 async fn not_found() -> HttpProblem {

@@ -5,6 +5,7 @@ pub mod bare;
 pub mod bench;
 pub mod chromium;
 pub mod command;
+pub mod devtools;
 pub mod documented;
 pub mod haproxy;
 pub mod http;

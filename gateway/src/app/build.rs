@@ -352,6 +352,7 @@ impl NodeParts {
             call_names,
             durability: promise.level,
             node: http::HttpNode { name: plan.config.node_name.clone() },
+            serves_web_chat: plan.config.serves_web_chat(),
         };
         let link_context = LinkContext {
             auth: authenticator,

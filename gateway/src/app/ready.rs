@@ -42,8 +42,12 @@ fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
     // Settings that a client needs besides the address.
     let trust = if plan.config.tls.is_some() { "SSL_CERT_FILE=its-ca.pem " } else { "" };
     let key = if plan.config.auth.mode.takes_keys() { "TURNWAY_API_KEY=twk_… " } else { "" };
+    let page = if plan.config.tls.is_some() { "https" } else { "http" };
+    // No browser opens the address that stands for all addresses.
+    let at = if http.ip().is_unspecified() { format!("localhost:{}", http.port()) } else { http.to_string() };
     format!(
-        "\n  WebSocket  {scheme}://{http}/v1/connect\n  \
+        "\n  Web chat   {page}://{at}/chat/   open this in a browser\n\n  \
+           WebSocket  {scheme}://{http}/v1/connect\n  \
            {quic}\
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \

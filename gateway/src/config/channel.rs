@@ -10,6 +10,9 @@ use turnway_core::id::ChannelName;
 use turnway_core::limits;
 use turnway_core::protocol::channels::{ChannelDirectory, ChannelSettings};
 
+/// The channel whose table switches the web chat on (`/chat/`).
+pub const WEB_CHANNEL: &str = "web";
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelSetting {

@@ -55,6 +55,7 @@ fn push_agents(text: &mut String) {
 fn push_channels(text: &mut String) {
     push_fmt(text, format_args!("\n\n"));
     push_comment(text, "Channels that adapters connect, a table each, by the channel's name.");
+    push_comment(text, "A table [channels.web], which may be empty, serves the web chat at /chat/.");
     push_fmt(text, format_args!("# [channels.rooms]\n"));
     for ChannelSetting { name, form, default, doc } in &CHANNEL_SETTINGS {
         push_key(text, name, form, default, doc);
@@ -147,6 +148,9 @@ const CHANNELS: &str = "
 Each channel that adapters connect (docs/protocol.md, Adapters) may have a table `[channels.NAME]` in the file, by the
 name in their `hello`, such as `[channels.rooms]`. The settings hold for every tenant and account, and are the same on
 every node of a fleet.
+
+A table `[channels.web]`, which may be empty, also makes the node serve the web chat at `/chat/` (docs/chat.md). A node
+with `demo` serves it in any case.
 
 | key | value | default | |
 |---|---|---|---|

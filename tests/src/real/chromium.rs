@@ -54,6 +54,20 @@ pub struct Chromium {
     log: PathBuf,
 }
 
+/// Returns the command that starts a browser without a window, with its profile under `dir`.
+pub(super) fn command(dir: &Path) -> Command {
+    let mut command = Command::new(binary());
+    // Chromium's own sandbox needs rights that a container lacks; the page is trusted.
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
+    command.args(["--no-first-run", "--disable-background-networking", "--remote-debugging-port=0"]);
+    command.arg(format!(
+        "--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP {APART} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    ));
+    command.arg(format!("--user-data-dir={}", dir.join("chromium").display()));
+    command.env("NO_PROXY", "*").kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
 // === impl Page ===
 
 impl Page {
@@ -119,18 +133,9 @@ impl Chromium {
     /// Shows a page. Only this machine can be reached, also under the names [`ELSEWHERE`] and [`APART`].
     pub fn show(dir: &Path, url: &str) -> Self {
         let log = dir.join("chromium.log");
-        let mut command = Command::new(binary());
-        // Chromium's own sandbox needs rights that a container lacks; the page is trusted.
-        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
-        command.args(["--no-first-run", "--disable-background-networking", "--remote-debugging-port=0"]);
-        command.arg(format!(
-            "--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP {APART} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-        ));
-        command.arg(format!("--user-data-dir={}", dir.join("chromium").display()));
-        command.arg(url).env("NO_PROXY", "*").kill_on_drop(true);
         let err = File::options().create(true).append(true).open(&log).expect("a log file");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(err);
-        Self { child: command.spawn().expect("it starts"), log }
+        let child = command(dir).arg(url).stderr(err).spawn().expect("it starts");
+        Self { child, log }
     }
 
     /// Returns the browser's log.

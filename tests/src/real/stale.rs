@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// All source folders of a node.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "core/src",
     "wire/src",
     "bindings/src",
@@ -11,6 +11,7 @@ const SOURCES: [&str; 8] = [
     "tool_executor/src",
     "pipeline/src",
     "gateway/src",
+    "gateway/chat/dist",
     "sdk/rust/src",
 ];
 
@@ -31,7 +32,8 @@ fn newer_in(folder: &Path, than: SystemTime) -> Option<PathBuf> {
         if path.is_dir() {
             return newer_in(&path, than);
         }
-        let is_source = path.extension().is_some_and(|kind| kind == "rs" || kind == "lua");
+        let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+        let is_source = ["rs", "lua", "js", "css", "html", "svg"].contains(&kind);
         (is_source && modified(&path)? > than).then_some(path)
     })
 }

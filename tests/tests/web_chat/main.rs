@@ -1,0 +1,9 @@
+//! The web chat (`/chat/`) in a real browser, Debian's Chromium, against real nodes.
+mod access;
+mod chat_page;
+mod conversations;
+mod files;
+mod looks;
+mod markdown;
+mod recovery;
+mod turns;
