@@ -301,10 +301,7 @@ impl Agents {
         entry.insert(RunningAttempt { epoch, control, task, _slot: slot });
     }
 
-    fn prepare(
-        &self,
-        invoke: &Invoke,
-    ) -> Result<(AttemptAgent, Option<OwnedSemaphorePermit>), &'static str> {
+    fn prepare(&self, invoke: &Invoke) -> Result<(AttemptAgent, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
             Some(AgentBackend::Http(http)) => {
                 let slot =

@@ -37,8 +37,7 @@ impl AttemptAgent {
         if matches!(self, Self::Builtin(_)) {
             return Ok(());
         }
-        let run =
-            TokenRun { tenant: attempt.invoke.key.tenant.clone(), run_id: attempt.invoke.run_id.clone() };
+        let run = TokenRun { tenant: attempt.invoke.key.tenant.clone(), run_id: attempt.invoke.run_id.clone() };
         let token = tokens.mint(&run).await?;
         match self {
             Self::Http(_) => attempt.control().set_credential(bearer(&token)),

@@ -40,12 +40,7 @@ pub enum SecretUnavailable {
 impl SharedSecret {
     /// Derives the secret from the pepper if there is one, for this purpose. Otherwise the secret is read from the store
     /// when it is first needed; the first node that reads it creates it.
-    pub fn new(
-        pepper: Option<&Pepper>,
-        registers: Registers,
-        register: &'static str,
-        purpose: &'static str,
-    ) -> Self {
+    pub fn new(pepper: Option<&Pepper>, registers: Registers, register: &'static str, purpose: &'static str) -> Self {
         let key = OnceCell::new_with(pepper.map(|pepper| pepper.key_for(purpose)));
         Self(Arc::new(SharedSecretInner { registers, register, key }))
     }

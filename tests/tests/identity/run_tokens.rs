@@ -61,7 +61,14 @@ async fn run_token_reads_its_session_and_nothing_else() {
         assert_eq!(reader.get(&path).await.status, 200, "{path}");
     }
     let foreign = [format!("/v1/runs/{other}"), format!("/v1/runs/{other}/events")];
-    let lists = ["/v1/sessions/s2/messages", "/v1/sessions/nobodys", "/v1/sessions", "/v1/agents", "/v1/bindings?session_id=s2", "/"];
+    let lists = [
+        "/v1/sessions/s2/messages",
+        "/v1/sessions/nobodys",
+        "/v1/sessions",
+        "/v1/agents",
+        "/v1/bindings?session_id=s2",
+        "/",
+    ];
     for path in foreign.iter().map(String::as_str).chain(lists).chain(["/v1/accounts/paused", "/v1/models"]) {
         let refused = reader.get(path).await;
         assert_eq!(refused.status, 403, "{path}: {}", refused.text);

@@ -2391,6 +2391,8 @@ class ToAgentInvoke(TypedDict):
     # Send the events after this event again.
     resume: NotRequired[ToAgentInvokeResume]
     run_id: QualifiedRunId
+    # Credential of the run for HTTP requests, as `Authorization: Bearer`.
+    run_token: NotRequired[str]
     session_id: QualifiedSessionId
     # W3C trace context.
     traceparent: NotRequired[str]
