@@ -73,10 +73,10 @@ async fn steered_message_joins_the_answer() {
     let mut page = ChatPage::open(&browser, node.http).await;
     page.send("@counter count to 1000 every 50ms").await;
     page.shows("3").await;
-    page.send("to 9").await;
+    page.send("to 80").await;
     page.shows("Taken into the answer above.").await;
     let answers = page.answers(2).await;
-    assert!(answers[0].ends_with("\n8\n9"), "{answers:?}");
+    assert!(answers[0].ends_with("\n79\n80"), "{answers:?}");
     assert_eq!(answers[1], "");
 }
 
@@ -181,7 +181,7 @@ async fn too_long_message_is_refused_and_kept_as_a_draft() {
     let mut page = ChatPage::open(&browser, node.http).await;
     let longest = "語".repeat(16 * 1024 - 1);
     page.send(&longest).await;
-    assert_eq!(page.answers(1).await, [longest.clone()]);
+    assert_eq!(page.answers(1).await.concat(), longest);
     let long = longest + "語語";
     page.send(&long).await;
     page.until("document.querySelector('.notice[role=alert] code').textContent == 'too_large'").await;
