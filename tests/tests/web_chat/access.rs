@@ -26,7 +26,8 @@ async fn refused_key_is_told_and_a_valid_key_connects() {
     page.until("document.querySelector('dialog[open]') && document.activeElement.name == 'key'").await;
     page.write("dialog input", "twk_wrong_key").await;
     page.press("Enter").await;
-    page.until("document.querySelector('dialog [role=alert]').textContent.includes('does not accept this key')").await;
+    page.until("document.querySelector('dialog[open] [role=alert]').textContent.includes('does not accept this key')")
+        .await;
     page.value("document.querySelector('dialog input').value = ''").await;
     page.write("dialog input", &key.text).await;
     page.press("Enter").await;
