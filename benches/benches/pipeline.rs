@@ -12,6 +12,8 @@ use turnway::agent::dialin::RemoteCalls;
 use turnway::agent::directory::AgentSpec;
 use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, AttemptReport};
+use turnway::auth::pepper::Pepper;
+use turnway::auth::run_token::RunTokens;
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
@@ -96,9 +98,18 @@ async fn attempts(plugins: Plugins) -> f64 {
     let specs = AgentSpec::demo().expect("good agents");
     let clock = Clock::start();
     let metrics = Arc::new(metrics);
+    let tokens = RunTokens::of_pepper(&Pepper::from_text(&"p".repeat(32)).expect("long enough"));
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
-    let agents =
-        Agents::new(specs, None, plugins, reporter, turnway_core::limits::ATTEMPTS_MAX, &lines, clock, metrics);
+    let agents = Agents::new(
+        specs,
+        None,
+        plugins,
+        reporter,
+        turnway_core::limits::ATTEMPTS_MAX,
+        (&lines, tokens),
+        clock,
+        metrics,
+    );
     let agents = agents.expect("agents");
     let began = Instant::now();
     for attempt in 1..=TURNS {

@@ -240,6 +240,11 @@ impl Agents {
         &self.0.registry
     }
 
+    /// Returns the tokens of runs.
+    pub fn tokens(&self) -> &RunTokens {
+        &self.0.tokens
+    }
+
     /// Returns the number of running attempts.
     pub fn running(&self) -> usize {
         self.0.running.len()

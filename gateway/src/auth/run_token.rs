@@ -51,6 +51,11 @@ impl RunTokens {
         Self(SharedSecret::new(pepper, registers, REGISTER, PURPOSE))
     }
 
+    /// Creates the tokens of a pepper, which need no store.
+    pub fn of_pepper(pepper: &Pepper) -> Self {
+        Self(SharedSecret::derived(pepper, REGISTER, PURPOSE))
+    }
+
     /// Returns whether a text claims to be a run token.
     pub fn is_token(shown: &str) -> bool {
         shown.starts_with(PREFIX)
@@ -141,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn altered_run_token_is_rejected() {
         let tokens = RunTokens::new(None, registers());
-        let token = tokens.mint(&run("m1")).await.expect("a token").reveal().clone();
+        let token = tokens.mint(&run("m1")).await.expect("a token").reveal().to_owned();
         for at in 0..token.len() {
             let mut other = token.clone().into_bytes();
             other[at] = if other[at] == b'A' { b'Q' } else { b'A' };

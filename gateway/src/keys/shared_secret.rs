@@ -15,7 +15,8 @@ const SECRET_BYTES: usize = 32;
 pub struct SharedSecret(Arc<SharedSecretInner>);
 
 struct SharedSecretInner {
-    registers: Registers,
+    /// Absent if the secret is derived from the pepper.
+    registers: Option<Registers>,
     /// Name of the secret in the store.
     register: &'static str,
     key: OnceCell<hmac::Key>,
@@ -41,8 +42,16 @@ impl SharedSecret {
     /// Derives the secret from the pepper if there is one, for this purpose. Otherwise the secret is read from the store
     /// when it is first needed; the first node that reads it creates it.
     pub fn new(pepper: Option<&Pepper>, registers: Registers, register: &'static str, purpose: &'static str) -> Self {
-        let key = OnceCell::new_with(pepper.map(|pepper| pepper.key_for(purpose)));
-        Self(Arc::new(SharedSecretInner { registers, register, key }))
+        match pepper {
+            Some(pepper) => Self::derived(pepper, register, purpose),
+            None => Self(Arc::new(SharedSecretInner { registers: Some(registers), register, key: OnceCell::new() })),
+        }
+    }
+
+    /// Derives the secret from the pepper, for this purpose.
+    pub fn derived(pepper: &Pepper, register: &'static str, purpose: &'static str) -> Self {
+        let key = OnceCell::new_with(Some(pepper.key_for(purpose)));
+        Self(Arc::new(SharedSecretInner { registers: None, register, key }))
     }
 
     /// Returns the secret.
@@ -57,13 +66,14 @@ impl SharedSecret {
 
     async fn load_or_create(&self) -> Result<hmac::Key, SecretUnavailable> {
         let register = self.0.register;
-        let mut value = self.0.registers.get(register).await.map_err(SecretUnavailable::Store)?;
+        let registers = self.0.registers.as_ref().ok_or(SecretUnavailable::Unreadable)?;
+        let mut value = registers.get(register).await.map_err(SecretUnavailable::Store)?;
         if value.bytes.is_none() {
             let mut secret = [0; SECRET_BYTES];
             let filled = getrandom::fill(&mut secret).inspect_err(super::log_missing_randomness);
             filled.map_err(|_| SecretUnavailable::Randomness)?;
             // Another node may have stored its secret first: `put` then returns that one.
-            let put = self.0.registers.put(register, value.version, secret.to_vec());
+            let put = registers.put(register, value.version, secret.to_vec());
             value = put.await.map_err(SecretUnavailable::Store)?;
         }
         let secret = value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(SecretUnavailable::Unreadable)?;

@@ -1,6 +1,6 @@
 //! Agents with `on_owner_loss=resume`: their events have ids, and a new owner requests the events after a
 //! given id.
-use crate::world::{World, done, order};
+use crate::world::{World, done, order, token_run};
 use bytes::Bytes;
 use serde_json::json;
 use turnway_core::id::{AgentEventId, Epoch};
@@ -91,7 +91,7 @@ async fn resume_requests_the_events_after_the_last_id() {
     }
     assert!(call.body.is_empty());
     let whose = world.agents.tokens().verify(&call.token());
-    assert_eq!(whose, Some((ask.key.clone(), ask.run_id.clone())), "the agent may speak for its run again");
+    assert_eq!(whose, Some(token_run(&ask)), "the agent may speak for its run again");
     let stream = call.stream();
     world.expect(&ask, AgentEvent::Acked).await;
     stream.send(delta("e3", "more")).await;

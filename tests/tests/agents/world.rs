@@ -18,6 +18,8 @@ use turnway::agent::dialin::RemoteCalls;
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, AttemptReport};
+use turnway::auth::pepper::Pepper;
+use turnway::auth::run_token::{RunTokens, TokenRun};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
@@ -281,10 +283,10 @@ impl World {
         (stream, token)
     }
 
-    /// Waits until no attempt runs and no token is valid.
+    /// Waits until no attempt runs.
     pub(crate) async fn until_idle(&self) {
         within_patience("nothing runs", async {
-            while self.agents.running() > 0 || !self.agents.tokens().is_empty() {
+            while self.agents.running() > 0 {
                 tokio::task::yield_now().await;
             }
         })
@@ -337,6 +339,11 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
     }
 }
 
+/// Returns the run that the token of an attempt is for.
+pub(crate) fn token_run(order: &Invoke) -> TokenRun {
+    TokenRun { tenant: order.key.tenant.clone(), run_id: order.run_id.clone() }
+}
+
 pub(crate) fn done() -> AgentEvent {
     AgentEvent::Done { stop: turnway_core::protocol::agent::StopReason::EndTurn, usage: None }
 }
@@ -359,6 +366,7 @@ fn agents_behind(
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let clock = Clock::start();
     let metrics = Arc::new(metrics);
+    let tokens = RunTokens::of_pepper(&Pepper::from_text(&"p".repeat(32)).expect("long enough"));
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
-    Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, &lines, clock, metrics)
+    Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, (&lines, tokens), clock, metrics)
 }
