@@ -8,8 +8,8 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::python;
 use turnway_tests::real::web::Web;
 
-/// Examples per operation and phase; the whole run takes some seconds.
-const EXAMPLES: &str = "100";
+/// Examples per operation and phase; the whole run takes a minute.
+const EXAMPLES: &str = "70";
 
 /// Runs schemathesis on the node's own document with this configuration and these further arguments.
 async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String {
@@ -25,7 +25,7 @@ async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/examine.py");
     // schemathesis writes its example database into the working directory.
     let mut command = python::script(script, &[&run, &fixed[..], more].concat());
-    let output = timeout(4 * PATIENCE, command.current_dir(dir).output()).await.expect("it ends in time");
+    let output = timeout(6 * PATIENCE, command.current_dir(dir).output()).await.expect("it ends in time");
     let output = output.expect("Python starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
