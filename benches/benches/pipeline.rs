@@ -13,9 +13,9 @@ use turnway::agent::directory::AgentSpec;
 use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, AttemptReport};
 use turnway::auth::pepper::Pepper;
-use turnway::auth::run_token::RunTokens;
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
+use turnway::run_token::RunTokens;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
@@ -98,7 +98,7 @@ async fn attempts(plugins: Plugins) -> f64 {
     let specs = AgentSpec::demo().expect("good agents");
     let clock = Clock::start();
     let metrics = Arc::new(metrics);
-    let tokens = RunTokens::of_pepper(&Pepper::from_text(&"p".repeat(32)).expect("long enough"));
+    let tokens = RunTokens::of_key(Pepper::from_text(&"p".repeat(32)).expect("long enough").key_for("run tokens"));
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
     let agents = Agents::new(
         specs,

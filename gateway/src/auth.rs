@@ -1,13 +1,12 @@
 //! Authentication: decides whether a client may connect, and as which principal. Credentials are API keys ([`key`],
 //! [`keyring`], [`pepper`]), tokens of an identity provider ([`jwt`], [`token_verifier`], [`jwks`]), or those of runs
-//! ([`run_token`]); [`service_grants`], [`service_scope`] and [`host_policy`] limit them. Called by `listen` and `http`.
+//! (`run_token`); [`service_grants`], [`service_scope`] and [`host_policy`] limit them. Called by `listen` and `http`.
 pub mod host_policy;
 pub mod jwks;
 pub mod jwt;
 pub mod key;
 pub mod keyring;
 pub mod pepper;
-pub mod run_token;
 pub mod service_grants;
 pub mod service_scope;
 pub mod token_verifier;
@@ -15,11 +14,11 @@ pub mod token_verifier;
 use crate::config::RateSettings;
 use crate::metrics::{DenialReason, Metrics};
 use crate::rates::{RateLimiter, RateLimits, UsageSender};
+use crate::run_token::{RunTokens, TokenRun};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jwt::{BadToken, TokenSubject};
 use key::{ApiKey, KeyId};
 use keyring::{ApiKeyRejection, Bearer, Keyring};
-use run_token::{RunTokens, TokenRun};
 use service_scope::ServiceScope;
 use std::sync::Arc;
 use token_verifier::TokenVerifier;

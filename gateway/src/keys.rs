@@ -1,10 +1,9 @@
 //! The API keys of a gateway: kept in its store ([`key_store`]), known to every node within seconds (S-01).
-//! [`call_names`] names sessions, [`shared_secret`] keeps what they need, [`provider`] fetches an identity provider's public
-//! keys. Used by `auth`, `admin` and `app`.
+//! [`call_names`] names sessions, [`provider`] fetches an identity provider's public keys. Used by `auth`, `admin` and
+//! `app`.
 pub mod call_names;
 pub mod key_store;
 pub mod provider;
-pub mod shared_secret;
 
 use crate::auth::key::{ApiKey, ApiKeyRecord, KeyId, Scopes};
 use crate::auth::keyring::Keyring;

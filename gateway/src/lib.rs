@@ -19,6 +19,8 @@ pub mod phase;
 pub mod rates;
 pub mod redis;
 pub mod response;
+pub mod run_token;
+pub mod shared_secret;
 pub mod signal;
 pub mod socket;
 pub mod store;

@@ -2,11 +2,11 @@
 //! under the same credit as any link's, and credit returns only as the client reads: a client that does not read costs
 //! no more than one on a WebSocket.
 use crate::auth::jwt::LEEWAY;
-use crate::auth::run_token::TokenRun;
 use crate::auth::{AuthProof, AuthenticatedClient};
 use crate::http::{HttpContext, run_scope};
 use crate::links::{CloseReason, MailboxHandle, MailboxItem, Pool, PoolPermit, SwitchboardGone};
 use crate::rates::RateLimiter;
+use crate::run_token::TokenRun;
 use crate::socket::ClientWatch;
 use std::collections::VecDeque;
 use std::sync::Arc;

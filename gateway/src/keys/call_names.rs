@@ -1,7 +1,7 @@
 //! Names the session of an OpenAI call without a session. The name is made with a secret that users do not know, so no user
 //! can open a session in advance under the name that another user's call will get. Used by `http`.
 use crate::auth::pepper::Pepper;
-use crate::keys::shared_secret::{SecretUnavailable, SharedSecret};
+use crate::shared_secret::{SecretUnavailable, SharedSecret};
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
 use std::fmt;
@@ -26,7 +26,10 @@ pub struct CallKey(hmac::Key);
 impl CallNames {
     /// Creates the namer, with the secret of the pepper or of the store.
     pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
-        Self(SharedSecret::new(pepper, registers, REGISTER, PURPOSE))
+        Self(match pepper {
+            Some(pepper) => SharedSecret::known(pepper.key_for(PURPOSE), REGISTER),
+            None => SharedSecret::stored(registers, REGISTER),
+        })
     }
 
     /// Returns the key.

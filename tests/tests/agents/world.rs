@@ -19,9 +19,9 @@ use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, AttemptReport};
 use turnway::auth::pepper::Pepper;
-use turnway::auth::run_token::{RunTokens, TokenRun};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
+use turnway::run_token::{RunTokens, TokenRun};
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
@@ -366,7 +366,7 @@ fn agents_behind(
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let clock = Clock::start();
     let metrics = Arc::new(metrics);
-    let tokens = RunTokens::of_pepper(&Pepper::from_text(&"p".repeat(32)).expect("long enough"));
+    let tokens = RunTokens::of_key(Pepper::from_text(&"p".repeat(32)).expect("long enough").key_for("run tokens"));
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
     Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, (&lines, tokens), clock, metrics)
 }

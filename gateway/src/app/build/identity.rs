@@ -3,7 +3,6 @@ use super::{BuildError, NodeParts};
 use crate::auth::Authenticator;
 use crate::auth::keyring::Keyring;
 use crate::auth::pepper::Pepper;
-use crate::auth::run_token::RunTokens;
 use crate::auth::token_verifier::TokenVerifier;
 use crate::cli::plan::NodePlan;
 use crate::config::{AuthMode, StoreConfig};
@@ -12,6 +11,7 @@ use crate::keys::call_names::CallNames;
 use crate::keys::key_store::KeyStore;
 use crate::keys::provider::ProviderKeysFetcher;
 use crate::rates::UsageSender;
+use crate::run_token::{self, RunTokens};
 use crate::store::redis::rate_reporter;
 use crate::store::registers::Registers;
 use std::sync::Arc;
@@ -52,7 +52,10 @@ impl NodeParts {
         let metrics = || Arc::clone(&self.metrics);
         let pepper = settings.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
         let call_names = CallNames::new(pepper.as_ref(), registers.clone());
-        let run_tokens = RunTokens::new(pepper.as_ref(), registers.clone());
+        let run_tokens = match &pepper {
+            Some(pepper) => RunTokens::of_key(pepper.key_for(run_token::PURPOSE)),
+            None => RunTokens::of_store(registers.clone()),
+        };
         let ring = pepper.map(Keyring::new);
         let tokens = settings.issuer.clone().map(TokenVerifier::new);
         let usage_sender = self.usage_sender(plan, runtime);

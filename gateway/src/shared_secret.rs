@@ -1,6 +1,5 @@
-//! A secret that all nodes of a store share. It is derived from the pepper, or else kept in the store. Used by
-//! `keys::call_names` and `auth::run_token`.
-use crate::auth::pepper::Pepper;
+//! A secret that all nodes of a store share: given by the caller, who derives it from the pepper, or else kept in the
+//! store. Used by `keys::call_names` and `run_token`.
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
 use std::fmt;
@@ -15,7 +14,7 @@ const SECRET_BYTES: usize = 32;
 pub struct SharedSecret(Arc<SharedSecretInner>);
 
 struct SharedSecretInner {
-    /// Absent if the secret is derived from the pepper.
+    /// Absent if the secret is given.
     registers: Option<Registers>,
     /// Name of the secret in the store.
     register: &'static str,
@@ -39,19 +38,14 @@ pub enum SecretUnavailable {
 // === impl SharedSecret ===
 
 impl SharedSecret {
-    /// Derives the secret from the pepper if there is one, for this purpose. Otherwise the secret is read from the store
-    /// when it is first needed; the first node that reads it creates it.
-    pub fn new(pepper: Option<&Pepper>, registers: Registers, register: &'static str, purpose: &'static str) -> Self {
-        match pepper {
-            Some(pepper) => Self::derived(pepper, register, purpose),
-            None => Self(Arc::new(SharedSecretInner { registers: Some(registers), register, key: OnceCell::new() })),
-        }
+    /// Creates the secret of the store. It is read when it is first needed; the first node that reads it creates it.
+    pub fn stored(registers: Registers, register: &'static str) -> Self {
+        Self(Arc::new(SharedSecretInner { registers: Some(registers), register, key: OnceCell::new() }))
     }
 
-    /// Derives the secret from the pepper, for this purpose.
-    pub fn derived(pepper: &Pepper, register: &'static str, purpose: &'static str) -> Self {
-        let key = OnceCell::new_with(Some(pepper.key_for(purpose)));
-        Self(Arc::new(SharedSecretInner { registers: None, register, key }))
+    /// Creates a secret that is known.
+    pub fn known(key: hmac::Key, register: &'static str) -> Self {
+        Self(Arc::new(SharedSecretInner { registers: None, register, key: OnceCell::new_with(Some(key)) }))
     }
 
     /// Returns the secret.
@@ -70,7 +64,8 @@ impl SharedSecret {
         let mut value = registers.get(register).await.map_err(SecretUnavailable::Store)?;
         if value.bytes.is_none() {
             let mut secret = [0; SECRET_BYTES];
-            let filled = getrandom::fill(&mut secret).inspect_err(super::log_missing_randomness);
+            let filled = getrandom::fill(&mut secret)
+                .inspect_err(|error| tracing::error!(%error, "the system provides no randomness"));
             filled.map_err(|_| SecretUnavailable::Randomness)?;
             // Another node may have stored its secret first: `put` then returns that one.
             let put = registers.put(register, value.version, secret.to_vec());

@@ -1,7 +1,6 @@
 //! Run tokens: the credential with which an agent proves to any node that it acts for a run. A token is signed and names the
 //! run; whether the run goes on is checked where the token is used. Minted by `agent`, verified by `auth`.
-use crate::auth::pepper::Pepper;
-use crate::keys::shared_secret::{SecretUnavailable, SharedSecret};
+use crate::shared_secret::{SecretUnavailable, SharedSecret};
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -15,7 +14,7 @@ const PREFIX: &str = "twrun_";
 /// Register of the secret in the store, used if there is no pepper.
 const REGISTER: &str = "run-tokens";
 /// Label of the key derived from the pepper; other uses of the pepper have other labels.
-const PURPOSE: &str = "run tokens";
+pub const PURPOSE: &str = "run tokens";
 /// Prefix of the signed text, in case the key ever signs something else.
 const SIGNED: &str = "run-token:1:";
 /// Above this length a text is no token: a tenant and a run have at most some 170 bytes.
@@ -46,14 +45,14 @@ impl TokenRun {
 // === impl RunTokens ===
 
 impl RunTokens {
-    /// Creates the tokens, with the secret of the pepper or of the store.
-    pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
-        Self(SharedSecret::new(pepper, registers, REGISTER, PURPOSE))
+    /// Creates the tokens of a store, with its secret.
+    pub fn of_store(registers: Registers) -> Self {
+        Self(SharedSecret::stored(registers, REGISTER))
     }
 
-    /// Creates the tokens of a pepper, which need no store.
-    pub fn of_pepper(pepper: &Pepper) -> Self {
-        Self(SharedSecret::derived(pepper, REGISTER, PURPOSE))
+    /// Creates the tokens with a key that is derived from the pepper, for [`PURPOSE`].
+    pub fn of_key(key: hmac::Key) -> Self {
+        Self(SharedSecret::known(key, REGISTER))
     }
 
     /// Returns whether a text claims to be a run token.
@@ -124,19 +123,18 @@ mod tests {
     #[tokio::test]
     async fn run_token_is_valid_at_every_node_of_its_store() {
         let store = registers();
-        let owner = RunTokens::new(None, store.clone());
+        let owner = RunTokens::of_store(store.clone());
         let [first, second] = ["m1", "m2"].map(run);
         let token = owner.mint(&first).await.expect("a token");
-        let other = RunTokens::new(None, store.clone());
+        let other = RunTokens::of_store(store.clone());
         assert_eq!(other.verify(token.reveal()), None, "before the secret is read");
         other.prepare().await.expect("the secret");
         assert_eq!(other.verify(token.reveal()), Some(first.clone()));
         assert_eq!(other.verify(other.mint(&second).await.expect("a token").reveal()), Some(second));
-        let stranger = RunTokens::new(None, registers());
+        let stranger = RunTokens::of_store(registers());
         stranger.prepare().await.expect("the secret");
         assert_eq!(stranger.verify(token.reveal()), None, "of another store");
-        let pepper = Pepper::from_text(&"p".repeat(32)).expect("long enough");
-        let peppered = RunTokens::new(Some(&pepper), store);
+        let peppered = RunTokens::of_key(hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]));
         assert_eq!(peppered.verify(token.reveal()), None, "with another secret");
         assert!(!format!("{token:?} {owner:?}").contains("twrun_"), "debug output shows no token");
         assert!(!first.principal().writes, "a run token reads");
@@ -145,7 +143,7 @@ mod tests {
     /// Covers: PR-27, S-06.
     #[tokio::test]
     async fn altered_run_token_is_rejected() {
-        let tokens = RunTokens::new(None, registers());
+        let tokens = RunTokens::of_store(registers());
         let token = tokens.mint(&run("m1")).await.expect("a token").reveal().to_owned();
         for at in 0..token.len() {
             let mut other = token.clone().into_bytes();
