@@ -45,12 +45,12 @@ impl TokenRun {
 // === impl RunTokens ===
 
 impl RunTokens {
-    /// Creates the tokens of a store, with its secret.
-    pub fn of_store(registers: Registers) -> Self {
-        Self(SharedSecret::stored(registers, REGISTER))
+    /// Creates the tokens with a key that is derived from the pepper, for [`PURPOSE`], or else with the store's secret.
+    pub fn new(key: Option<hmac::Key>, registers: Registers) -> Self {
+        Self(SharedSecret::new(key, registers, REGISTER))
     }
 
-    /// Creates the tokens with a key that is derived from the pepper, for [`PURPOSE`].
+    /// Creates the tokens with this key, without a store.
     pub fn of_key(key: hmac::Key) -> Self {
         Self(SharedSecret::known(key, REGISTER))
     }
@@ -96,22 +96,8 @@ impl RunTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
-    use crate::store::Store;
-    use crate::store::memory::MemoryStore;
-    use crate::store::registers::RegisterReplies;
-    use std::sync::Arc;
+    use crate::store::registers::in_memory;
     use turnway_core::id::{MessageId, SessionId, SessionKey};
-    use turnway_core::store::quota::Quotas;
-
-    fn registers() -> Registers {
-        let clock = Clock::start();
-        let counter = RegisterReplies::default();
-        let sink = counter.intercept(Arc::new(|_, _| {}));
-        let store: Arc<dyn Store> =
-            Arc::new(MemoryStore::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
-        counter.open(store)
-    }
 
     fn run(message: &str) -> TokenRun {
         let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
@@ -122,16 +108,16 @@ mod tests {
     /// Covers: PR-27.
     #[tokio::test]
     async fn run_token_is_valid_at_every_node_of_its_store() {
-        let store = registers();
-        let owner = RunTokens::of_store(store.clone());
+        let store = in_memory();
+        let owner = RunTokens::new(None, store.clone());
         let [first, second] = ["m1", "m2"].map(run);
         let token = owner.mint(&first).await.expect("a token");
-        let other = RunTokens::of_store(store.clone());
+        let other = RunTokens::new(None, store.clone());
         assert_eq!(other.verify(token.reveal()), None, "before the secret is read");
         other.prepare().await.expect("the secret");
         assert_eq!(other.verify(token.reveal()), Some(first.clone()));
         assert_eq!(other.verify(other.mint(&second).await.expect("a token").reveal()), Some(second));
-        let stranger = RunTokens::of_store(registers());
+        let stranger = RunTokens::new(None, in_memory());
         stranger.prepare().await.expect("the secret");
         assert_eq!(stranger.verify(token.reveal()), None, "of another store");
         let peppered = RunTokens::of_key(hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]));
@@ -143,7 +129,7 @@ mod tests {
     /// Covers: PR-27, S-06.
     #[tokio::test]
     async fn altered_run_token_is_rejected() {
-        let tokens = RunTokens::of_store(registers());
+        let tokens = RunTokens::new(None, in_memory());
         let token = tokens.mint(&run("m1")).await.expect("a token").reveal().to_owned();
         for at in 0..token.len() {
             let mut other = token.clone().into_bytes();

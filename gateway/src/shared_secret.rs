@@ -14,7 +14,7 @@ const SECRET_BYTES: usize = 32;
 pub struct SharedSecret(Arc<SharedSecretInner>);
 
 struct SharedSecretInner {
-    /// Absent if the secret is given.
+    /// Absent only if the secret is known.
     registers: Option<Registers>,
     /// Name of the secret in the store.
     register: &'static str,
@@ -38,9 +38,11 @@ pub enum SecretUnavailable {
 // === impl SharedSecret ===
 
 impl SharedSecret {
-    /// Creates the secret of the store. It is read when it is first needed; the first node that reads it creates it.
-    pub fn stored(registers: Registers, register: &'static str) -> Self {
-        Self(Arc::new(SharedSecretInner { registers: Some(registers), register, key: OnceCell::new() }))
+    /// Creates the secret with a given key, or else that of the store: it is read when it is first needed, and the first
+    /// node that reads it creates it.
+    pub fn new(key: Option<hmac::Key>, registers: Registers, register: &'static str) -> Self {
+        let key = OnceCell::new_with(key);
+        Self(Arc::new(SharedSecretInner { registers: Some(registers), register, key }))
     }
 
     /// Creates a secret that is known.

@@ -26,10 +26,7 @@ pub struct CallKey(hmac::Key);
 impl CallNames {
     /// Creates the namer, with the secret of the pepper or of the store.
     pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
-        Self(match pepper {
-            Some(pepper) => SharedSecret::known(pepper.key_for(PURPOSE), REGISTER),
-            None => SharedSecret::stored(registers, REGISTER),
-        })
+        Self(SharedSecret::new(pepper.map(|pepper| pepper.key_for(PURPOSE)), registers, REGISTER))
     }
 
     /// Returns the key.
@@ -63,22 +60,8 @@ impl fmt::Debug for CallKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
-    use crate::store::Store;
-    use crate::store::memory::MemoryStore;
-    use crate::store::registers::RegisterReplies;
-    use std::sync::Arc;
+    use crate::store::registers::in_memory;
     use turnway_core::id::{TenantId, UserId};
-    use turnway_core::store::quota::Quotas;
-
-    fn registers() -> Registers {
-        let clock = Clock::start();
-        let counter = RegisterReplies::default();
-        let sink = counter.intercept(Arc::new(|_, _| {}));
-        let store: Arc<dyn Store> =
-            Arc::new(MemoryStore::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
-        counter.open(store)
-    }
 
     fn principal(tenant: &str, user: &str) -> Principal {
         let tenant = TenantId::parse(tenant);
@@ -93,16 +76,16 @@ mod tests {
         let call = MessageId::parse("k1").expect("a name");
         let ann = principal("acme", "ann");
         let name = async |names: CallNames, of: &Principal| names.key().await.expect("a key").session_of(of, &call);
-        let store = registers();
+        let store = in_memory();
         let first = name(CallNames::new(None, store.clone()), &ann).await;
         assert_eq!(first, name(CallNames::new(None, store.clone()), &ann).await);
-        assert_ne!(first, name(CallNames::new(None, registers()), &ann).await, "the secret is the store's own");
+        assert_ne!(first, name(CallNames::new(None, in_memory()), &ann).await, "the secret is the store's own");
         for other in [principal("evil", "ann"), principal("acme", "eve"), principal("acm", "eann")] {
             assert_ne!(first, name(CallNames::new(None, store.clone()), &other).await);
         }
         let pepper = |text: &str| Pepper::from_text(&text.repeat(32)).expect("long enough");
         let peppered = name(CallNames::new(Some(&pepper("a")), store.clone()), &ann).await;
-        assert_eq!(peppered, name(CallNames::new(Some(&pepper("a")), registers()), &ann).await);
+        assert_eq!(peppered, name(CallNames::new(Some(&pepper("a")), in_memory()), &ann).await);
         assert_ne!(peppered, name(CallNames::new(Some(&pepper("b")), store), &ann).await);
         assert!(peppered != first && SessionId::parse(first.as_str()) == Ok(first));
     }

@@ -112,6 +112,17 @@ impl Registers {
     }
 }
 
+/// Returns registers in memory, for tests.
+#[cfg(test)]
+pub(crate) fn in_memory() -> Registers {
+    let clock = crate::clock::Clock::start();
+    let replies = RegisterReplies::default();
+    let sink = replies.intercept(Arc::new(|_, _| {}));
+    let quotas = turnway_core::store::quota::Quotas::OFF;
+    let now = Arc::new(move || clock.now());
+    replies.open(Arc::new(super::memory::MemoryStore::new(now, quotas, Arc::new(|_, _| {}), sink)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

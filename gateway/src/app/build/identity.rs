@@ -52,10 +52,8 @@ impl NodeParts {
         let metrics = || Arc::clone(&self.metrics);
         let pepper = settings.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
         let call_names = CallNames::new(pepper.as_ref(), registers.clone());
-        let run_tokens = match &pepper {
-            Some(pepper) => RunTokens::of_key(pepper.key_for(run_token::PURPOSE)),
-            None => RunTokens::of_store(registers.clone()),
-        };
+        let run_key = pepper.as_ref().map(|pepper| pepper.key_for(run_token::PURPOSE));
+        let run_tokens = RunTokens::new(run_key, registers.clone());
         let ring = pepper.map(Keyring::new);
         let tokens = settings.issuer.clone().map(TokenVerifier::new);
         let usage_sender = self.usage_sender(plan, runtime);
