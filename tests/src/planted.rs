@@ -1,5 +1,6 @@
 //! Planted bugs of a running node and of the client, each with the one test that must fail because of it
 //! (`tests/planted.txt`). Each bug is described at its definition; the binary `planted` plants them.
+use std::path::{Path, PathBuf};
 
 const TABLE: &str = include_str!("../planted.txt");
 
@@ -26,6 +27,45 @@ pub fn rows() -> Vec<Row> {
     TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(Row::read).collect()
 }
 
+/// Location of the tests that the table calls a suite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suite {
+    /// Directory of the package, in which cargo runs its tests.
+    pub package: PathBuf,
+    /// Root of the suite's source without its extension, relative to the package.
+    pub source: PathBuf,
+}
+
+/// Returns the location of a suite: of the tests beside the code if it is named like a crate, of the test file of
+/// `core/tests` or `node/tests` that the table names, else of a file of `tests/tests`.
+pub fn suite(name: &str) -> Suite {
+    let (package, source) = match name {
+        "turnway" => ("gateway", "src/lib"),
+        "turnway_core" => ("core", "src/lib"),
+        "turnway_node" => ("node", "src/lib"),
+        "turnway_bindings" => ("bindings", "src/lib"),
+        "turnway_client" => ("sdk/rust", "src/lib"),
+        "session" => ("core", "tests/session"),
+        "one_turn" => ("node", "tests/one_turn"),
+        file => return Suite { package: workspace().join("tests"), source: Path::new("tests").join(file) },
+    };
+    Suite { package: workspace().join(package), source: PathBuf::from(source) }
+}
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}
+
+// === impl Suite ===
+
+impl Suite {
+    /// Returns whether this suite is built from a source file, given by its absolute path.
+    pub fn is_built_from(&self, source: &Path) -> bool {
+        let root = self.package.join(&self.source);
+        source == root.with_extension("rs") || source == root.join("main.rs")
+    }
+}
+
 // === impl Row ===
 
 impl Row {
@@ -47,12 +87,8 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use super::{Path, PathBuf, Row, Watch, rows, suite, workspace};
     use std::collections::BTreeSet;
-    use std::path::{Path, PathBuf};
-
-    fn root() -> &'static Path {
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
-    }
 
     /// Returns the source files of a module path, which is a folder or a `.rs` file.
     fn sources(stem: &Path) -> Vec<PathBuf> {
@@ -68,27 +104,33 @@ mod tests {
         found
     }
 
-    fn crate_of(suite: &str) -> PathBuf {
-        match suite {
-            "turnway" => root().join("gateway/src"),
-            "turnway_core" => root().join("core/src"),
-            "turnway_node" => root().join("node/src"),
-            "turnway_bindings" => root().join("bindings/src"),
-            "session" => root().join("core/tests/session"),
-            "one_turn" => root().join("node/tests/one_turn"),
-            "turnway_client" => root().join("sdk/rust/src"),
-            file => root().join("tests/tests").join(file),
-        }
+    /// Returns the folder or file that has a suite's tests.
+    fn tests_of(name: &str) -> PathBuf {
+        let at = suite(name);
+        at.package.join(if at.source.ends_with("lib") { Path::new("src") } else { &at.source })
     }
 
     #[test]
     fn each_planted_bug_names_an_existing_test() {
         for Row { bug, watch } in rows() {
-            let (Watch::Node(suite, test) | Watch::Process(suite, test)) = watch else { continue };
-            let name = format!("fn {}(", test.rsplit("::").next().unwrap_or_default());
-            let has = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.contains(&name));
-            assert!(sources(&crate_of(suite)).iter().any(has), "{bug}: {suite} has no test {test}");
+            let (Watch::Node(name, test) | Watch::Process(name, test)) = watch else { continue };
+            let line = format!("fn {}(", test.rsplit("::").next().unwrap_or_default());
+            let has = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.contains(&line));
+            assert!(sources(&tests_of(name)).iter().any(has), "{bug}: {name} has no test {test}");
         }
+    }
+
+    #[test]
+    fn each_suite_is_found_by_the_source_it_is_built_from() {
+        for Row { bug, watch } in rows() {
+            let (Watch::Node(name, _) | Watch::Process(name, _)) = watch else { continue };
+            let at = suite(name);
+            let root = at.package.join(&at.source);
+            let built = [root.with_extension("rs"), root.join("main.rs")];
+            assert!(built.iter().any(|file| file.is_file() && at.is_built_from(file)), "{bug}: no suite {name}");
+        }
+        let elsewhere = workspace().join("node/tests/shares/main.rs");
+        assert!(!suite("shares").is_built_from(&elsewhere));
     }
 
     #[test]
@@ -96,7 +138,7 @@ mod tests {
         let named: BTreeSet<&str> = rows().iter().map(|row| row.bug).collect();
         assert_eq!(named.len(), rows().len(), "one stands twice");
         let texts = ["core/src/planted.rs", "sdk/rust/src/planted.rs"];
-        let texts = texts.map(|file| std::fs::read_to_string(root().join(file)).expect("a source"));
+        let texts = texts.map(|file| std::fs::read_to_string(workspace().join(file)).expect("a source"));
         let lines = texts.iter().flat_map(|text| text.lines());
         let variants = lines.filter_map(|line| line.strip_prefix("    ")?.strip_suffix(','));
         let there: BTreeSet<&str> = variants

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::rng::Rng;
-use turnway_tests::planted::{Row, Watch, rows};
+use turnway_tests::planted::{Row, Watch, rows, suite};
 
 /// Environment variable that selects a bug; also defined in turnway-core, where it exists only with the feature.
 const VARIABLE: &str = "TURNWAY_PLANTED";
@@ -143,23 +143,22 @@ fn outcome<'r>(
     green: &Greens<'r>,
 ) -> Result<&'static str, String> {
     let (Watch::Node(name, test) | Watch::Process(name, test)) = row.watch else { return Ok("no test") };
-    let suite = suites.get(name).ok_or_else(|| format!("no test file {name}"))?;
+    let program = suites.get(name).ok_or_else(|| format!("no test file {name}"))?;
     let known = green.lock().unwrap_or_else(PoisonError::into_inner).get(test).copied();
     let is_green = match known {
         Some(is_green) => is_green,
-        None => run(suite, test, node, None)?,
+        None => run(name, program, test, node, None)?,
     };
     green.lock().unwrap_or_else(PoisonError::into_inner).insert(test, is_green);
     if !is_green {
         return Ok("its test is red without it");
     }
-    Ok(if run(suite, test, node, Some(row.bug))? { "survived" } else { "caught" })
+    Ok(if run(name, program, test, node, Some(row.bug))? { "survived" } else { "caught" })
 }
 
-/// Builds the node binary that bugs can be planted in; it shares all dependencies with the product's build except
-/// the workspace's own crates.
+/// Builds the node binary that bugs can be planted in.
 fn node() -> Result<PathBuf, String> {
-    let built = cargo(&["build", "--bin", "turnway-planted"], &PLANTED)?;
+    let built = cargo(&["build", "--bin", "turnway-planted"])?;
     built
         .into_iter()
         .find(|(name, _)| name == "turnway-planted")
@@ -167,42 +166,35 @@ fn node() -> Result<PathBuf, String> {
         .ok_or("nothing was built".to_owned())
 }
 
-/// Builds the tests of these rows, with planted bugs enabled where the bug belongs into the test's own process;
-/// returns the program of each file.
+/// Builds the tests of these rows; returns the program of each suite.
 fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
-    let mut ordinary = BTreeSet::new();
-    let mut changed = BTreeSet::new();
-    for row in rows {
-        match row.watch {
-            Watch::Node(suite, _) => _ = ordinary.insert(suite),
-            Watch::Process(suite, _) => _ = changed.insert(suite),
-            Watch::Nothing(_) => {}
-        }
+    let named = |row: &Row| match row.watch {
+        Watch::Node(suite, _) | Watch::Process(suite, _) => Some(suite),
+        Watch::Nothing(_) => None,
+    };
+    let wanted: BTreeSet<&str> = rows.iter().filter_map(named).collect();
+    if wanted.is_empty() {
+        return Ok(BTreeMap::new());
     }
-    let mut built = tests(&ordinary, &[])?;
-    built.extend(tests(&changed, &PLANTED)?);
-    Ok(built.into_iter().collect())
-}
-
-fn tests(wanted: &BTreeSet<&str>, features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     // Unit tests are named after their crate.
-    let (beside, files): (Vec<&str>, Vec<&str>) = wanted.iter().copied().partition(|name| name.starts_with("turnway"));
+    let (beside, files): (Vec<&str>, Vec<&str>) = wanted.into_iter().partition(|name| name.starts_with("turnway"));
     let mut args = vec!["test", "--no-run"];
     files.iter().for_each(|file| args.extend(["--test", *file]));
     if !beside.is_empty() {
         args.push("--lib");
     }
-    if wanted.is_empty() { Ok(Vec::new()) } else { cargo(&args, features) }
+    Ok(cargo(&args)?.into_iter().collect())
 }
 
-/// Runs cargo over the whole workspace, as the product's build does; returns the programs that were built.
-fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
+/// Runs cargo over the whole workspace, with the features of `./test`, so that nothing is built again after its
+/// tests; returns the programs that were built.
+fn cargo(args: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let (command, args) = args.split_first().ok_or("no command")?;
     let fixed = ["--locked", "--workspace", "--profile", PROFILE];
     let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .arg(command)
         .args(fixed)
-        .args(features)
+        .args(PLANTED)
         .arg("--message-format=json-render-diagnostics")
         .args(args)
         .stderr(Stdio::inherit())
@@ -216,11 +208,10 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
     let program = |told: serde_json::Value| {
         let path = told["executable"].as_str()?;
         let target = &told["target"];
-        // Other crates have test files with the same names.
-        let is_ours = target["src_path"].as_str()?.starts_with(env!("CARGO_MANIFEST_DIR"));
-        let is_core = target["src_path"].as_str()?.ends_with("/core/tests/session/main.rs");
-        let fits = is_ours || is_core || target["kind"][0] != "test";
-        fits.then(|| Some((target["name"].as_str()?.to_owned(), PathBuf::from(path))))?
+        let name = target["name"].as_str()?;
+        // Several crates have test files with one name.
+        let fits = target["kind"][0] != "test" || suite(name).is_built_from(Path::new(target["src_path"].as_str()?));
+        fits.then(|| Some((name.to_owned(), PathBuf::from(path))))?
     };
     Ok(told.filter_map(program).collect())
 }
@@ -237,30 +228,16 @@ fn agree(node: &Path) -> Result<(), String> {
 }
 
 /// Runs one test, with or without a bug; returns whether the test passed.
-fn run(suite: &Path, test: &str, node: &Path, bug: Option<&str>) -> Result<bool, String> {
+fn run(name: &str, program: &Path, test: &str, node: &Path, bug: Option<&str>) -> Result<bool, String> {
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", PATIENCE]).arg(suite).args([test, "--exact", "--test-threads=1"]);
-    command.env("TURNWAY_BIN", node).env_remove(VARIABLE).current_dir(root(suite));
+    command.args(["-k", "5", PATIENCE]).arg(program).args([test, "--exact", "--test-threads=1"]);
+    command.env("TURNWAY_BIN", node).env_remove(VARIABLE).current_dir(suite(name).package);
     if let Some(bug) = bug {
         command.env(VARIABLE, bug);
     }
-    let ran = command.output().map_err(|why| format!("{}: {why}", suite.display()))?;
+    let ran = command.output().map_err(|why| format!("{}: {why}", program.display()))?;
     if String::from_utf8_lossy(&ran.stdout).contains("running 0 tests") {
-        return Err(format!("{}: there is no test {test}", suite.display()));
+        return Err(format!("{}: there is no test {test}", program.display()));
     }
     Ok(ran.status.success())
-}
-
-/// Returns the directory in which cargo would run this program: that of its package.
-fn root(suite: &Path) -> PathBuf {
-    let name = suite.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    match name.rsplit_once('-').map_or(name, |(name, _)| name) {
-        "turnway" => tests.with_file_name("gateway"),
-        "turnway_core" => tests.with_file_name("core"),
-        "turnway_node" => tests.with_file_name("node"),
-        "turnway_bindings" => tests.with_file_name("bindings"),
-        "turnway_client" => tests.with_file_name("sdk/rust"),
-        _ => tests,
-    }
 }
