@@ -49,6 +49,7 @@ CRATES = {
     "turnway-bindings": "bindings",
     "turnway-node": "node",
     "turnway-tool-executor": "tool_executor",
+    "turnway-adapter-kit": "adapter_kit",
     "turnway": "gateway",
     "turnway-client": "sdk/rust",
 }
@@ -72,6 +73,7 @@ FILES = [
     ("node/src/remote_attempts", ["trunk", "dialin"]),
     ("node/src/runner", ["tool_runner"]),
     ("tool_executor", ["toolbox_machine", "tenant_names", "tool_runner"]),
+    ("adapter_kit", ["adapter_check"]),
     ("node", ["simulation", "order", "link"]),
     ("pipeline", ["plugins"]),
     ("sdk/rust", ["client", "commands", "chat"]),
@@ -84,6 +86,7 @@ FILES = [
     ("gateway/src/tls", ["tls", "quic"]),
     ("gateway/src/cli/chat", ["chat"]),
     ("gateway/src/cli/tool_runner", ["tool_runner"]),
+    ("gateway/src/cli/adapter_check", ["adapter_check"]),
     ("gateway/src/cli", ["commands", "chat"]),
     ("gateway/src/tools", ["tool_runner", "tools"]),
     ("gateway/src/metrics", ["metrics"]),

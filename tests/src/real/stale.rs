@@ -3,12 +3,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// All source folders of a node.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "core/src",
     "wire/src",
     "bindings/src",
     "node/src",
     "tool_executor/src",
+    "adapter_kit/src",
     "pipeline/src",
     "gateway/src",
     "gateway/chat/dist",
