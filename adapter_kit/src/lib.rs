@@ -9,3 +9,4 @@ mod checks;
 mod control;
 pub mod limits;
 pub mod report;
+pub mod scaffold;

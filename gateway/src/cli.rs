@@ -1,5 +1,6 @@
 //! The command line of `turnway`: its commands, one file for each, and shared output functions. Called by `node`.
 pub mod adapter_check;
+pub mod adapter_new;
 pub mod adapters;
 pub mod agents;
 pub mod bindings;
@@ -70,6 +71,9 @@ pub enum CliCommand {
     /// List the accounts of adapters that are paused, pause and resume them
     #[command(subcommand)]
     Adapters(adapters::AdaptersCliCommand),
+    /// Begin an adapter of your own
+    #[command(subcommand)]
+    Adapter(adapter_new::AdapterCliCommand),
     /// Check an adapter against a misbehaving gateway and platform, and print its grade
     AdapterCheck(adapter_check::AdapterCheckArgs),
     /// List the agents of a gateway

@@ -2,6 +2,7 @@
 //! refused.
 mod faults;
 mod grades;
+mod scaffold;
 
 use serde_json::Value;
 use std::path::Path;
