@@ -27,10 +27,14 @@ pub(crate) struct AdapterProcess {
 struct RunningGroup {
     child: Child,
     group: Option<Pid>,
+    /// Kills the group once this process has ended, however it ended.
+    guard: Option<Child>,
 }
 
 impl Drop for RunningGroup {
     fn drop(&mut self) {
+        // First: the number of a group that has ended may belong to another one later.
+        let _ = self.guard.as_mut().map(Child::start_kill);
         // A group whose processes have all ended is no error.
         let _ = self.group.map(|group| kill_process_group(group, Signal::KILL));
     }
@@ -58,7 +62,9 @@ impl AdapterProcess {
         self.keep_output(child.stdout.take());
         self.keep_output(child.stderr.take());
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(RunningGroup { child, group });
+        let guard = group.map(start_guard).transpose();
+        let guard = guard.map_err(|error| format!("sh cannot be started: {error}"))?;
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(RunningGroup { child, group, guard });
         Ok(())
     }
 
@@ -127,6 +133,14 @@ impl AdapterProcess {
             }
         });
     }
+}
+
+/// Starts a shell that waits for the end of its input, which comes with the end of this process, and then kills a group.
+fn start_guard(group: Pid) -> std::io::Result<Child> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "read -r _; kill -KILL -- \"-$0\""]).arg(group.as_raw_nonzero().to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.process_group(0).kill_on_drop(true).spawn()
 }
 
 /// Returns a command with the names of existing files made absolute, so that it works in another directory.

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use turnway_core::limits::{HELLO_BYTES_MAX, MESSAGE_BYTES_MAX};
@@ -437,30 +437,35 @@ async fn accept(listener: TcpListener, shared: Arc<SharedGateway>) {
 }
 
 async fn serve_connection(stream: TcpStream, shared: Arc<SharedGateway>) {
-    let mut headers = (None, None);
-    let Ok(socket) = accept_hdr_async(stream, |request: &Request, response: Response| {
-        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        headers = (header("sec-websocket-protocol"), header("authorization"));
-        agree(response, headers.0.is_some())
-    })
-    .await
-    else {
+    let mut headers = OfferedHeaders::default();
+    let Ok(socket) = accept_hdr_async(stream, &mut headers).await else {
         return shared.change(|state| state.violations.push("a connection that is no WebSocket".to_owned()));
     };
     let (sender, outgoing) = mpsc::channel(OUTGOING_MAX);
-    let bearer = headers.1.and_then(|value| value.strip_prefix("Bearer ").map(str::to_owned));
+    let bearer = headers.authorization.and_then(|value| value.strip_prefix("Bearer ").map(str::to_owned));
     let mut connection = 0;
-    shared.change(|state| connection = state.open(headers.0, bearer, sender));
+    shared.change(|state| connection = state.open(headers.protocols, bearer, sender));
     exchange(socket, outgoing, connection, &shared).await;
     shared.change(|state| state.connections[connection].closed = Some(Instant::now()));
 }
 
-#[expect(clippy::result_large_err, reason = "as the library asks for it")]
-fn agree(mut response: Response, is_offered: bool) -> Result<Response, ErrorResponse> {
-    if is_offered {
-        response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
+/// The headers of a handshake that the checks look at.
+#[derive(Debug, Default)]
+struct OfferedHeaders {
+    protocols: Option<String>,
+    authorization: Option<String>,
+}
+
+impl Callback for &mut OfferedHeaders {
+    fn on_request(self, request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.protocols = header("sec-websocket-protocol");
+        self.authorization = header("authorization");
+        if self.protocols.is_some() {
+            response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
+        }
+        Ok(response)
     }
-    Ok(response)
 }
 
 /// Carries messages between a connection and the state until either side ends it.

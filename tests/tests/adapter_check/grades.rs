@@ -97,7 +97,14 @@ fn processes_with(variable: &str) -> usize {
 }
 
 #[tokio::test]
-async fn interrupted_check_leaves_no_process() {
+async fn ended_check_leaves_no_process() {
+    for (signal, code) in [("-TERM", Some(1)), ("-INT", Some(1)), ("-KILL", None)] {
+        end_check(signal, code).await;
+    }
+}
+
+/// Starts a check, ends it by a signal, and waits until its programs have ended, too.
+async fn end_check(signal: &str, code: Option<i32>) {
     let dir = tempdir().expect("a directory");
     let mark = format!("ADAPTER_CHECK_TEST={}", dir.path().display());
     let (name, value) = mark.split_once('=').expect("a variable");
@@ -116,14 +123,14 @@ async fn interrupted_check_leaves_no_process() {
     let first = timeout(LONGEST, lines.next_line()).await.expect("it is in time").expect("readable");
     assert!(first.as_deref().is_some_and(|line| line.starts_with("✓ hello")), "{first:?}");
     let pid = child.id().expect("it runs").to_string();
-    let sent = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
+    let sent = Command::new("kill").args([signal, &pid]).status().await.expect("kill runs");
     assert!(sent.success(), "it was running");
-    assert_eq!(timeout(PATIENCE, child.wait()).await.expect("in time").expect("its end").code(), Some(1));
+    assert_eq!(timeout(PATIENCE, child.wait()).await.expect("in time").expect("its end").code(), code);
     let mut looks = interval(Duration::from_millis(50));
     let gone = timeout(PATIENCE, async {
         while processes_with(&mark) > 0 {
             looks.tick().await;
         }
     });
-    assert!(gone.await.is_ok(), "{} processes are left", processes_with(&mark));
+    assert!(gone.await.is_ok(), "{signal}: {} processes are left", processes_with(&mark));
 }
