@@ -138,7 +138,7 @@ impl AdapterProcess {
 /// Starts a shell that waits for the end of its input, which comes with the end of this process, and then kills a group.
 fn start_guard(group: Pid) -> std::io::Result<Child> {
     let mut command = Command::new("sh");
-    command.args(["-c", "read -r _; kill -KILL -- \"-$0\""]).arg(group.as_raw_nonzero().to_string());
+    command.args(["-c", "read -r _; kill -s KILL -- \"-$0\""]).arg(group.as_raw_nonzero().to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     command.process_group(0).kill_on_drop(true).spawn()
 }
