@@ -2,6 +2,7 @@
 //! end.
 use super::await_recorded;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::tempdir;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -19,6 +20,8 @@ use turnway_tests::real::tls::Pair;
 struct Recorder {
     parts: mpsc::UnboundedSender<PartOrder>,
     gate: Arc<Semaphore>,
+    /// True if the next part makes the platform panic.
+    panics: Arc<AtomicBool>,
 }
 
 impl Platform for Recorder {
@@ -29,6 +32,7 @@ impl Platform for Recorder {
     async fn send(&self, part: PartOrder) -> Result<SentPart, PlatformFailure> {
         let place = part.conversation_id.clone();
         self.parts.send(part)?;
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "a bug of the platform's author");
         self.gate.acquire().await?.forget();
         Ok(SentPart::new("x1", place))
     }
@@ -39,6 +43,7 @@ struct RunningAdapter {
     handle: AdapterHandle,
     parts: mpsc::UnboundedReceiver<PartOrder>,
     gate: Arc<Semaphore>,
+    panics: Arc<AtomicBool>,
     task: JoinHandle<Result<(), ClientError>>,
 }
 
@@ -46,10 +51,11 @@ impl RunningAdapter {
     fn start(options: &AdapterOptions) -> Self {
         let (sender, parts) = mpsc::unbounded_channel();
         let gate = Arc::new(Semaphore::new(0));
-        let platform = Recorder { parts: sender, gate: Arc::clone(&gate) };
+        let panics = Arc::new(AtomicBool::new(false));
+        let platform = Recorder { parts: sender, gate: Arc::clone(&gate), panics: Arc::clone(&panics) };
         let adapter = Adapter::new(platform, options).expect("valid options");
         let handle = adapter.handle();
-        Self { handle, parts, gate, task: tokio::spawn(adapter.run()) }
+        Self { handle, parts, gate, panics, task: tokio::spawn(adapter.run()) }
     }
 
     async fn active(options: &AdapterOptions) -> Self {
@@ -149,4 +155,20 @@ async fn sdk_adapter_with_a_foreign_bot_id_ends_with_the_reason() {
     assert!(error.to_string().contains("bot_id_in_use"), "{error}");
     assert_eq!(handle.status(), AdapterStatus::Ended);
     assert_eq!(holder.handle.status(), AdapterStatus::Active);
+}
+
+/// Covers: BR-08.
+#[tokio::test]
+async fn panic_of_a_platform_is_unknown_and_the_part_repeated() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut adapter = RunningAdapter::active(&options_of(&node, "main")).await;
+    adapter.panics.store(true, Ordering::Relaxed);
+    adapter.gate.add_permits(1);
+    adapter.bring("m1").await;
+    let first = adapter.next_part().await;
+    let second = adapter.next_part().await;
+    assert_eq!((first.attempt, second.attempt), (1, 2));
+    assert_eq!(first.key, second.key, "the platform shows the part once");
+    assert_eq!(adapter.handle.status(), AdapterStatus::Active);
 }
