@@ -11,7 +11,7 @@ use turnway_core::protocol::steer::Steer;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::connection::{ConnectionConfig, RefreshOutcome};
 use turnway_node::dialin::{DialIn, DialInCommand, DialInConfig, DialInEvent, Input, Output};
-use turnway_tests::laws::{Step, laws};
+use turnway_simulator::laws::{Step, laws};
 use turnway_wire::agent::AttemptEvent;
 use turnway_wire::agent::message::AgentMessage;
 

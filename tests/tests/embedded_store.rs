@@ -21,8 +21,8 @@ use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::quota::{Quota, Quotas};
 use turnway_core::store::{Acceptance, Append, ModelStore, Op, Reply, SnapshotWrite, StoreError, StoreRefusal};
 use turnway_core::time::Mono;
-use turnway_tests::power_cuts::Disk;
-use turnway_tests::script::{START_TIME, Script, lists};
+use turnway_simulator::power_cuts::Disk;
+use turnway_simulator::script::{START_TIME, Script, lists};
 
 type Answer = (Op, Result<Reply, StoreError>);
 

@@ -2,12 +2,12 @@
 //! has a variant without the rule that fails. `MODEL_LARGE=1` explores larger bounds, which takes minutes.
 //!
 //! Covers: G1, G2, G3, G6, G9.
-use turnway_tests::model::checked::{
+use turnway_simulator::model::checked::{
     EPOCHS_ONCE, FACTS_STAY, FENCED, NOTHING_LOST, ONE_END, ONE_WRITER, PROGRESS, Protocol, TAKEN_OVER,
 };
-use turnway_tests::model::rules::{Clock, FaultBudget, Fence, Register, Rules};
+use turnway_simulator::model::rules::{Clock, FaultBudget, Fence, Register, Rules};
 use turnway_tests::real::{figure, size};
-use turnway_tests::sim::verdict::cores;
+use turnway_simulator::sim::verdict::cores;
 
 const NONE: FaultBudget =
     FaultBudget { crashes: 0, lapses: 0, failovers: 0, index_failovers: 0, unknowns: 0, losses: 0, late: 0 };

@@ -12,13 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::mutant::Mutant;
 use turnway_core::rng::Rng;
-use turnway_tests::laws::{Step, laws};
-use turnway_tests::sim::cases::{OwnerExit, OwnerFailure};
-use turnway_tests::sim::faults::Faults;
-use turnway_tests::sim::harness::{Move, SessionHarness, SwitchboardHarness};
-use turnway_tests::sim::verdict::{campaign, cores, env, judge, mix};
-use turnway_tests::sim::world::World;
-use turnway_tests::sim::{cases, clocks, mutants};
+use turnway_simulator::laws::{Step, laws};
+use turnway_simulator::sim::cases::{OwnerExit, OwnerFailure};
+use turnway_simulator::sim::faults::Faults;
+use turnway_simulator::sim::harness::{Move, SessionHarness, SwitchboardHarness};
+use turnway_simulator::sim::verdict::{campaign, cores, env, judge, mix};
+use turnway_simulator::sim::world::World;
+use turnway_simulator::sim::{cases, clocks, mutants};
 
 /// Every seed has its own mix of faults; runs for a fixed time on every core. `SIM_FROM` and `SIM_SEEDS` select
 /// seeds.

@@ -9,8 +9,8 @@ use turnway::store::Store;
 use turnway::store::embedded::{CheckReport, EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, check, copy};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply};
-use turnway_tests::quiet_panics;
-use turnway_tests::script::{START_TIME, Script};
+use turnway_simulator::quiet_panics;
+use turnway_simulator::script::{START_TIME, Script};
 
 const FILE: &str = "turnway.redb";
 

@@ -16,7 +16,7 @@ use turnway_core::protocol::input::{BodyHash, Input};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_tests::real::size;
-use turnway_tests::script::{START_TIME, Script};
+use turnway_simulator::script::{START_TIME, Script};
 
 const FILE: &str = "turnway.redb";
 /// Enough sessions for more than one page of session heads.

@@ -9,7 +9,7 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::action::OutputStream;
 use turnway_core::protocol::json::Json;
 use turnway_core::time::{Millis, Now};
-use turnway_tests::laws::{Step, laws};
+use turnway_simulator::laws::{Step, laws};
 use turnway_tool_executor::journal::JournalRecord;
 use turnway_tool_executor::messages::{ExecuteMessage, GatewayMessage};
 use turnway_tool_executor::process::ExitStatus;

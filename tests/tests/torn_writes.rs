@@ -4,7 +4,7 @@
 //! Covers: G-19, MP-D7.
 use std::thread;
 use std::time::Instant;
-use turnway_tests::power_cuts::{self, Tally, Violation};
+use turnway_simulator::power_cuts::{self, Tally, Violation};
 
 /// Histories on a disk that ignores syncs within which the checker must have found lost data.
 const LIES: u64 = 1000;

@@ -11,7 +11,7 @@ use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::rng::Rng;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::remote_attempts::{Input, Output, RemoteAttempts, RemoteCallId};
-use turnway_tests::laws::{Step, laws};
+use turnway_simulator::laws::{Step, laws};
 use turnway_wire::agent::AttemptEvent;
 use turnway_wire::agent::message::AgentMessage;
 use turnway_wire::channel::hello::DialInCapabilities;

@@ -9,7 +9,7 @@ use turnway_core::rng::Rng;
 use turnway_core::store::binding::{BindingAction, NewBinding, UnnamedFields, change_row};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Millis;
-use turnway_tests::laws::{Step, laws};
+use turnway_simulator::laws::{Step, laws};
 
 fn step(after: u64, input: Input) -> Step<Input> {
     Step { after: Duration::from_millis(after), input: Some(input) }

@@ -12,7 +12,7 @@ use turnway_core::store::{
     Acceptance, ConversationReply, ModelStore, Op, Reply, RunLocation, StoreError, StoreRefusal,
 };
 use turnway_core::time::{Millis, Now};
-use turnway_tests::script::{Emphasis, START_TIME, Script, binding_reads, lists};
+use turnway_simulator::script::{Emphasis, START_TIME, Script, binding_reads, lists};
 
 const OPS: usize = 200;
 /// Longer than any lease that a script takes.

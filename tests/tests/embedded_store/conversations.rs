@@ -13,8 +13,8 @@ use turnway_core::protocol::conversation::{ConversationKey, ConversationRef};
 use turnway_core::rng::Rng;
 use turnway_core::store::binding::{BindingAction, BindingRow, NewBinding, UnnamedFields, change_row};
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError};
-use turnway_tests::power_cuts::Disk;
-use turnway_tests::script::{START_TIME, Script, binding_reads};
+use turnway_simulator::power_cuts::Disk;
+use turnway_simulator::script::{START_TIME, Script, binding_reads};
 
 /// Returns a directory with bindings of conversations, and the sessions of its store.
 fn bound_store() -> (tempfile::TempDir, Vec<SessionKey>) {

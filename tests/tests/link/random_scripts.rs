@@ -5,7 +5,7 @@ use turnway_core::limits::LINK_REPORT_BYTES;
 use turnway_core::machine::Machine;
 use turnway_core::rng::Rng;
 use turnway_node::link::{Input, Link, Output};
-use turnway_tests::laws::{Step, laws};
+use turnway_simulator::laws::{Step, laws};
 
 /// Maximum number of outputs of one input: `welcome`, a hello's 64 subscriptions, and twice the 16 messages
 /// that waited for admission.

@@ -13,7 +13,7 @@ use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::Now;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{figure, size};
-use turnway_tests::script::{START_TIME, Script, lists};
+use turnway_simulator::script::{START_TIME, Script, lists};
 
 const OPS: usize = 120;
 

@@ -12,7 +12,7 @@ use turnway_core::id::{FenceToken, LinkId, Nonce, OwnershipSnapshot, Seq, Tenant
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 use turnway_tests::real::redis::Redis;
-use turnway_tests::script::START_TIME;
+use turnway_simulator::script::START_TIME;
 
 /// A server, and a clock that the test advances.
 struct Scene {
