@@ -478,6 +478,13 @@ pub const BINDING_REPORT_DUE: Duration = Duration::from_secs(5);
 pub const BINDING_TOMBSTONE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Bindings of one session: a session is shown in a few places, and every message to it looks through them.
 pub const SESSION_BINDINGS_MAX: usize = 64;
+/// Blobs of one session, with its uploads under way: a long conversation with a few pictures a day. Their table is read
+/// and written whole, some 50 KB at most.
+pub const SESSION_BLOBS_MAX: usize = 256;
+/// Bytes of the blobs of one session, with the room that is kept for uploads.
+pub const SESSION_BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The time for which room is kept for an upload: the largest one by a line of 300 kbit/s takes 7 minutes.
+pub const UPLOAD_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Texts in a binding's metadata: a persona has a name, a picture, and a few properties. A row is read for every message.
 pub const BINDING_METADATA_MAX: usize = 8;
 /// Characters of one text in a binding's metadata: a name, or the address of a picture.

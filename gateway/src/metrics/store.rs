@@ -64,6 +64,7 @@ const OPS: [&str; 30] = [
     "due_bindings",
     "find_control",
     "conversations",
+    "blob",
 ];
 
 fn op_index(op: &Op) -> usize {
@@ -98,6 +99,7 @@ fn op_index(op: &Op) -> usize {
         Op::Conversation { op: ConversationOp::FindDue { .. }, .. } => 27,
         Op::FindControl { .. } => 28,
         Op::Conversation { op: ConversationOp::Read { .. }, .. } => 29,
+        Op::Blob { .. } => 30,
     }
 }
 
