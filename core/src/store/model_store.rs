@@ -136,7 +136,7 @@ impl ModelStore {
             Op::Get { name } => self.read_value(name),
             Op::Put { name, expect, value } => self.write_value(name, *expect, value.clone()),
             Op::Conversation { op, .. } => self.conversation(now.store, op),
-            Op::Blob { key, principal, action, .. } => self.blobs(now.store, key, principal.as_ref(), action),
+            Op::Blob { key, principal, action, .. } => self.act_on_blobs(now.store, key, principal, action),
             Op::Expire { key, before_ms } => {
                 self.session_mut(key).expire(Millis(*before_ms));
                 Reply::Done
@@ -263,7 +263,7 @@ impl ModelStore {
         Reply::Conversation(reply)
     }
 
-    fn blobs(&mut self, now: Millis, key: &SessionKey, principal: Option<&Principal>, action: &BlobAction) -> Reply {
+    fn act_on_blobs(&mut self, now: Millis, key: &SessionKey, principal: &Principal, action: &BlobAction) -> Reply {
         let Some(slot) = self.sessions.get_mut(key) else { return Reply::Refused(StoreRefusal::NotFound) };
         let meter = self.meter.as_ref();
         let refuses = |sizes: &RecordSizes, user: &UserId, bytes| meter?.check_room(key, sizes, user, bytes);

@@ -88,10 +88,9 @@ pub enum Op {
     Put { name: String, expect: u64, value: Option<Vec<u8>> },
     /// Read or change the bindings of conversations. `ticket` is repeated in the answer.
     Conversation { op: ConversationOp, ticket: Option<OpTicket> },
-    /// Read or change the table of a session's blobs. Without a principal, only the session's existence is checked: for
-    /// the node's own upkeep. `ticket` is repeated in the answer. Answers `Blobs` or `Refused`: `NotFound`; `Closed`
-    /// to an action that adds; `Quota` or `Full` to one after which the session has more bytes.
-    Blob { key: SessionKey, principal: Option<Principal>, action: BlobAction, ticket: Option<OpTicket> },
+    /// Read or change the table of a session's blobs. `link` is repeated in the answer. Answers `Blobs` or `Refused`:
+    /// `NotFound`; `Closed` to an action that adds; `Quota` or `Full` to one after which the session has more bytes.
+    Blob { key: SessionKey, principal: Principal, action: BlobAction, link: LinkId },
     /// Delete the ids of messages accepted before a time whose terminal facts are deleted: an explicit step, so that
     /// stores can be compared. Answers `Done`.
     Expire { key: SessionKey, before_ms: u64 },

@@ -115,13 +115,14 @@ impl StoredSession {
     pub(super) fn act_on_blobs(
         &mut self,
         now: Millis,
-        principal: Option<&Principal>,
+        principal: &Principal,
         action: &BlobAction,
         refuses: impl FnOnce(&RecordSizes, &UserId, u64) -> Option<StoreRefusal>,
     ) -> Reply {
         let user = self.user.as_ref().filter(|_| !self.deleted);
-        let is_foreign = principal.is_some_and(|principal| self.belongs_to_other(principal));
-        let Some(user) = user.filter(|_| !is_foreign) else { return Reply::Refused(StoreRefusal::NotFound) };
+        let Some(user) = user.filter(|_| !self.belongs_to_other(principal)) else {
+            return Reply::Refused(StoreRefusal::NotFound);
+        };
         if action.adds() && self.closed {
             return Reply::Refused(StoreRefusal::Closed);
         }

@@ -33,7 +33,7 @@ pub struct PendingOps {
     since: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 30] = [
+const OPS: [&str; 31] = [
     "renew",
     "retire",
     "lease",

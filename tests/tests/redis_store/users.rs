@@ -8,6 +8,7 @@ use turnway::config::redis::RedisLogin;
 use turnway::store::redis::RedisStoreOptions;
 use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Seq, TenantId};
 use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::store::blob::{BlobAction, BodyId};
 use turnway_core::store::{ConversationOp, Op, OpTicket, Reply};
 use turnway_core::time::{Millis, Mono};
 use turnway_tests::real::command::run;
@@ -103,6 +104,7 @@ async fn node_user_may_run_every_store_operation() {
     let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
     let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
+    let reserve = BlobAction::Reserve { body: BodyId(1), bytes: 1 };
     let ops = [
         Op::Append(Box::new(append)),
         Op::WriteSnapshot(Box::new(keep)),
@@ -122,6 +124,8 @@ async fn node_user_may_run_every_store_operation() {
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
         read_of_two(&tenant),
+        Op::Blob { key: key("s"), principal: principal.clone(), action: reserve, link },
+        Op::Blob { key: key("s"), principal: principal.clone(), action: BlobAction::Tend, link },
         Op::Lease { node: me.node, sent: Mono::default() },
         Op::Sweep { limit: 10 },
         Op::ListSessions { tenant, user: None, before: None, limit: 10, link },

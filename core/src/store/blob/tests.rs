@@ -11,8 +11,7 @@ fn reserve_room(table: BlobTable, body: u128, bytes: u64) -> BlobReply {
 }
 
 fn commit_bytes(table: BlobTable, body: u128, byte: u8, bytes: u64) -> BlobReply {
-    let action =
-        BlobAction::Commit { body: BodyId(body), hash: hash(byte), bytes, media_type: "image/png".to_owned() };
+    let action = BlobAction::Commit { body: BodyId(body), hash: hash(byte), bytes, media_type: "image/png".to_owned() };
     change_blobs(table, NOW, &action)
 }
 

@@ -42,13 +42,11 @@ impl UsageMeter {
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other op is subject to a quota")]
     pub(super) fn is_over(&self, key: &SessionKey, head: &SessionHead, op: &Op, weight: u64) -> bool {
         let asker = match op {
-            Op::Accept { principal, .. } => Some(&principal.user),
-            Op::Blob { principal, .. } => principal.as_ref().map(|principal| &principal.user),
-            _ => None,
+            Op::Accept { principal, .. } | Op::Blob { principal, .. } => &principal.user,
+            _ => return false,
         };
         let owner = head.user.as_ref().filter(|_| !planted(Planted::QuotaOfTheAsker));
-        let Some(user) = owner.or(asker) else { return false };
-        let account = Usage::account(key, user);
+        let account = Usage::account(key, owner.unwrap_or(asker));
         self.usage.exceeded_quota(self.quotas, &account, weight.cast_signed(), self.free).is_some()
     }
 

@@ -12,12 +12,11 @@ impl SessionTransaction<'_, '_> {
     /// Performs an action on the session's blobs.
     pub(in super::super) fn act_on_blobs(
         &mut self,
-        principal: Option<&Principal>,
+        principal: &Principal,
         action: &BlobAction,
     ) -> Result<Reply, StoreFault> {
         let head = &*self.head;
-        let is_foreign = principal.is_some_and(|principal| head.is_foreign(principal));
-        if head.user.is_none() || head.deleted || is_foreign {
+        if head.user.is_none() || head.deleted || head.is_foreign(principal) {
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
         if action.adds() && head.closed {
