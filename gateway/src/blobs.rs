@@ -5,10 +5,11 @@ mod memory;
 mod redis;
 pub mod sweep;
 
+pub use self::files::FileBodies;
+pub use self::memory::MemoryBodies;
+pub use self::redis::RedisBodies;
+
 use bytes::Bytes;
-pub use files::FileBodies;
-pub use memory::MemoryBodies;
-pub use redis::RedisBodies;
 use std::io;
 use turnway_core::id::SessionKey;
 use turnway_core::store::blob::BodyId;

@@ -4,7 +4,7 @@ use super::{BodyError, PART_BYTES};
 use crate::clock::Clock;
 use crate::redis::{RedisCommandError, RedisConnection};
 use bytes::{Buf, Bytes, BytesMut};
-use redis::{Pipeline, Value, cmd};
+use ::redis::{Pipeline, Value, cmd};
 use std::time::Duration;
 use turnway_core::id::SessionKey;
 use turnway_core::store::blob::BodyId;

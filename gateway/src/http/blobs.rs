@@ -3,7 +3,7 @@
 use crate::blobs::sweep::SweepRequests;
 use crate::blobs::{BodyError, BodyStore};
 use crate::config::blobs::{BlobSettings, MediaRanges, media_essence};
-use crate::http::openapi::refusals::ResourceRefusals;
+use crate::http::openapi::refusals::{ResourceRefusals, UploadRefusals};
 use crate::http::problem::HttpProblem;
 use crate::http::request_link::RequestLink;
 use crate::http::{HttpContext, HttpResult, request_parts};
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{SessionId, SessionKey};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::blob::{BlobAction, BlobHash, BlobReply, BlobTable, BodyId, StoredBlob};
 use turnway_core::time::Millis;
@@ -29,6 +30,10 @@ use utoipa::ToSchema;
 
 /// Longest pause of an upload: a client that sends nothing for so long is gone.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Bytes of a refused upload that are read so that the client gets its answer: the largest file and half as much.
+const DISCARDED_BYTES_MAX: usize = 24 * 1024 * 1024;
+/// Longest time for them.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of a media type: both names have at most 127 (RFC 6838, section 4.2), and parameters are few.
 const MEDIA_TYPE_CHARACTERS_MAX: usize = 255;
 
@@ -78,7 +83,7 @@ pub(super) struct BlobListPayload {
         ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
     ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file, of any media type"),
-    responses((status = 201, description = "The file is a blob of the session, now or since earlier", body = BlobPayload), ResourceRefusals),
+    responses((status = 201, description = "The file is a blob of the session, now or since earlier", body = BlobPayload), UploadRefusals),
 )]
 pub(super) async fn upload(
     State(context): State<Arc<HttpContext>>,
@@ -87,25 +92,41 @@ pub(super) async fn upload(
     body: Body,
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
-    let blobs = &context.blobs;
-    let media_type = read_media_type(&headers, &blobs.settings.types)?;
+    // The body of an unauthenticated client is not read.
+    let link = context.open_link(&headers).await?;
+    let mut body = body;
+    let taken = take_upload(&context.blobs, link, &session, &headers, &mut body).await;
+    if taken.is_err() {
+        discard(body).await;
+    }
+    taken
+}
+
+async fn take_upload(
+    blobs: &HttpBlobs,
+    mut link: RequestLink,
+    session: &SessionId,
+    headers: &HeaderMap,
+    body: &mut Body,
+) -> HttpResult {
+    let media_type = read_media_type(headers, &blobs.settings.types)?;
     let most = blobs.settings.bytes_max;
-    let room = read_length(&headers)?.unwrap_or(most);
+    let room = read_length(headers)?.unwrap_or(most);
     if room > most || most == 0 {
         return Err(too_large(most));
     }
-    // The body of an unauthenticated client is not read.
-    let mut link = context.open_link(&headers).await?;
     let _slot = link.acquire_transfer_slot()?;
     let key = SessionKey { tenant: link.principal().tenant.clone(), session: session.clone() };
     let id = new_body_id()?;
-    act(&mut link, &session, BlobAction::Reserve { body: id, bytes: room }).await?;
+    act(&mut link, session, BlobAction::Reserve { body: id, bytes: room }).await?;
     // Also if the client goes away in the middle.
-    link.on_hang_up(LinkCommand::Blob { session: session.clone(), action: BlobAction::Abandon { body: id } });
+    if !planted(Planted::UploadRoomKept) {
+        link.on_hang_up(LinkCommand::Blob { session: session.clone(), action: BlobAction::Abandon { body: id } });
+    }
     let received = tokio::time::timeout(limits::UPLOAD_KEPT, receive(blobs, &key, id, room, body)).await;
     let (hash, bytes) = received.unwrap_or_else(|_| Err(too_slow()))?;
     let commit = BlobAction::Commit { body: id, hash, bytes, media_type };
-    let reply = match act(&mut link, &session, commit).await {
+    let reply = match act(&mut link, session, commit).await {
         Ok(reply) => reply,
         Err(problem) => {
             // Without an answer nobody knows whether the bytes are a blob's now: the sweep finds out.
@@ -116,7 +137,23 @@ pub(super) async fn upload(
     link.complete();
     blobs.bodies.delete(&key, &reply.dropped).await;
     let blob = reply.table.blobs.get(&hash).ok_or_else(HttpProblem::internal)?;
-    Ok(response::json(StatusCode::CREATED, &BlobPayload::new(&session, hash, blob)))
+    Ok(response::json(StatusCode::CREATED, &BlobPayload::new(session, hash, blob)))
+}
+
+/// Reads the rest of a refused upload: many clients read an answer only once they have sent everything, and lose it if the
+/// connection is closed before.
+async fn discard(mut body: Body) {
+    let rest = async {
+        let mut bytes = 0;
+        while bytes < DISCARDED_BYTES_MAX {
+            match next_part(&mut body).await {
+                Ok(Some(part)) => bytes += part.len(),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    };
+    // Whoever sends still more, or too slowly, loses the answer.
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, rest).await;
 }
 
 /// Lists the blobs of a session
@@ -179,7 +216,9 @@ pub(super) async fn read(
         }
     };
     let headers = answer.headers_mut();
-    headers.extend(BLOB_HEADERS);
+    if !planted(Planted::BlobUnsandboxed) {
+        headers.extend(BLOB_HEADERS);
+    }
     headers.insert(header::CONTENT_LENGTH, blob.bytes.into());
     if let Ok(media_type) = HeaderValue::from_str(&blob.media_type) {
         headers.insert(header::CONTENT_TYPE, media_type);
@@ -243,12 +282,12 @@ async fn receive(
     key: &SessionKey,
     id: BodyId,
     room: u64,
-    mut body: Body,
+    body: &mut Body,
 ) -> Result<(BlobHash, u64), HttpProblem> {
     let mut writer = blobs.bodies.begin(key, id).await.map_err(problem_of)?;
     let mut sum = digest::Context::new(&digest::SHA256);
     let mut bytes = 0;
-    while let Some(part) = next_part(&mut body).await? {
+    while let Some(part) = next_part(body).await? {
         bytes += part.len() as u64;
         if bytes > room {
             return Err(too_large(room));
@@ -283,7 +322,7 @@ fn read_media_type(headers: &HeaderMap, types: &MediaRanges) -> Result<String, H
     let text = text.ok_or_else(|| HttpProblem::invalid("content-type: expected the media type of the file"))?;
     let essence = media_essence(text).filter(|_| text.len() <= MEDIA_TYPE_CHARACTERS_MAX);
     let essence = essence.ok_or_else(|| HttpProblem::invalid("content-type: expected TYPE/SUBTYPE, as in image/png"))?;
-    if !types.contain(&essence) {
+    if !types.contain(&essence) && !planted(Planted::BlobTypesIgnored) {
         let why = format!("content-type: {essence} is not taken here; the operator has allowed {}", types.list());
         return Err(HttpProblem::invalid(why).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
