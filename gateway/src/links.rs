@@ -230,6 +230,7 @@ impl Drop for PoolPermit {
         let is_kept = match self.pool {
             Pool::Tcp | Pool::Quic => planted(Planted::ConnectionShareKept),
             Pool::Reads => planted(Planted::ReadsKept),
+            Pool::Blobs => false,
         };
         if !is_kept {
             self.links.ledger(self.pool).release(&self.account, 1);

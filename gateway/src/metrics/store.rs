@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::store::binding::BindingOutcome;
+use turnway_core::store::blob::BlobOutcome;
 use turnway_core::store::quota::Quotas;
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError};
 use turnway_core::time::Mono;
@@ -134,6 +135,10 @@ impl OpOutcome {
                     ..
                 }),
             ) => Self::Refused,
+            Ok(Reply::Blobs(reply)) => match reply.outcome {
+                BlobOutcome::Applied => Self::Answered,
+                BlobOutcome::Missing | BlobOutcome::SessionFull => Self::Refused,
+            },
             Ok(
                 Reply::Renewed { .. }
                 | Reply::Done
