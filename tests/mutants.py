@@ -84,6 +84,7 @@ FILES = [
     ("gateway/src/tls", ["tls", "quic"]),
     ("gateway/src/cli/chat", ["chat"]),
     ("gateway/src/cli/tool_runner", ["tool_runner"]),
+    ("gateway/src/cli/adapter_", ["adapter_check"]),
     ("gateway/src/cli", ["commands", "chat"]),
     ("gateway/src/tools", ["tool_runner", "tools"]),
     ("gateway/src/metrics", ["metrics"]),

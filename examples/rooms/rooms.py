@@ -22,12 +22,17 @@ GET /typing/ROOM  -> {"typing": BOOL}
 
 An error is {"error": CODE}: 400 `invalid` or `too_long` (over 2,000 UTF-16 units), 404 `not_found`, 413 `too_large`.
 
-Control, for tests:
+Control, for tests (docs/adapter-check.md, with POST and GET /rooms/ROOM and GET /typing/ROOM):
 GET /journal  -> {"lines": [{"id", "room", "text", "key", "reply_to"?}]}: every line of the bot, in order.
-POST /faults  [FAULT, ...] -> {"faults": COUNT}: replaces the faults that are left. Each call of /send uses one:
-    {"kind": "drop_reply"}: the line is added, and the connection is closed without an answer
-    {"kind": "refuse", "status": 429 or 503, "retry_after"?: SECONDS}: nothing is added
-    {"kind": "status", "status": 403 or 404}: nothing is added
+GET /reads  -> {"begun": COUNT}: the calls of /updates so far.
+POST /wake  -> {}: calls of /updates that wait are answered now.
+POST /faults  [FAULT, ...] -> {"faults": COUNT}: replaces the faults that are left. Each call of /send uses the first one
+    that fits its room; one without "room" fits every room:
+    {"kind": "drop_reply", "room"?}: the line is added, and the connection is closed without an answer
+    {"kind": "no_id", "room"?}: the line is added, and the answer is {}
+    {"kind": "delay", "seconds": SECONDS, "room"?}: the line is added so much later, and then answered
+    {"kind": "refuse", "status": 429 or 503, "retry_after"?: SECONDS, "room"?}: nothing is added
+    {"kind": "status", "status": 403 or 404, "room"?}: nothing is added
 """
 
 import json
@@ -40,7 +45,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 TEXT_MAX = 2000
 BODY_BYTES_MAX = 64 * 1024
-FAULT_STATUSES = {"drop_reply": {None}, "refuse": {429, 503}, "status": {403, 404}}
+DELAY_SECONDS_MAX = 60
+FAULT_STATUSES = {"drop_reply": {None}, "no_id": {None}, "delay": {None}, "refuse": {429, 503}, "status": {403, 404}}
 
 
 class Refusal(Exception):
@@ -60,6 +66,8 @@ class Rooms:
         self.faults: list[dict] = []
         self.journal: list[dict] = []
         self.typing: set[str] = set()  # the rooms where the bot is writing
+        self.reads = 0  # calls of `updates_after`
+        self.wakes = 0  # calls of `wake`
 
     def add_line(self, room: str, **fields: object) -> dict:
         self.last_id += 1
@@ -75,16 +83,20 @@ class Rooms:
 
     def send(self, body: dict) -> dict | None:
         """Adds a line of the bot. Returns None if a fault drops the answer."""
-        fault = self.faults.pop(0) if self.faults else {"kind": "none"}
+        fault = next((fault for fault in self.faults if fault.get("room") in (None, body["room"])), {"kind": "none"})
+        if fault in self.faults:
+            self.faults.remove(fault)
         if fault.get("status") is not None:
             raise Refusal(fault["status"], "fault", fault.get("retry_after"))
+        if fault["kind"] == "delay":
+            self.changed.wait_for(lambda: False, timeout=min(float(fault["seconds"]), DELAY_SECONDS_MAX))
         room, key, text = take_name(body["room"]), take_name(body["key"]), take_text(body["text"])
         line = next((line for line in self.lines.get(room, []) if line.get("key") == key), None)
         if line is None:
             reply_to = {"reply_to": body["reply_to"]} if body.get("reply_to") is not None else {}
             line = self.add_line(room, sender="bot", text=text, bot=True, key=key, **reply_to)
             self.journal.append({"id": line["id"], "room": room, "text": text, "key": key, **reply_to})
-        return None if fault["kind"] == "drop_reply" else {"id": line["id"]}
+        return {"drop_reply": None, "no_id": {}}.get(fault["kind"], {"id": line["id"]})
 
     def find_line(self, room: str, target: str, is_bot: bool) -> dict:
         lines = self.lines.get(room, [])
@@ -134,9 +146,15 @@ class Rooms:
         return {}
 
     def updates_after(self, after: int, wait: float) -> list[dict]:
-        start = max(0, after - self.first_update)
-        self.changed.wait_for(lambda: len(self.updates) > start, timeout=min(wait, 60))
+        start, wakes = max(0, after - self.first_update), self.wakes
+        self.reads += 1
+        self.changed.wait_for(lambda: len(self.updates) > start or self.wakes > wakes, timeout=min(wait, 60))
         return self.updates[start : start + 100]
+
+    def wake(self) -> dict:
+        self.wakes += 1
+        self.changed.notify_all()
+        return {}
 
 
 def take_name(value: str) -> str:
@@ -208,6 +226,10 @@ class Handler(BaseHTTPRequestHandler):
                 return {"typing": room in self.rooms.typing}
             case "GET", "journal":
                 return {"lines": list(self.rooms.journal)}
+            case "GET", "reads":
+                return {"begun": self.rooms.reads}
+            case "POST", "wake":
+                return self.rooms.wake()
             case "POST", "faults":
                 if not all(fault.get("status") in FAULT_STATUSES[fault["kind"]] for fault in body):
                     raise Refusal(400, "invalid", None)

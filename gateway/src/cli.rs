@@ -1,4 +1,6 @@
 //! The command line of `turnway`: its commands, one file for each, and shared output functions. Called by `node`.
+pub mod adapter_check;
+pub mod adapter_new;
 pub mod adapters;
 pub mod agents;
 pub mod bindings;
@@ -69,6 +71,11 @@ pub enum CliCommand {
     /// List the accounts of adapters that are paused, pause and resume them
     #[command(subcommand)]
     Adapters(adapters::AdaptersCliCommand),
+    /// Begin an adapter of your own
+    #[command(subcommand)]
+    Adapter(adapter_new::AdapterCliCommand),
+    /// Check an adapter against a misbehaving gateway and platform, and print its grade
+    AdapterCheck(adapter_check::AdapterCheckArgs),
     /// List the agents of a gateway
     Agents(agents::AgentsArgs),
     /// List the nodes of a fleet and the load of each

@@ -5,8 +5,9 @@ use crate::app::App;
 use crate::cli::plan::{self, NodePlan};
 use crate::cli::serve::ServeArgs;
 use crate::cli::{
-    self, Cli, CliCommand, CliError, CliExit, adapters, agents, bindings, chat, check_config, deliveries, dev_cert,
-    drain, key, nodes, probe, replay, sessions, store, tool_runner, version, write_stderr,
+    self, Cli, CliCommand, CliError, CliExit, adapter_check, adapter_new, adapters, agents, bindings, chat,
+    check_config, deliveries, dev_cert, drain, key, nodes, probe, replay, sessions, store, tool_runner, version,
+    write_stderr,
 };
 use crate::config::LogFormat;
 use crate::trace::{self, LogShape};
@@ -83,6 +84,8 @@ fn run_command(command: CliCommand, json: bool, plugins: Plugins) -> Result<CliE
         CliCommand::Sessions(args) => in_runtime(sessions::run(args, json)),
         CliCommand::Bindings(command) => in_runtime(bindings::run(command, json)),
         CliCommand::Adapters(command) => in_runtime(adapters::run(command, json)),
+        CliCommand::Adapter(command) => adapter_new::run(command, json),
+        CliCommand::AdapterCheck(args) => in_runtime(adapter_check::run(args, json)),
         CliCommand::Deliveries(command) => in_runtime(deliveries::run(command, json)),
         CliCommand::Agents(args) => in_runtime(agents::run(args, json)),
         CliCommand::Nodes(args) => in_runtime(nodes::run(args, json)),

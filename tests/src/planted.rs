@@ -86,7 +86,6 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::{Path, PathBuf, Row, Watch, rows, suite, workspace};
     use std::collections::BTreeSet;
 

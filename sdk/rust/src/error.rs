@@ -38,6 +38,18 @@ pub enum ClientError {
         what: &'static str,
         max: usize,
     },
+    /// The gateway has refused a request of an adapter.
+    #[error("the gateway refuses: {code}: {message}")]
+    Refused {
+        code: String,
+        /// Text for people.
+        message: String,
+        /// True if the same request may succeed later.
+        retryable: bool,
+    },
+    /// The connection was lost, and nobody knows whether the request was performed.
+    #[error("no connection to the gateway; the request may have been performed")]
+    ConnectionLost,
     /// The client has ended: it was closed, or the gateway refused it permanently.
     #[error("the client is closed")]
     Closed,

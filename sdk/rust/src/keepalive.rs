@@ -20,6 +20,8 @@ pub(crate) enum KeepaliveAction {
 pub(crate) struct Keepalive {
     /// True if the connection uses QUIC, which does not notice a dead gateway or a changed path.
     is_quic: bool,
+    /// Silence after which a ping is sent, and after which the connection is lost, while no answer is awaited.
+    idle: (Duration, Duration),
     since: Duration,
     stage: KeepaliveStage,
     /// Consecutive pongs with no other message in between.
@@ -45,7 +47,21 @@ enum KeepaliveStage {
 
 impl Keepalive {
     pub(crate) fn new(is_quic: bool) -> Self {
-        Self { is_quic, since: Duration::ZERO, stage: KeepaliveStage::Quiet, pongs: 0, round_trip: Duration::ZERO }
+        let idle = (limits::PING_AFTER, limits::IDLE_TIMEOUT);
+        Self {
+            is_quic,
+            idle,
+            since: Duration::ZERO,
+            stage: KeepaliveStage::Quiet,
+            pongs: 0,
+            round_trip: Duration::ZERO,
+        }
+    }
+
+    /// Creates the keepalive of an adapter: orders come unasked, so a dead node has to be noticed soon at any time. No
+    /// second connection is tried, because it would take the lease from the first one.
+    pub(crate) fn for_adapter() -> Self {
+        Self { idle: (limits::ADAPTER_PING_AFTER, limits::ADAPTER_IDLE_TIMEOUT), ..Self::new(false) }
     }
 
     /// Records received data. Returns whether a second connection is being tried, which is then no longer needed.
@@ -81,8 +97,8 @@ impl Keepalive {
     pub(crate) fn deadline(&self, waits: bool) -> Duration {
         match self.stage {
             KeepaliveStage::Quiet => self.since + self.ping_after(waits),
-            KeepaliveStage::Pinged { at } => at + self.spare_after(waits).unwrap_or_else(|| end_after(waits)),
-            KeepaliveStage::SpareDialled { at } => at + end_after(waits),
+            KeepaliveStage::Pinged { at } => at + self.spare_after(waits).unwrap_or_else(|| self.end_after(waits)),
+            KeepaliveStage::SpareDialled { at } => at + self.end_after(waits),
         }
     }
 
@@ -106,7 +122,7 @@ impl Keepalive {
 
     fn ping_after(&self, waits: bool) -> Duration {
         match (waits, self.is_quic) {
-            (false, _) => limits::PING_AFTER,
+            (false, _) => self.idle.0,
             (true, false) => limits::WAITING_PING_AFTER,
             (true, true) => {
                 let grown = limits::QUIC_PING_AFTER.saturating_mul(1 << self.pongs.min(8));
@@ -117,11 +133,13 @@ impl Keepalive {
 
     /// Returns the delay from the ping to the second connection.
     fn spare_after(&self, waits: bool) -> Option<Duration> {
-        (self.is_quic && waits).then(|| limits::QUIC_SPARE_AFTER.max(self.round_trip * 2).min(end_after(waits) / 2))
+        (self.is_quic && waits)
+            .then(|| limits::QUIC_SPARE_AFTER.max(self.round_trip * 2).min(self.end_after(waits) / 2))
     }
-}
 
-/// Returns the delay from the ping to giving the connection up.
-fn end_after(waits: bool) -> Duration {
-    if waits { limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER } else { limits::IDLE_TIMEOUT - limits::PING_AFTER }
+    /// Returns the delay from the ping to giving the connection up.
+    fn end_after(&self, waits: bool) -> Duration {
+        let (ping_after, timeout) = self.idle;
+        if waits { limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER } else { timeout - ping_after }
+    }
 }

@@ -19,6 +19,7 @@
 //! # Ok(())
 //! # }
 //! ```
+pub mod adapter;
 mod backoff;
 mod client;
 mod conversation;

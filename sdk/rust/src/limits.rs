@@ -98,3 +98,76 @@ pub const REPAIRS_MAX: u32 = 3;
 /// Delay before the second repair without progress; the first one has none, and each later one has twice the delay of
 /// the one before.
 pub const REPAIR_BASE: Duration = Duration::from_millis(100);
+
+// === adapters: orders of the gateway ===
+
+/// Orders that are performed at a time, unless the author chooses another number: half of what the gateway gives an
+/// adapter, because most platforms limit the rate long before.
+pub const ORDERS_AT_A_TIME: usize = 32;
+/// Orders that run or wait. The gateway has at most 64 parts at an adapter, so that more come only from a broken one;
+/// the surplus is answered `not_sent`.
+pub const ORDERS_MAX: usize = 256;
+/// Orders whose outcome is remembered: as many as a node remembers of an account, so that neither asks again what the
+/// other still knows.
+pub const OUTCOMES_MAX: usize = 4096;
+/// Time in which the same attempt that comes twice is one attempt: a session's owner repeats an order every 3 s. Later
+/// the same number is a new attempt, because an operator's `retry` counts from 1 again.
+pub const REPEATED_ORDER_WINDOW: Duration = Duration::from_secs(5);
+/// Time from an order to its report: the gateway regards a part without an answer as unknown after 60 s.
+pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(55);
+/// Time for which an order may wait for its turn: the platform then still has 30 s for its answer.
+pub const ORDER_WAIT: Duration = Duration::from_secs(25);
+/// Conversations with signals (typing, previews) at a time: as many as a node remembers of a connection. Further
+/// signals are dropped.
+pub const SIGNAL_LANES_MAX: usize = 1024;
+/// Signals of a conversation that wait for the one that is performed. A conversation has one typing state and one
+/// preview in each turn, so that more means that the platform does not answer; the oldest is dropped.
+pub const SIGNALS_MAX: usize = 16;
+/// Time for performing a signal; after it the signal is worth nothing.
+pub const SIGNAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that running orders get when the adapter is stopped. Orders that have not ended are unknown to the gateway.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+// === adapters: requests to the gateway, which takes 64 of a connection at a time ===
+
+/// Events without an answer on a connection.
+pub const INBOUND_AT_A_TIME: usize = 32;
+/// Declarations of capabilities without an answer on a connection.
+pub const DECLARATIONS_AT_A_TIME: usize = 16;
+/// Other requests without an answer on a connection.
+pub const PLAIN_REQUESTS_AT_A_TIME: usize = 16;
+/// Calls of `forward` that have no answer; more of them wait. Twice what is sent at a time.
+pub const FORWARDS_MAX: usize = 64;
+/// Calls of `declare` that wait for an answer: enough for one in each of the busiest conversations.
+pub const DECLARATIONS_MAX: usize = 64;
+/// Conversations with capabilities of their own: a node remembers as many of a connection.
+pub const OWN_CAPABILITIES_MAX: usize = 1024;
+/// Capabilities of one declaration; the gateway takes no more.
+pub const CAPABILITIES_MAX: usize = 64;
+/// Smallest limit of a text: the gateway counts a smaller one as this.
+pub const TEXT_LIMIT_MIN: u32 = 64;
+/// Time for an answer of the gateway; the request counts as lost after it.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// First delay before an event is sent again; doubled each time.
+pub const INBOUND_RETRY_BASE: Duration = Duration::from_millis(500);
+/// Maximum delay before an event is sent again, and before a platform is read again: people wait for the answer.
+pub const INBOUND_RETRY_MAX: Duration = Duration::from_secs(30);
+
+// === adapters: the platform's updates ===
+
+/// Updates of the feed that are on their way: half of `INBOUND_AT_A_TIME`, so that calls of `forward` find room.
+pub const FEED_WINDOW_MAX: usize = 16;
+/// Updates of one reading; the surplus is read again. Ten times what a chat platform gives at a time.
+pub const UPDATES_MAX: usize = 1000;
+/// Minimum time between two readings if the first one has brought nothing: a platform that does not wait for updates is
+/// not asked in a loop.
+pub const EMPTY_READ_INTERVAL: Duration = Duration::from_secs(1);
+/// First delay before the platform is read again after a failure; doubled each time.
+pub const FEED_RETRY_BASE: Duration = Duration::from_secs(1);
+
+// === adapters: the connection ===
+
+/// Silence after which an adapter sends a ping. Orders come unasked, and people wait for the answers in them.
+pub const ADAPTER_PING_AFTER: Duration = Duration::from_secs(10);
+/// Silence after which an adapter's connection counts as lost.
+pub const ADAPTER_IDLE_TIMEOUT: Duration = Duration::from_secs(20);

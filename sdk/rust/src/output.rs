@@ -33,6 +33,16 @@ pub struct Lost {
     pub refused: bool,
 }
 
+// === impl Lost ===
+
+impl Lost {
+    /// Returns whether another connection would end in the same way.
+    pub(crate) fn is_final(&self) -> bool {
+        let is_final = |code| (4400..4500).contains(&code) && code != 4408 && code != 4429;
+        self.refused || self.code.is_some_and(is_final)
+    }
+}
+
 /// The queue of outputs and the current time, shared by all parts of the state machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbound {

@@ -49,6 +49,18 @@ define_planted! {
     SdkTokenStale,
     /// Ends of runs are remembered without bound.
     SdkEndsUnbounded,
+    /// An adapter saves an offset when it has read the events before it: a crash loses those without an answer.
+    SdkOffsetSavedEarly,
+    /// An adapter reports an error that proves nothing as not sent: the gateway sends the part once more.
+    SdkUnknownIsNotSent,
+    /// An adapter performs an order that is repeated while it is in progress: people read the part twice.
+    SdkOrderPerformedTwice,
+    /// An adapter sends an event before the answer to the one before it: a refused one is overtaken.
+    SdkEventsOvertake,
+    /// An adapter gives up an event that was refused for a passing reason.
+    SdkEventGivenUp,
+    /// An adapter takes any number of orders.
+    SdkOrdersUnbounded,
 }
 
 #[cfg(feature = "planted")]

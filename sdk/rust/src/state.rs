@@ -141,9 +141,8 @@ impl ClientState {
     pub fn handle_lost(&mut self, now: Duration, lost: Lost) {
         self.set_now(now);
         let never = self.fail_fast && !matches!(self.phase, ConnectionPhase::Ready { .. });
-        let is_final = lost.code.is_some_and(|code| (4400..4500).contains(&code) && code != 4408 && code != 4429);
         self.end_connection();
-        let retry_in = if is_final || lost.refused || never {
+        let retry_in = if lost.is_final() || never {
             self.phase = ConnectionPhase::Over;
             None
         } else {

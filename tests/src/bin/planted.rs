@@ -1,6 +1,7 @@
 //! `planted [COUNT | BUG…]` plants bugs, one at a time, into the node or into a test's own process, and runs the
 //! test that must fail ([`turnway_tests::planted`]). A count selects bugs at random, by `PLANTED_SEED` or the time.
-//! Ends with `caught N of M`; the exit code is 1 if a bug survived.
+//! Ends with `caught N of M`; the exit code is 1 if a bug survived. `planted absent PROGRAM` looks whether a program of a
+//! product build has none.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -25,6 +26,11 @@ const ALONE: [&str; 1] = ["differential"];
 #[expect(clippy::print_stdout, reason = "its verdict is its output")]
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, program] = &*args
+        && word == "absent"
+    {
+        return absent(Path::new(program));
+    }
     match chosen(&args).and_then(|rows| hunt(&rows)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -33,6 +39,37 @@ fn main() -> ExitCode {
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// Tells whether a program contains no planted bug and ignores the variable that chooses one.
+#[expect(clippy::print_stdout, reason = "its verdict is its output")]
+fn absent(program: &Path) -> ExitCode {
+    let version = |bug: &str| Command::new(program).arg("version").env(VARIABLE, bug).output();
+    let verdict = match (std::fs::read(program), version(""), version("NoSuchBug")) {
+        (Ok(content), Ok(plain), Ok(chosen)) => match find_in_program(&content) {
+            Some(bug) => Err(format!("it contains the planted bug {bug}")),
+            None if plain != chosen => Err(format!("it reads {VARIABLE}")),
+            None => Ok(()),
+        },
+        (Err(why), _, _) | (_, Err(why), _) | (_, _, Err(why)) => Err(why.to_string()),
+    };
+    match verdict {
+        Ok(()) => {
+            println!("{}: no planted bugs", program.display());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("{}: {why}", program.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the first planted bug whose name is in a program.
+fn find_in_program(program: &[u8]) -> Option<&'static str> {
+    let names: Vec<&str> = rows().iter().map(|row| row.bug).collect();
+    let starts = (0..program.len()).filter(|at| program[*at].is_ascii_uppercase());
+    starts.filter_map(|at| names.iter().find(|name| program[at..].starts_with(name.as_bytes()))).next().copied()
 }
 
 /// Returns the rows that the command line selects.
@@ -240,4 +277,18 @@ fn run(name: &str, program: &Path, test: &str, node: &Path, bug: Option<&str>) -
         return Err(format!("{}: there is no test {test}", program.display()));
     }
     Ok(ran.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{find_in_program, rows};
+
+    #[test]
+    fn name_of_a_bug_is_found_in_a_program() {
+        let bug = rows()[1].bug;
+        let with = [b"\0\x7fELF Turnway \xff", bug.as_bytes(), b"\0"].concat();
+        assert_eq!(find_in_program(&with), Some(bug));
+        let cut = &bug.as_bytes()[..bug.len() - 1];
+        assert_eq!(find_in_program(&[b"Turnway ", cut, b"\0"].concat()), None);
+    }
 }

@@ -4,6 +4,7 @@ use super::node::binary;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::process::Command;
 
 /// Result of a command.
@@ -19,9 +20,14 @@ pub struct Ended {
 
 /// Runs the binary in a directory. A command that does not end in time fails the test.
 pub async fn run(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Ended {
+    run_within(PATIENCE, dir, args, env).await
+}
+
+/// The same with another longest time.
+pub async fn run_within(longest: Duration, dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(binary());
     command.args(args).envs(env.iter().copied()).current_dir(dir).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").expect("it runs");
+    let output = tokio::time::timeout(longest, command.output()).await.expect("it ends").expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

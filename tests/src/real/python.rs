@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 /// Returns the interpreter of `TURNWAY_PYTHON`, else that of the environment that `./test` makes.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/python");
     let python = std::env::var_os("TURNWAY_PYTHON").map_or(made, PathBuf::from);
     assert!(python.exists(), "no {}: `./test` makes it, with what these clients need", python.display());

@@ -3,12 +3,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// All source folders of a node.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 11] = [
     "core/src",
     "wire/src",
     "bindings/src",
     "node/src",
     "tool_executor/src",
+    "adapter_kit/src",
+    "adapter_kit/templates",
     "pipeline/src",
     "gateway/src",
     "gateway/chat/dist",
@@ -33,7 +35,7 @@ fn newer_in(folder: &Path, than: SystemTime) -> Option<PathBuf> {
             return newer_in(&path, than);
         }
         let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
-        let is_source = ["rs", "lua", "js", "css", "html", "svg"].contains(&kind);
+        let is_source = ["rs", "lua", "js", "css", "html", "svg", "py", "ts", "template"].contains(&kind);
         (is_source && modified(&path)? > than).then_some(path)
     })
 }

