@@ -90,7 +90,7 @@ impl CheckBench {
         json!({ "channel": self.hello("channel"), "account_id": self.hello("account_id"), "conversation_id": room })
     }
 
-    // What the adapter must do to be checked.
+    // --- the state in which checks begin ---
 
     /// Makes sure that the adapter runs, is connected and has the lease.
     pub(crate) async fn prepare(&self) -> CheckResult {

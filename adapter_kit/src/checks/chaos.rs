@@ -1,7 +1,7 @@
 //! The check of platinum: lines and deliveries under faults of a seeded script. The verdict comes from the platform's
 //! journal and from the accepted events.
 use crate::bench::{CheckBench, CheckFailure, CheckResult, ensure, is_same_place};
-use crate::check_gateway::GatewayState;
+use crate::check_gateway::{ExchangedMessage, GatewayState};
 use crate::limits::{ANSWER_TIMEOUT, CHAOS_ATTEMPTS_MAX, CHAOS_SETTLE_TIMEOUT};
 use futures_util::future::{join_all, try_join3};
 use serde_json::{Value, json};
@@ -157,9 +157,7 @@ async fn expect_silence(bench: &CheckBench, longest: Duration) -> CheckResult {
     let begun = Instant::now();
     sleep(LEASE_GRACE + longest).await;
     let state = bench.gateway.state();
-    let is_late = |record: &&crate::check_gateway::ExchangedMessage| {
-        record.at > begun + LEASE_GRACE && record.message["type"] == "inbound"
-    };
+    let is_late = |record: &&ExchangedMessage| record.at > begun + LEASE_GRACE && record.message["type"] == "inbound";
     let late = state.records.iter().rev().find(is_late);
     match late {
         Some(record) => Err(CheckFailure(format!("a line was brought while on standby: {}", record.message))),

@@ -12,8 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 /// A second connection attempt, which results in a connection and its first message.
 type SpareDial = Pin<Box<dyn Future<Output = Option<(ClientTransport, String)>> + Send>>;
@@ -202,36 +201,29 @@ impl ClientDriver {
 
     async fn send(&mut self, text: String) {
         if let Some(transport) = &mut self.transport {
-            let sent = timeout(limits::WRITE_TIMEOUT, transport.feed(text)).await;
+            let sent = transport.feed_in_time(text).await;
             self.check_written(sent);
         }
     }
 
     async fn flush(&mut self) {
         if let Some(transport) = &mut self.transport {
-            let sent = timeout(limits::WRITE_TIMEOUT, transport.flush()).await;
+            let sent = transport.flush_in_time().await;
             self.check_written(sent);
         }
     }
 
-    fn check_written(&mut self, written: Result<Result<(), String>, Elapsed>) {
-        match written {
-            Ok(Ok(())) => {}
-            // Reading continues: the close frame with the reason may still arrive.
-            Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
-            Err(_) => {
-                self.drop_transport();
-                let reason = "the gateway does not accept data".to_owned();
-                self.state.handle_lost(self.now(), Lost { code: None, reason, refused: false });
-            }
+    fn check_written(&mut self, written: Result<(), Lost>) {
+        if let Err(lost) = written {
+            self.drop_transport();
+            self.state.handle_lost(self.now(), lost);
         }
     }
 
     async fn hang_up(&mut self) {
         (self.dialing, self.sparing, self.early_end) = (None, None, None);
         if let Some(transport) = self.transport.take() {
-            // A clean close is optional: the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, transport.close()).await;
+            transport.close().await;
         }
     }
 

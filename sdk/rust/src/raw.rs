@@ -69,6 +69,6 @@ impl RawConnection {
     /// Closes the connection.
     pub async fn close(self) {
         // A clean close is optional: the gateway notices a lost connection too.
-        let _ = timeout(limits::CLOSE_TIMEOUT, self.0.close()).await;
+        self.0.close().await;
     }
 }

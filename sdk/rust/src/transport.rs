@@ -5,6 +5,7 @@ use crate::quic::QuicConnection;
 use crate::trust::TrustedRoots;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::header::{CONTENT_TYPE, SEC_WEBSOCKET_PROTOCOL};
@@ -123,11 +124,39 @@ impl ClientTransport {
 
     /// Closes the connection.
     pub(crate) async fn close(self) {
-        match self {
-            Self::WebSocket(mut socket) => _ = socket.as_mut().close(None).await,
-            Self::Quic(quic) => quic.close().await,
-        }
+        let closed = async {
+            match self {
+                Self::WebSocket(mut socket) => _ = socket.as_mut().close(None).await,
+                Self::Quic(quic) => quic.close().await,
+            }
+        };
+        // A clean close is optional: the gateway notices a lost connection too.
+        let _ = timeout(limits::CLOSE_TIMEOUT, closed).await;
     }
+
+    /// Queues a text. A gateway that accepts no data within [`limits::WRITE_TIMEOUT`] is lost.
+    pub(crate) async fn feed_in_time(&mut self, text: String) -> Result<(), Lost> {
+        check_written(timeout(limits::WRITE_TIMEOUT, self.feed(text)).await)
+    }
+
+    /// Flushes the queued messages, within the same time.
+    pub(crate) async fn flush_in_time(&mut self) -> Result<(), Lost> {
+        check_written(timeout(limits::WRITE_TIMEOUT, self.flush()).await)
+    }
+}
+
+/// Tells whether a write took too long. After a failed one reading continues: the close frame with the reason may still
+/// arrive.
+fn check_written(written: Result<Result<(), String>, Elapsed>) -> Result<(), Lost> {
+    let written = written.map_err(|_| Lost {
+        code: None,
+        reason: "the gateway does not accept data".to_owned(),
+        refused: false,
+    })?;
+    if let Err(error) = written {
+        tracing::debug!(%error, "a write failed");
+    }
+    Ok(())
 }
 
 fn classify(received: Option<Result<Message, Error>>) -> Received {

@@ -44,16 +44,7 @@ fn main() -> ExitCode {
 /// Tells whether a program contains no planted bug and ignores the variable that chooses one.
 #[expect(clippy::print_stdout, reason = "its verdict is its output")]
 fn absent(program: &Path) -> ExitCode {
-    let version = |bug: &str| Command::new(program).arg("version").env(VARIABLE, bug).output();
-    let verdict = match (std::fs::read(program), version(""), version("NoSuchBug")) {
-        (Ok(content), Ok(plain), Ok(chosen)) => match find_in_program(&content) {
-            Some(bug) => Err(format!("it contains the planted bug {bug}")),
-            None if plain != chosen => Err(format!("it reads {VARIABLE}")),
-            None => Ok(()),
-        },
-        (Err(why), _, _) | (_, Err(why), _) | (_, _, Err(why)) => Err(why.to_string()),
-    };
-    match verdict {
+    match check_absence(program) {
         Ok(()) => {
             println!("{}: no planted bugs", program.display());
             ExitCode::SUCCESS
@@ -65,11 +56,30 @@ fn absent(program: &Path) -> ExitCode {
     }
 }
 
+fn check_absence(program: &Path) -> Result<(), String> {
+    let content = std::fs::read(program).map_err(|why| why.to_string())?;
+    if let Some(bug) = find_in_program(&content) {
+        return Err(format!("it contains the planted bug {bug}"));
+    }
+    let version = |bug: Option<&str>| {
+        let mut command = Command::new(program);
+        command.arg("version").env_remove(VARIABLE).envs(bug.map(|bug| (VARIABLE, bug)));
+        command.output().map_err(|why| why.to_string())
+    };
+    let plain = version(None)?;
+    for bug in [rows()[0].bug, "NoSuchBug"] {
+        if version(Some(bug))? != plain {
+            return Err(format!("it reads {VARIABLE}"));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the first planted bug whose name is in a program.
 fn find_in_program(program: &[u8]) -> Option<&'static str> {
     let names: Vec<&str> = rows().iter().map(|row| row.bug).collect();
-    let starts = (0..program.len()).filter(|at| program[*at].is_ascii_uppercase());
-    starts.filter_map(|at| names.iter().find(|name| program[at..].starts_with(name.as_bytes()))).next().copied()
+    let mut starts = (0..program.len()).filter(|at| program[*at].is_ascii_uppercase());
+    starts.find_map(|at| names.iter().find(|name| program[at..].starts_with(name.as_bytes()))).copied()
 }
 
 /// Returns the rows that the command line selects.

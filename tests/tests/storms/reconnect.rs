@@ -11,6 +11,9 @@ const RESUMED_WITHIN: Duration = Duration::from_secs(20);
 /// 99th percentile of the other clients' turns, in the worst window; a window is as long as a storm with its
 /// beginning and end (G-12).
 const BYSTANDERS_WITHIN: Duration = Duration::from_millis(250);
+/// The same in medians of their turns, for a machine that is slower than that of docs/benchmarks.md, where a median is
+/// 1.7 ms.
+const BYSTANDERS_MEDIANS_MAX: u32 = 150;
 const WINDOW: Duration = Duration::from_secs(3);
 
 /// Number of times that all connections break.
@@ -69,5 +72,6 @@ async fn mass_reconnect_does_not_delay_other_clients() {
     assert_eq!(resumed.len(), ROUNDS, "{figures}");
     let most = resumed.iter().copied().fold(0.0, f64::max);
     assert!(Duration::from_secs_f64(most / 1e3) <= RESUMED_WITHIN, "{resumed:?}");
-    assert!(worst <= BYSTANDERS_WITHIN, "{worst:?}");
+    let median = quantile(&mut times(&took), 0.5);
+    assert!(worst <= BYSTANDERS_WITHIN.max(BYSTANDERS_MEDIANS_MAX * median), "{worst:?}, median {median:?}");
 }

@@ -9,7 +9,6 @@ use crate::adapter::output::{AdapterOutput, AdapterStatus, AdapterWork, Moment, 
 use crate::adapter::platform::Platform;
 use crate::error::ClientError;
 use crate::invoke::fresh_id;
-use crate::limits;
 use crate::output::Lost;
 use crate::transport::{ClientTransport, GatewayAddress, Received};
 use futures_util::FutureExt;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 type PendingAdapterDial = Pin<Box<dyn Future<Output = Result<ClientTransport, Lost>> + Send>>;
 
@@ -221,36 +220,29 @@ impl<P: Platform> AdapterDriver<P> {
 
     async fn send(&mut self, text: String) {
         if let Some(transport) = &mut self.transport {
-            let sent = timeout(limits::WRITE_TIMEOUT, transport.feed(text)).await;
-            self.check_written(sent.map_err(|_| ()));
+            let sent = transport.feed_in_time(text).await;
+            self.check_written(sent);
         }
     }
 
     async fn flush(&mut self) {
         if let Some(transport) = &mut self.transport {
-            let sent = timeout(limits::WRITE_TIMEOUT, transport.flush()).await;
-            self.check_written(sent.map_err(|_| ()));
+            let sent = transport.flush_in_time().await;
+            self.check_written(sent);
         }
     }
 
-    fn check_written(&mut self, written: Result<Result<(), String>, ()>) {
-        match written {
-            Ok(Ok(())) => {}
-            // Reading continues: the close frame with the reason may still arrive.
-            Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
-            Err(()) => {
-                self.transport = None;
-                let reason = "the gateway does not accept data".to_owned();
-                self.machine.handle_lost(self.now(), &Lost { code: None, reason, refused: false });
-            }
+    fn check_written(&mut self, written: Result<(), Lost>) {
+        if let Err(lost) = written {
+            self.transport = None;
+            self.machine.handle_lost(self.now(), &lost);
         }
     }
 
     async fn hang_up(&mut self) {
         self.dialing = None;
         if let Some(transport) = self.transport.take() {
-            // A clean close is optional: the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, transport.close()).await;
+            transport.close().await;
         }
     }
 

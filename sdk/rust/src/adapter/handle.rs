@@ -80,7 +80,7 @@ impl<P: Platform> Adapter<P> {
     /// Serves the account until a future ends, such as one that waits for SIGTERM; then ends the open work.
     ///
     /// # Errors
-    /// As [`Adapter::run`].
+    /// Fails for the same reasons as [`Adapter::run`].
     pub async fn run_until<F: Future<Output = ()>>(self, stop: F) -> Result<(), ClientError> {
         let handle = self.handle();
         let stop = async {

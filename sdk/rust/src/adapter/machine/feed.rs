@@ -191,7 +191,7 @@ impl UpdateFeed {
         started: Duration,
         fx: &mut AdapterEffects,
     ) {
-        // What is left out is read again behind the last one that is taken.
+        // Updates that are left out are read again behind the last one that is taken.
         updates.truncate(limits::UPDATES_MAX);
         self.failures = 0;
         // A platform that answers at once, and has nothing, is not asked in a loop.

@@ -186,7 +186,7 @@ impl World {
         match self.pick(16) {
             0 => {
                 self.rig.reconnect();
-                // What was on its way is lost; the next connection has sent it again.
+                // Messages on their way are lost; the next connection has sent them again.
                 let hello = self.rig.sent.iter().rposition(|message| message["type"] == "hello");
                 self.seen = hello.expect("a connection");
             }
