@@ -33,8 +33,7 @@ pub struct FileWriter {
 #[derive(Debug)]
 pub struct FileReader(File);
 
-/// Encodes a name in letters that are safe in a path: names of sessions differ by case, which some file systems ignore, but
-/// a session has a directory with no other one beside it only if both are its own.
+/// Encodes a name in characters that are safe in a path. Paths must differ by case.
 fn encode(name: &str) -> String {
     URL_SAFE_NO_PAD.encode(name)
 }
