@@ -3,8 +3,8 @@
 use super::{BodyError, PART_BYTES};
 use crate::clock::Clock;
 use crate::redis::{RedisCommandError, RedisConnection};
-use bytes::{Buf, Bytes, BytesMut};
 use ::redis::{Pipeline, Value, cmd};
+use bytes::{Buf, Bytes, BytesMut};
 use std::time::Duration;
 use turnway_core::id::SessionKey;
 use turnway_core::store::blob::BodyId;

@@ -71,10 +71,9 @@ async fn bodies_in_memory_are_stored_listed_and_deleted() {
 #[tokio::test]
 async fn unfinished_body_leaves_nothing() {
     let dir = tempdir().expect("a directory");
-    for bodies in [
-        BodyStore::Files(FileBodies::new(dir.path().join("blobs"), false)),
-        BodyStore::Memory(MemoryBodies::default()),
-    ] {
+    for bodies in
+        [BodyStore::Files(FileBodies::new(dir.path().join("blobs"), false)), BodyStore::Memory(MemoryBodies::default())]
+    {
         let key = session("default", "s1");
         let mut writer = bodies.begin(&key, BodyId(1)).await.expect("a writer");
         writer.write(Bytes::from_static(b"half")).await.expect("room");

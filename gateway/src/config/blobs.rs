@@ -47,7 +47,9 @@ pub fn media_essence(content_type: &str) -> Option<String> {
 pub(super) fn parse_media_ranges(text: &str) -> Result<MediaRanges, String> {
     let is_range = |range: &str| {
         range == "*/*"
-            || range.split_once('/').is_some_and(|(kind, name)| is_media_name(kind) && (name == "*" || is_media_name(name)))
+            || range
+                .split_once('/')
+                .is_some_and(|(kind, name)| is_media_name(kind) && (name == "*" || is_media_name(name)))
     };
     let ranges: Vec<String> = text.split('|').map(|range| range.trim().to_ascii_lowercase()).collect();
     match ranges.iter().find(|range| !is_range(range)) {

@@ -321,7 +321,8 @@ fn read_media_type(headers: &HeaderMap, types: &MediaRanges) -> Result<String, H
     let text = request_parts::header(headers, header::CONTENT_TYPE.as_str())?;
     let text = text.ok_or_else(|| HttpProblem::invalid("content-type: expected the media type of the file"))?;
     let essence = media_essence(text).filter(|_| text.len() <= MEDIA_TYPE_CHARACTERS_MAX);
-    let essence = essence.ok_or_else(|| HttpProblem::invalid("content-type: expected TYPE/SUBTYPE, as in image/png"))?;
+    let essence =
+        essence.ok_or_else(|| HttpProblem::invalid("content-type: expected TYPE/SUBTYPE, as in image/png"))?;
     if !types.contain(&essence) && !planted(Planted::BlobTypesIgnored) {
         let why = format!("content-type: {essence} is not taken here; the operator has allowed {}", types.list());
         return Err(HttpProblem::invalid(why).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
@@ -337,7 +338,8 @@ fn read_length(headers: &HeaderMap) -> Result<Option<u64>, HttpProblem> {
 fn named_blob(path: Result<Path<(String, String)>, PathRejection>) -> Result<(SessionId, BlobHash), HttpProblem> {
     let Path((session, hash)) = path.map_err(|_| HttpProblem::invalid("the path is not UTF-8"))?;
     let session = request_parts::parse_name(&session, SessionId::parse)?;
-    let hash = BlobHash::parse(&hash).ok_or_else(|| HttpProblem::invalid("expected a SHA-256 of 64 lower-case digits"))?;
+    let hash =
+        BlobHash::parse(&hash).ok_or_else(|| HttpProblem::invalid("expected a SHA-256 of 64 lower-case digits"))?;
     Ok((session, hash))
 }
 
@@ -364,7 +366,9 @@ fn problem_of(error: BodyError) -> HttpProblem {
     match error {
         BodyError::Missing => HttpProblem::new(Code::StoreDamaged, "the bytes of this blob are lost"),
         BodyError::Full => unavailable("there is no room for more bytes"),
-        BodyError::File(_) | BodyError::Redis(_) => unavailable("the bytes of blobs cannot be reached; try again later"),
+        BodyError::File(_) | BodyError::Redis(_) => {
+            unavailable("the bytes of blobs cannot be reached; try again later")
+        }
     }
 }
 

@@ -8,8 +8,8 @@ pub(super) mod shape;
 mod words;
 
 use crate::http::{
-    accounts as account_paths, agents, asyncapi, bindings as binding_paths, blobs as blob_paths, deliveries as delivery_paths, events,
-    messages, node, runs, sessions, turns,
+    accounts as account_paths, agents, asyncapi, bindings as binding_paths, blobs as blob_paths,
+    deliveries as delivery_paths, events, messages, node, runs, sessions, turns,
 };
 use crate::response::{self, Body};
 use http::{Response, StatusCode};

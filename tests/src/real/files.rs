@@ -43,7 +43,13 @@ pub fn random_bytes(number: u64, count: usize) -> Bytes {
 }
 
 impl Web {
-    fn request_for(&self, method: &str, path: &str, headers: &[(&str, &str)], body: RequestBody) -> Request<RequestBody> {
+    fn request_for(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: RequestBody,
+    ) -> Request<RequestBody> {
         let mut request = Request::builder().method(method).uri(path).header("host", self.to.to_string());
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -69,7 +75,8 @@ impl Web {
         let path = format!("/v1/sessions/{session}/blobs");
         let body = Full::new(bytes.clone()).boxed();
         let request = self.request_for("POST", &path, &[("content-type", media_type)], body);
-        let answer = timeout(PATIENCE, sender.send_request(request)).await.expect("an answer in time").expect("an answer");
+        let answer =
+            timeout(PATIENCE, sender.send_request(request)).await.expect("an answer in time").expect("an answer");
         let reply = whole_reply(answer).await;
         connection.abort();
         reply
@@ -102,7 +109,8 @@ impl Web {
     pub async fn download(&self, path: &str) -> Download {
         let (mut sender, connection) = self.connect().await;
         let request = self.request_for("GET", path, &[], Full::new(Bytes::new()).boxed());
-        let answer = timeout(PATIENCE, sender.send_request(request)).await.expect("an answer in time").expect("an answer");
+        let answer =
+            timeout(PATIENCE, sender.send_request(request)).await.expect("an answer in time").expect("an answer");
         let (head, body) = answer.into_parts();
         let bytes = timeout(PATIENCE, body.collect()).await.expect("in time").expect("the whole file").to_bytes();
         connection.abort();

@@ -1,4 +1,4 @@
-use super::{await_that, files_below, open_session};
+use super::{await_that, files_below, made, open_session};
 use tempfile::tempdir;
 use turnway_tests::real::files::random_bytes;
 use turnway_tests::real::node::Node;
@@ -30,7 +30,7 @@ async fn upload_broken_off_by_a_killed_node_is_no_blob() {
     let bytes = random_bytes(1, 2 * 1024 * 1024);
     let upload = ann.begin_upload("s1", Some(bytes.len())).await;
     upload.send(bytes.slice(..1024 * 1024)).await;
-    await_that("a file begins", async || !files_below(&dir.path().join("blobs")).is_empty()).await;
+    await_that("a file begins", async || !files_below(&dir.path().join("data/blobs")).is_empty()).await;
     node.kill_and_restart().await;
     assert!(upload.finish().await.is_none(), "nobody answers");
     let ann = Web::new(node.http, Some("ann"));
@@ -43,10 +43,10 @@ async fn upload_broken_off_by_a_killed_node_is_no_blob() {
 #[tokio::test]
 async fn upload_at_a_killed_node_is_repeated_at_another() {
     let dir = tempdir().expect("a directory");
-    let mut redis = Redis::start(&dir.path().join("redis"), &[]);
+    let redis = Redis::start(&made(dir.path().join("redis")), &[]);
     let args = ["--demo", "--durability", "mem"];
-    let mut first = Node::start_on(&redis.url(), &dir.path().join("a"), &args).await;
-    let second = Node::start_on(&redis.url(), &dir.path().join("b"), &args).await;
+    let mut first = Node::start_on(&redis.url(), &made(dir.path().join("a")), &args).await;
+    let second = Node::start_on(&redis.url(), &made(dir.path().join("b")), &args).await;
     let ann = Web::new(first.http, Some("ann"));
     open_session(&ann, "s1").await;
     let bytes = random_bytes(1, 2 * 1024 * 1024);

@@ -23,6 +23,12 @@ pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
+/// Makes a directory for a part of a test.
+pub(crate) fn made(directory: PathBuf) -> PathBuf {
+    std::fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
 /// Waits until something is so.
 pub(crate) async fn await_that(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let started = Instant::now();

@@ -1,4 +1,4 @@
-use super::{await_that, files_below, open_session};
+use super::{await_that, files_below, made, open_session};
 use bytes::Bytes;
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
@@ -22,7 +22,7 @@ async fn node_with(dir: &TempDir, store: &str, settings: &str) -> Node {
 #[tokio::test]
 async fn file_over_the_limit_or_of_another_type_is_refused() {
     let dir = tempdir().expect("a directory");
-    let store = dir.path().join("data").to_string_lossy().into_owned();
+    let store = format!("embedded:{}", dir.path().join("data").display());
     let node = node_with(&dir, &store, "[blobs]\nmax = \"1MiB\"\ntypes = \"image/*|text/plain\"\n").await;
     let ann = Web::new(node.http, Some("ann"));
     open_session(&ann, "s1").await;
@@ -76,7 +76,7 @@ async fn check_quota(dir: &TempDir, store: &str) {
 #[tokio::test]
 async fn files_count_in_the_quota_of_their_user_embedded() {
     let dir = tempdir().expect("a directory");
-    let store = dir.path().join("data").to_string_lossy().into_owned();
+    let store = format!("embedded:{}", dir.path().join("data").display());
     check_quota(&dir, &store).await;
     assert_eq!(files_below(&dir.path().join("data/blobs")).len(), 3, "nothing half there");
 }
@@ -85,7 +85,7 @@ async fn files_count_in_the_quota_of_their_user_embedded() {
 #[tokio::test]
 async fn files_count_in_the_quota_of_their_user_in_redis() {
     let dir = tempdir().expect("a directory");
-    let mut redis = Redis::start(&dir.path().join("redis"), &[]);
+    let redis = Redis::start(&made(dir.path().join("redis")), &[]);
     check_quota(&dir, &redis.url()).await;
     let bodies = redis.command::<Vec<String>>(&["KEYS", "ix:*:blob:*"]);
     let ends = bodies.iter().filter(|body| redis.command::<i64>(&["PEXPIRETIME", body]) != 253_402_300_799_000);

@@ -1,4 +1,4 @@
-use super::{await_that, files_below, open_session};
+use super::{await_that, files_below, made, open_session};
 use bytes::Bytes;
 use serde_json::json;
 use tempfile::tempdir;
@@ -20,10 +20,12 @@ async fn check_round_trip(writer: &Web, reader: &Web) {
     assert_eq!(blob["media_type"], "text/plain; charset=utf-8");
     let file = reader.download(&path).await;
     assert_eq!((file.status, &*file.bytes), (200, &b"abc"[..]));
-    assert_eq!((&file.headers["content-type"], &file.headers["content-length"]), (&"text/plain; charset=utf-8", &"3"));
+    assert_eq!(file.headers["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(file.headers["content-length"], "3");
     // A page that a user uploads must not become a page of the gateway.
     assert_eq!(file.headers["content-security-policy"], "default-src 'none'; sandbox");
-    assert_eq!((&file.headers["x-content-type-options"], &file.headers["content-disposition"]), (&"nosniff", &"attachment"));
+    assert_eq!(file.headers["x-content-type-options"], "nosniff");
+    assert_eq!(file.headers["content-disposition"], "attachment");
     // More parts than one, and no whole number of them; and none at all.
     for count in [5 * 1024 * 1024 + 7, 256 * 1024, 0] {
         let bytes = random_bytes(count as u64, count);
@@ -50,7 +52,7 @@ async fn file_is_read_as_it_was_uploaded_embedded() {
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
     check_round_trip(&ann, &ann).await;
-    assert_eq!(files_below(&dir.path().join("blobs")).len(), 3, "files of deleted and repeated blobs are gone");
+    assert_eq!(files_below(&dir.path().join("data/blobs")).len(), 3, "files of deleted and repeated blobs are gone");
 }
 
 /// Covers: PR-24.
@@ -66,17 +68,15 @@ async fn file_is_read_as_it_was_uploaded_in_memory() {
 #[tokio::test]
 async fn file_is_read_at_another_node_of_the_fleet() {
     let dir = tempdir().expect("a directory");
-    let redis = Redis::start(&dir.path().join("redis"), &[]);
+    let redis = Redis::start(&made(dir.path().join("redis")), &[]);
     let args = ["--demo", "--durability", "mem"];
-    let first = Node::start_on(&redis.url(), &dir.path().join("a"), &args).await;
-    let second = Node::start_on(&redis.url(), &dir.path().join("b"), &args).await;
+    let first = Node::start_on(&redis.url(), &made(dir.path().join("a")), &args).await;
+    let second = Node::start_on(&redis.url(), &made(dir.path().join("b")), &args).await;
     check_round_trip(&Web::new(first.http, Some("ann")), &Web::new(second.http, Some("ann"))).await;
-    let mut server = redis;
-    let bodies = |server: &mut Redis| server.command::<Vec<String>>(&["KEYS", "ix:*:blob:*"]);
-    let kept = bodies(&mut server);
+    let kept = redis.command::<Vec<String>>(&["KEYS", "ix:*:blob:*"]);
     assert_eq!(kept.len(), 3, "bytes of deleted and repeated blobs are gone: {kept:?}");
     for body in &kept {
-        let ends: i64 = server.command(&["PEXPIRETIME", body]);
+        let ends: i64 = redis.command(&["PEXPIRETIME", body]);
         assert_eq!(ends, 253_402_300_799_000, "the bytes of a blob do not end by themselves");
     }
 }
@@ -85,9 +85,9 @@ async fn file_is_read_at_another_node_of_the_fleet() {
 #[tokio::test]
 async fn files_are_deleted_with_their_session() {
     let dir = tempdir().expect("a directory");
-    let mut redis = Redis::start(&dir.path().join("redis"), &[]);
-    let embedded = Node::start(&dir.path().join("e"), &["--demo"]).await;
-    let shared = Node::start_on(&redis.url(), &dir.path().join("r"), &["--demo", "--durability", "mem"]).await;
+    let redis = Redis::start(&made(dir.path().join("redis")), &[]);
+    let embedded = Node::start(&made(dir.path().join("e")), &["--demo"]).await;
+    let shared = Node::start_on(&redis.url(), &made(dir.path().join("r")), &["--demo", "--durability", "mem"]).await;
     for node in [&embedded, &shared] {
         let ann = Web::new(node.http, Some("ann"));
         open_session(&ann, "s1").await;
@@ -96,7 +96,7 @@ async fn files_are_deleted_with_their_session() {
         ann.get(&path).await.must_be(404, "not_found");
         ann.upload("s1", "image/png", &random_bytes(2, 10)).await.must_be(404, "not_found");
     }
-    let files = dir.path().join("e/blobs");
+    let files = dir.path().join("e/data/blobs");
     await_that("the file is deleted", async || files_below(&files).is_empty()).await;
     assert_eq!(redis.command::<Vec<String>>(&["KEYS", "ix:*blob*"]), Vec::<String>::new());
 }

@@ -117,7 +117,7 @@ async fn node_user_may_run_every_store_operation() {
         Op::Find { key: session.clone(), principal: principal.clone(), run_id: run_id.clone(), link, fence: None },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id, link, fence },
         Op::FindControl { key: session.clone(), principal: principal.clone(), id: control_id(), ticket: OpTicket(1) },
-        Op::Delete { key: session.clone(), principal, link },
+        Op::Delete { key: session.clone(), principal: principal.clone(), link },
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },
         Op::DeleteIdle { key: key("t"), before: Millis(u64::MAX) },

@@ -9,7 +9,9 @@ use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader};
 use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::session_record_reader::LogRecord;
 use crate::store::embedded::session_transaction::blobs::parse_blob_table;
-use crate::store::embedded::tables::{self, BLOBS_KIND, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef};
+use crate::store::embedded::tables::{
+    self, BLOBS_KIND, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef,
+};
 use crate::store::embedded::tables::{SNAPSHOTS, VALUES, WORK};
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use std::collections::BTreeMap;

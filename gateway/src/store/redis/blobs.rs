@@ -85,7 +85,8 @@ impl OpExecutor {
             .bytes(&text)
             .number(table.bytes())
             .flag(action.adds());
-        let call = self.quotas.append_to(call).text(&kept_body(action, reply).map_or(String::new(), |body| body.to_string()));
+        let call =
+            self.quotas.append_to(call).text(&kept_body(action, reply).map_or(String::new(), |body| body.to_string()));
         let call = reply.dropped.iter().fold(call, |call, body| call.text(&body.to_string()));
         self.call(call).await?.text()
     }
