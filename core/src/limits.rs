@@ -478,6 +478,13 @@ pub const BINDING_REPORT_DUE: Duration = Duration::from_secs(5);
 pub const BINDING_TOMBSTONE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Bindings of one session: a session is shown in a few places, and every message to it looks through them.
 pub const SESSION_BINDINGS_MAX: usize = 64;
+/// Blobs of one session, with its uploads under way: a long conversation with a few pictures a day. Their table is read
+/// and written whole, some 50 KB at most.
+pub const SESSION_BLOBS_MAX: usize = 256;
+/// Bytes of the blobs of one session, with the room that is kept for uploads.
+pub const SESSION_BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The time for which room is kept for an upload: the largest one by a line of 300 kbit/s takes 7 minutes.
+pub const UPLOAD_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Texts in a binding's metadata: a persona has a name, a picture, and a few properties. A row is read for every message.
 pub const BINDING_METADATA_MAX: usize = 8;
 /// Characters of one text in a binding's metadata: a name, or the address of a picture.
@@ -609,6 +616,15 @@ pub const DELIVERY_AUTH_RETRY: Duration = Duration::from_secs(60);
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to
 /// 10,000 facts, and the node's users share this.
 pub const SCAN_REQUESTS_MAX: usize = 256;
+/// Blobs that one node takes or sends at a time: each has a part of 256 KiB in memory, and the node's users share this.
+pub const BLOB_TRANSFERS_MAX: usize = 256;
+/// Bytes of the largest blob that an operator may allow: a session holds 16 of them.
+pub const BLOB_BYTES_MAX: u64 = SESSION_BLOB_BYTES_MAX / 16;
+/// Pause between two looks for stored bytes that no session names. They are harmless; each look asks the store about every
+/// session with blobs.
+pub const BLOB_SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Deleted sessions whose bytes wait to be removed. More than that wait for the next look at all sessions.
+pub const BLOB_SWEEPS_MAX: usize = 1024;
 /// Facts in one page of a read.
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.

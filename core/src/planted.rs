@@ -408,6 +408,16 @@ define_planted! {
     /// Each token that names an unknown key causes a request to the identity provider.
     ProviderAskedByAnyone,
 
+    // --- files in sessions ---
+    /// A client that goes away during an upload keeps its room: the user's quota fills with nothing.
+    UploadRoomKept,
+    /// Files of every media type are taken.
+    BlobTypesIgnored,
+    /// The bytes of a deleted session's files stay on the disk until somebody looks.
+    BlobBytesLeft,
+    /// A file is served as whatever its uploader says, without a sandbox: a page of a user acts on the gateway's origin.
+    BlobUnsandboxed,
+
     // --- what operators see ---
     /// Closed connections are shown as open.
     LinkGaugeKept,

@@ -2,6 +2,7 @@
 //! is the deterministic model: the embedded store and Redis must answer as the model does, and the simulator uses it as
 //! its store.
 pub mod binding;
+pub mod blob;
 mod meter;
 mod model_bindings;
 mod model_store;

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod allowed_clients;
 pub mod amount;
 pub mod auth;
+pub mod blobs;
 pub mod channel;
 pub mod document;
 mod file;
@@ -31,6 +32,7 @@ pub use raw::{AgentText, ConfigSources, Flag};
 pub use served_by::ServedBy;
 pub use share::UsageLimits;
 
+use blobs::BlobSettings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,6 +78,8 @@ pub struct Config {
     pub keep_facts: Option<u64>,
     /// Time that a session is kept after its last fact; `None` keeps it for ever.
     pub max_age: Option<Duration>,
+    /// The files that may be uploaded into sessions.
+    pub blobs: BlobSettings,
     /// The skew of the system's clock from which a node is not ready; `None` never makes it unready.
     pub skew_max: Option<Duration>,
     /// A label for people; a node's id is valid for one run of the process only.

@@ -5,6 +5,7 @@ mod accounts;
 mod agents;
 mod asyncapi;
 mod bindings;
+mod blobs;
 mod deliveries;
 mod events;
 mod messages;
@@ -24,6 +25,7 @@ pub mod stream;
 mod turns;
 mod web_chat;
 
+pub use blobs::HttpBlobs;
 pub use node::HttpNode;
 pub use request_metrics::with_request_metrics;
 
@@ -63,6 +65,7 @@ pub struct HttpContext {
     /// The durability of an acknowledgement (`turn_accepted.durability`).
     pub durability: &'static str,
     pub node: HttpNode,
+    pub blobs: HttpBlobs,
     /// True if the web chat is served under `/chat/`.
     pub serves_web_chat: bool,
 }
@@ -93,6 +96,8 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/runs/{run_id}/events", get(runs::facts))
         .route("/v1/sessions", get(sessions::list))
         .route("/v1/sessions/{session_id}", get(sessions::show).delete(sessions::delete))
+        .route("/v1/sessions/{session_id}/blobs", get(blobs::list).post(blobs::upload))
+        .route("/v1/sessions/{session_id}/blobs/{sha256}", get(blobs::read).delete(blobs::delete))
         .route("/v1/sessions/{session_id}/events", get(events::of_session))
         .route("/v1/sessions/{session_id}/messages", get(messages::list).post(messages::send))
         .route("/v1/sessions/{session_id}/turns", post(turns::create))

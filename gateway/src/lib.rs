@@ -4,6 +4,7 @@ pub mod admin;
 pub mod agent;
 pub mod app;
 pub mod auth;
+pub mod blobs;
 pub mod bus;
 pub mod cli;
 pub mod clock;

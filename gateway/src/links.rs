@@ -58,6 +58,8 @@ pub enum Pool {
     Quic,
     /// HTTP requests that read through sessions or their logs.
     Reads,
+    /// HTTP requests that transfer a blob.
+    Blobs,
 }
 
 /// An item that a link takes from its mailbox.
@@ -103,7 +105,7 @@ impl LinkRegistry {
     pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
-            ledgers: [by_tcp, by_quic, limits::SCAN_REQUESTS_MAX].map(ledger),
+            ledgers: [by_tcp, by_quic, limits::SCAN_REQUESTS_MAX, limits::BLOB_TRANSFERS_MAX].map(ledger),
             mailboxes: DashMap::new(),
             last_id: AtomicU64::new(0),
         }
@@ -228,6 +230,7 @@ impl Drop for PoolPermit {
         let is_kept = match self.pool {
             Pool::Tcp | Pool::Quic => planted(Planted::ConnectionShareKept),
             Pool::Reads => planted(Planted::ReadsKept),
+            Pool::Blobs => false,
         };
         if !is_kept {
             self.links.ledger(self.pool).release(&self.account, 1);
@@ -239,13 +242,14 @@ impl Drop for PoolPermit {
 
 impl Pool {
     /// Every pool, in the order of the metrics.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Quic, Self::Reads];
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Quic, Self::Reads, Self::Blobs];
 
     /// Returns the name of the resource for refusals.
     fn resource_name(self) -> &'static str {
         match self {
             Self::Tcp | Self::Quic => "connections",
             Self::Reads => "concurrent reads",
+            Self::Blobs => "concurrent transfers of files",
         }
     }
 }

@@ -39,6 +39,13 @@ pub fn build(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) 
     response
 }
 
+/// Builds a response with a body of any kind.
+pub fn of_body(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
 /// Builds a JSON response.
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     build(status, "application/json", serde_json::to_vec(value).unwrap_or_default())

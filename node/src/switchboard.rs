@@ -434,6 +434,9 @@ impl Switchboard {
             }
             (Op::ListSessions { link, .. }, result) => router::queries::handle_listed(link, result, sink),
             (Op::Delete { key, link, .. }, result) => router::queries::handle_deleted(link, &key, result, sink),
+            (Op::Blob { key, action, link, .. }, result) => {
+                router::blobs::handle_answer(link, &key.session, &action, result, sink);
+            }
             (Op::Find { run_id, link, .. }, result) => {
                 if !self.adapters.handle_found(now, link, &run_id, &result, sink) {
                     router::queries::handle_found(link, run_id, result, sink);
@@ -524,6 +527,7 @@ impl Switchboard {
                 | Op::Get { .. }
                 | Op::Put { .. }
                 | Op::Conversation { .. }
+                | Op::Blob { .. }
                 | Op::Renew { .. }
                 | Op::Retire { .. }
                 | Op::Lease { .. }

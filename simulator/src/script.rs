@@ -1,8 +1,11 @@
 //! Random but meaningful store operations: those of a few nodes on a few sessions, with late copies, wrong
 //! positions, unknown users and old tokens among them.
+mod blobs;
 mod conversations;
 mod known;
 
+use blobs::KnownUploads;
+pub use blobs::blob_reads;
 use conversations::KnownConversations;
 pub use conversations::binding_reads;
 use known::Known;
@@ -51,6 +54,7 @@ pub struct Script {
     keys: Vec<SessionKey>,
     known: Vec<Known>,
     conversations: KnownConversations,
+    uploads: KnownUploads,
     past: Vec<Op>,
     lives: Vec<Holder>,
     runs: Vec<RunId>,
@@ -105,6 +109,7 @@ impl Script {
         let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: LeaseId(n) }).collect();
         let known = vec![Known::default(); keys.len()];
         let conversations = KnownConversations::default();
+        let uploads = KnownUploads::default();
         let past = Vec::new();
         Self {
             rng,
@@ -112,6 +117,7 @@ impl Script {
             keys,
             known,
             conversations,
+            uploads,
             past,
             lives,
             runs: Vec::new(),
@@ -153,7 +159,7 @@ impl Script {
     }
 
     /// Returns the relative frequency of each kind of operation.
-    fn shares(&self, n: usize) -> [(u64, char); 20] {
+    fn shares(&self, n: usize) -> [(u64, char); 21] {
         let more = |mood, share| if self.mood == mood { share } else { 0 };
         [
             (16 + more(Emphasis::Crowded, 30) + more(Emphasis::Bulky, 60), 'a'),
@@ -180,6 +186,7 @@ impl Script {
             (4, 'n'),
             (4, 'w'),
             (2 + more(Emphasis::Bound, 300), 'b'),
+            (4, 'p'),
             // With frequent deletions an inbox would never fill.
             (if matches!(self.mood, Emphasis::Crowded | Emphasis::Bulky) { 0 } else { 2 }, 'd'),
         ]
@@ -228,6 +235,11 @@ impl Script {
                 let user = self.user();
                 let principal = self.principal(&key, user);
                 self.conversations.next(&mut self.rng, now, key, principal)
+            }
+            'p' => {
+                let user = self.user();
+                let principal = self.principal(&key, user);
+                self.uploads.next(&mut self.rng, key, principal)
             }
             'e' => self.lease(key, now),
             'n' => self.sessions(now, key.tenant),

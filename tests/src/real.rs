@@ -7,6 +7,7 @@ pub mod chromium;
 pub mod command;
 pub mod devtools;
 pub mod documented;
+pub mod files;
 pub mod haproxy;
 pub mod http;
 pub mod identity;

@@ -32,6 +32,8 @@ pub(super) struct RecordSizes {
     control: BTreeMap<InboxPosition, u64>,
     /// Position and bytes of the stored state.
     state: Option<(Seq, u64)>,
+    /// Bytes of blobs, and of the room that is kept for uploads.
+    blobs: u64,
     total: u64,
     /// The part of `total` that is counted for the session's user.
     counted: u64,
@@ -131,9 +133,10 @@ impl RecordSizes {
         });
         let kept = slot.snapshot.as_ref().map(|kept| (kept.at.seq, state_bytes(kept.state.len())));
         self.state = kept;
+        self.blobs = slot.blobs.bytes();
         let lanes = self.inbox.values().chain(self.control.values());
         let state = self.state.map_or(0, |(_, bytes)| bytes);
-        self.total = self.facts + lanes.sum::<u64>() + state;
+        self.total = self.facts + lanes.sum::<u64>() + state + self.blobs;
     }
 }
 

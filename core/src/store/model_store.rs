@@ -3,6 +3,7 @@ use crate::id::{Holder, NodeId, Principal, RunId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::conversation::ConversationKey;
 use crate::store::binding::{BindingAction, BindingRow};
+use crate::store::blob::BlobAction;
 use crate::store::meter::{ModelUsageMeter, RecordSizes};
 use crate::store::model_bindings::ModelBindings;
 use crate::store::quota::{ByteMeasure, Quotas};
@@ -135,6 +136,7 @@ impl ModelStore {
             Op::Get { name } => self.read_value(name),
             Op::Put { name, expect, value } => self.write_value(name, *expect, value.clone()),
             Op::Conversation { op, .. } => self.conversation(now.store, op),
+            Op::Blob { key, principal, action, .. } => self.act_on_blobs(now.store, key, principal, action),
             Op::Expire { key, before_ms } => {
                 self.session_mut(key).expire(Millis(*before_ms));
                 Reply::Done
@@ -261,6 +263,13 @@ impl ModelStore {
         Reply::Conversation(reply)
     }
 
+    fn act_on_blobs(&mut self, now: Millis, key: &SessionKey, principal: &Principal, action: &BlobAction) -> Reply {
+        let Some(slot) = self.sessions.get_mut(key) else { return Reply::Refused(StoreRefusal::NotFound) };
+        let meter = self.meter.as_ref();
+        let refuses = |sizes: &RecordSizes, user: &UserId, bytes| meter?.check_room(key, sizes, user, bytes);
+        slot.act_on_blobs(now, principal, action, refuses)
+    }
+
     fn read_value(&self, name: &str) -> Reply {
         match self.values.get(name) {
             Some((version, value)) => Reply::Value { version: *version, value: Some(value.clone()) },
@@ -329,7 +338,8 @@ fn changes_bytes(op: &Op) -> bool {
         | Op::WriteSnapshot(_)
         | Op::Trim { .. }
         | Op::Delete { .. }
-        | Op::DeleteIdle { .. } => true,
+        | Op::DeleteIdle { .. }
+        | Op::Blob { .. } => true,
         Op::Renew { .. }
         | Op::Retire { .. }
         | Op::Lease { .. }

@@ -8,6 +8,7 @@ use crate::protocol::conversation::ConversationKey;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, ControlEntry, Input};
 use crate::store::binding::BindingAction;
+use crate::store::blob::BlobAction;
 use crate::store::{CreationKey, IdleCursor};
 use crate::time::{Millis, Mono};
 use std::sync::Arc;
@@ -87,6 +88,9 @@ pub enum Op {
     Put { name: String, expect: u64, value: Option<Vec<u8>> },
     /// Read or change the bindings of conversations. `ticket` is repeated in the answer.
     Conversation { op: ConversationOp, ticket: Option<OpTicket> },
+    /// Read or change the table of a session's blobs. `link` is repeated in the answer. Answers `Blobs` or `Refused`:
+    /// `NotFound`; `Closed` to an action that adds; `Quota` or `Full` to one after which the session has more bytes.
+    Blob { key: SessionKey, principal: Principal, action: BlobAction, link: LinkId },
     /// Delete the ids of messages accepted before a time whose terminal facts are deleted: an explicit step, so that
     /// stores can be compared. Answers `Done`.
     Expire { key: SessionKey, before_ms: u64 },
@@ -194,6 +198,7 @@ impl Op {
             Self::Conversation { op: ConversationOp::List { .. }, .. } => "bindings",
             Self::Conversation { op: ConversationOp::Read { .. }, .. } => "conversations",
             Self::Conversation { op: ConversationOp::FindDue { .. }, .. } => "due_bindings",
+            Self::Blob { .. } => "blob",
             Self::Expire { .. } => "expire",
         }
     }
@@ -215,6 +220,7 @@ impl Op {
             | Self::FindControl { key, .. }
             | Self::Delete { key, .. }
             | Self::DeleteIdle { key, .. }
+            | Self::Blob { key, .. }
             | Self::Expire { key, .. } => Some(key),
             Self::Append(append) => Some(&append.key),
             Self::WriteSnapshot(keep) => Some(&keep.key),

@@ -9,6 +9,7 @@ use crate::protocol::conversation::ConversationKey;
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{ControlEntry, Input};
 use crate::store::binding::{BindingOutcome, BindingRow};
+use crate::store::blob::BlobReply;
 use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +104,8 @@ pub enum Reply {
         value: Option<Vec<u8>>,
     },
     Conversation(ConversationReply),
+    /// The table of a session's blobs after the action.
+    Blobs(Box<BlobReply>),
 }
 
 /// A reply to an operation on the bindings of conversations.

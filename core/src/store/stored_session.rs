@@ -9,6 +9,7 @@ use crate::protocol::annotation::{Annotations, apply_annotations};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, ControlEntry, Input, Strategy};
 use crate::shrink::Shrink;
+use crate::store::blob::{BlobAction, BlobTable, change_blobs};
 use crate::store::meter::RecordSizes;
 use crate::store::{
     Acceptance, Append, Claimed, CreationKey, FactPage, InboxContents, Reply, RouteVersion, RunLocation,
@@ -54,6 +55,8 @@ pub struct StoredSession {
     pub version: ListenersVersion,
     /// The latest stored state.
     pub snapshot: Option<Snapshot>,
+    /// Blobs and uploads.
+    pub blobs: BlobTable,
     /// Bytes of the session's records, if they are counted.
     pub(super) sizes: RecordSizes,
     last_epoch: Epoch,
@@ -106,6 +109,32 @@ impl StoredSession {
     /// Returns whether the session is not there, or not the principal's.
     pub(super) fn is_hidden_from(&self, principal: &Principal) -> bool {
         self.user.is_none() || self.deleted || self.belongs_to_other(principal)
+    }
+
+    /// Performs an action on the session's blobs; `refuses` as for [`Self::accept`].
+    pub(super) fn act_on_blobs(
+        &mut self,
+        now: Millis,
+        principal: &Principal,
+        action: &BlobAction,
+        refuses: impl FnOnce(&RecordSizes, &UserId, u64) -> Option<StoreRefusal>,
+    ) -> Reply {
+        let user = self.user.as_ref().filter(|_| !self.deleted);
+        let Some(user) = user.filter(|_| !self.belongs_to_other(principal)) else {
+            return Reply::Refused(StoreRefusal::NotFound);
+        };
+        if action.adds() && self.closed {
+            return Reply::Refused(StoreRefusal::Closed);
+        }
+        let reply = change_blobs(self.blobs.clone(), now, action);
+        let gain = reply.table.bytes().saturating_sub(self.blobs.bytes());
+        if gain > 0
+            && let Some(refused) = refuses(&self.sizes, user, gain)
+        {
+            return Reply::Refused(refused);
+        }
+        self.blobs = reply.table.clone();
+        Reply::Blobs(Box::new(reply))
     }
 
     /// Accepts an input; `refuses` returns the reason if the store has no room for that many bytes of a user.

@@ -10,6 +10,7 @@ pub(super) use self::{identity::CredentialRefresh, quic::QuicService};
 use super::skew_monitor::SkewMonitor;
 use crate::agent::{Agents, AttemptReport, dialin::RemoteCalls, directory::BadAgent, plugins::Plugins};
 use crate::auth::{Authenticator, pepper::BadPepper};
+use crate::blobs::sweep::BodySweeper;
 use crate::bus::local::LocalBus;
 use crate::bus::{self, Bus, BusEventSender};
 use crate::cli::plan::NodePlan;
@@ -192,8 +193,15 @@ impl App {
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let context =
-            shared.listener_context((&plan, promise), commands, (&agents, &tools), (auth, call_names), certificates);
+        let blobs = shared.blobs(&plan, &commands, runtime);
+        let context = shared.listener_context(
+            (&plan, promise),
+            commands,
+            (&agents, &tools),
+            (auth, call_names),
+            blobs,
+            certificates,
+        );
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &context)).transpose()?.flatten();
         Ok(Self {
             skew_monitor: shared.skew_monitor(&plan),
@@ -331,6 +339,14 @@ impl NodeParts {
         }
     }
 
+    /// Opens the place of the bytes of files, and starts to sweep it.
+    fn blobs(&self, plan: &NodePlan, commands: &CommandSender, runtime: &Handle) -> http::HttpBlobs {
+        let bodies = self.bodies(&plan.config.store, runtime);
+        let sweeper =
+            BodySweeper { bodies: bodies.clone(), links: Arc::clone(&self.links), commands: commands.clone() };
+        http::HttpBlobs { bodies, sweeps: sweeper.start(runtime), settings: plan.config.blobs.clone() }
+    }
+
     /// Builds the context of the public listener.
     fn listener_context(
         &self,
@@ -338,6 +354,7 @@ impl NodeParts {
         commands: CommandSender,
         (agents, tools): (&Agents, &ToolRunners),
         (authenticator, call_names): (Authenticator, CallNames),
+        blobs: http::HttpBlobs,
         tls: Option<TlsConfigWatch>,
     ) -> ListenerContext {
         let context = http::HttpContext {
@@ -352,6 +369,7 @@ impl NodeParts {
             call_names,
             durability: promise.level,
             node: http::HttpNode { name: plan.config.node_name.clone() },
+            blobs,
             serves_web_chat: plan.config.serves_web_chat(),
         };
         let link_context = LinkContext {

@@ -36,6 +36,8 @@ pub enum SettingKey {
     StoreCache,
     StoreReserve,
     StoreSkew,
+    BlobsMax,
+    BlobsTypes,
     AuthMode,
     AuthPepper,
     AuthLockout,

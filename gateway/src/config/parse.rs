@@ -2,6 +2,7 @@
 use super::allowed_clients::{AllowedHosts, Origin};
 use super::amount::{format_size, parse_size, parse_wait};
 use super::auth::{AuthConfig, AuthMode, IssuerConfig, JwksSource, SignatureAlgorithm};
+use super::blobs::{BlobSettings, parse_media_ranges};
 use super::channel::parse_channels;
 use super::key::SettingKey;
 use super::mistake::{ConfigMistake, SettingLocation};
@@ -60,6 +61,7 @@ struct ConfigDraft {
     max_age: Option<Duration>,
     cache_bytes: u64,
     reserve_bytes: u64,
+    blobs: BlobSettings,
     skew_max: Option<Duration>,
     node_name: Option<String>,
     default_agent: Option<(String, SettingLocation)>,
@@ -110,6 +112,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
         store,
         keep_facts: draft.keep_facts,
         max_age: draft.max_age,
+        blobs: draft.blobs,
         skew_max: draft.skew_max,
         node_name: draft.node_name.unwrap_or_else(host_name),
         default_agent: draft.default_agent,
@@ -158,6 +161,7 @@ impl Default for ConfigDraft {
             max_age: None,
             cache_bytes: 0,
             reserve_bytes: 0,
+            blobs: BlobSettings::default(),
             skew_max: None,
             node_name: None,
             default_agent: None,
@@ -200,6 +204,8 @@ impl ConfigDraft {
             SettingKey::StoreMaxAge => self.max_age = parse_max_age(text)?,
             SettingKey::StoreCache => self.cache_bytes = parse_size_min(text, CACHE_BYTES_MIN)?,
             SettingKey::StoreReserve => self.reserve_bytes = parse_size_min(text, 0)?,
+            SettingKey::BlobsMax => self.blobs.bytes_max = parse_blob_size(text)?,
+            SettingKey::BlobsTypes => self.blobs.types = parse_media_ranges(text)?,
             SettingKey::StoreSkew => self.skew_max = parse_skew(text)?,
             SettingKey::AuthMode => self.auth = (AuthMode::parse(text)?, location.clone()),
             SettingKey::AuthJwks => self.jwks = Some(JwksSource::parse(text)?),
@@ -446,6 +452,12 @@ fn parse_size_min(text: &str, least: u64) -> Result<u64, String> {
         Some(bytes) => Ok(bytes),
         None => Err("expected a size such as 512B, 64KiB, 8MiB or 2GiB".to_owned()),
     }
+}
+
+fn parse_blob_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size_min(text, 0)?;
+    let most = limits::BLOB_BYTES_MAX;
+    if bytes > most { Err(format!("expected at most {}", format_size(most))) } else { Ok(bytes) }
 }
 
 fn parse_durability(text: &str) -> Result<Durability, String> {

@@ -2,7 +2,7 @@
 use super::key::{DefaultValue, Setting, SettingKey, ValueKind};
 
 /// The table in the order of a file: settings without a section come first.
-pub const SETTINGS: [Setting; 49] = [
+pub const SETTINGS: [Setting; 51] = [
     Setting {
         key: SettingKey::DefaultAgent,
         name: "default_agent",
@@ -313,6 +313,26 @@ pub const SETTINGS: [Setting; 49] = [
         doc: "A node whose system's clock differs from the store's by more than this, for 30 s or since its start, is \
               not ready (`clock`). It serves all the same, by the store's clock; but certificates of agents are held \
               against the system's. `off`: never.",
+    },
+    Setting {
+        key: SettingKey::BlobsMax,
+        name: "blobs.max",
+        kind: ValueKind::Size,
+        form: "SIZE",
+        flag: None,
+        default: DefaultValue::Fixed("16MiB"),
+        doc: "The largest file that may be uploaded into a session, at most 16MiB; 0B takes none. Files count in `quota.user` \
+              and `quota.tenant`, and a session has at most 256 of them, of 256 MiB in all. An embedded store keeps them in \
+              the directory `blobs` beside its file, Redis in its memory.",
+    },
+    Setting {
+        key: SettingKey::BlobsTypes,
+        name: "blobs.types",
+        kind: ValueKind::List,
+        form: "TYPE/SUBTYPE[|TYPE/*…]",
+        flag: None,
+        default: DefaultValue::Fixed("*/*"),
+        doc: "The media types of files that may be uploaded, as their uploaders name them.",
     },
     Setting {
         key: SettingKey::AuthMode,

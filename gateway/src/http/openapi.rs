@@ -8,8 +8,8 @@ pub(super) mod shape;
 mod words;
 
 use crate::http::{
-    accounts as account_paths, agents, asyncapi, bindings as binding_paths, deliveries as delivery_paths, events,
-    messages, node, runs, sessions, turns,
+    accounts as account_paths, agents, asyncapi, bindings as binding_paths, blobs as blob_paths,
+    deliveries as delivery_paths, events, messages, node, runs, sessions, turns,
 };
 use crate::response::{self, Body};
 use http::{Response, StatusCode};
@@ -43,6 +43,10 @@ use utoipa::{Modify, OpenApi};
         account_paths::pause,
         account_paths::resume,
         account_paths::show,
+        blob_paths::delete,
+        blob_paths::list,
+        blob_paths::read,
+        blob_paths::upload,
         delivery_paths::list,
         delivery_paths::settle,
         events::of_session,

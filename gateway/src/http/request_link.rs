@@ -169,6 +169,11 @@ impl RequestLink {
         self.context.links.acquire(Pool::Reads, &self.principal).map_err(LinkClosed::OverLimit)
     }
 
+    /// Takes a slot among the requests that transfer a blob; dropping the slot releases it.
+    pub fn acquire_transfer_slot(&self) -> Result<PoolPermit, LinkClosed> {
+        self.context.links.acquire(Pool::Blobs, &self.principal).map_err(LinkClosed::OverLimit)
+    }
+
     /// Returns the authenticated principal.
     pub fn principal(&self) -> &Principal {
         &self.principal

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_core::id::{Seq, SessionId, UserId};
+use turnway_core::id::{Seq, SessionId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::input::ControlRequest;
@@ -135,7 +135,11 @@ pub(super) async fn delete(
             .wait_for(|note| matches!(note, Notification::Reply(CommandReply::Deleted { .. })).then_some(()))
             .await
         {
-            Ok(()) => return Ok(response::empty(StatusCode::NO_CONTENT)),
+            Ok(()) => {
+                let tenant = link.principal().tenant.clone();
+                context.blobs.sweeps.request(SessionKey { tenant, session });
+                return Ok(response::empty(StatusCode::NO_CONTENT));
+            }
             Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
             Err(why) => return Err(why.into()),
         }

@@ -12,7 +12,7 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 27] = [
+pub const ROUTES: [&str; 29] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
@@ -36,6 +36,8 @@ pub const ROUTES: [&str; 27] = [
     "/v1/runs/{run_id}/events",
     "/v1/sessions",
     "/v1/sessions/{session_id}",
+    "/v1/sessions/{session_id}/blobs",
+    "/v1/sessions/{session_id}/blobs/{sha256}",
     "/v1/sessions/{session_id}/events",
     "/v1/sessions/{session_id}/messages",
     "/v1/sessions/{session_id}/turns",

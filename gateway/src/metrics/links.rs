@@ -27,6 +27,8 @@ label_values! {
         Quic = "quic",
         /// HTTP requests that read pages of a list or a log.
         Reads = "reads",
+        /// HTTP requests that transfer a blob.
+        Blobs = "blobs",
     }
 }
 
@@ -147,10 +149,10 @@ impl LinkMetrics {
         })
     }
 
-    /// Sets the use, the capacity and the refusals of TCP links, QUIC links and reads.
+    /// Sets the use, the capacity and the refusals of TCP links, QUIC links, reads and transfers.
     pub fn set_usage(&self, by: [(u64, u64, u64); LinkResource::NAMES.len()]) {
         for (way, (held, capacity, refused)) in
-            [LinkResource::Tcp, LinkResource::Quic, LinkResource::Reads].into_iter().zip(by)
+            [LinkResource::Tcp, LinkResource::Quic, LinkResource::Reads, LinkResource::Blobs].into_iter().zip(by)
         {
             let n = way as usize;
             self.held[n].set(i64::try_from(held).unwrap_or(i64::MAX));

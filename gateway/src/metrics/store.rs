@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::store::binding::BindingOutcome;
+use turnway_core::store::blob::BlobOutcome;
 use turnway_core::store::quota::Quotas;
 use turnway_core::store::{ConversationOp, ConversationReply, Op, Reply, StoreError};
 use turnway_core::time::Mono;
@@ -33,7 +34,7 @@ pub struct PendingOps {
     since: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 30] = [
+const OPS: [&str; 31] = [
     "renew",
     "retire",
     "lease",
@@ -64,6 +65,7 @@ const OPS: [&str; 30] = [
     "due_bindings",
     "find_control",
     "conversations",
+    "blob",
 ];
 
 fn op_index(op: &Op) -> usize {
@@ -98,6 +100,7 @@ fn op_index(op: &Op) -> usize {
         Op::Conversation { op: ConversationOp::FindDue { .. }, .. } => 27,
         Op::FindControl { .. } => 28,
         Op::Conversation { op: ConversationOp::Read { .. }, .. } => 29,
+        Op::Blob { .. } => 30,
     }
 }
 
@@ -132,6 +135,10 @@ impl OpOutcome {
                     ..
                 }),
             ) => Self::Refused,
+            Ok(Reply::Blobs(reply)) => match reply.outcome {
+                BlobOutcome::Applied => Self::Answered,
+                BlobOutcome::Missing | BlobOutcome::SessionFull => Self::Refused,
+            },
             Ok(
                 Reply::Renewed { .. }
                 | Reply::Done

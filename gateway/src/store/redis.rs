@@ -2,6 +2,7 @@
 //! once; an op without a connection fails with `Unavailable`, and an op whose answer is lost fails with `Unknown` and
 //! is repeated by its caller. Opened by `app::build`.
 mod answer;
+mod blobs;
 mod call;
 mod conversations;
 mod executor;

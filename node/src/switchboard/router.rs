@@ -1,5 +1,6 @@
 //! The requests of this node's links on their way: stored, offered to the session's owner, kept until the owner has
 //! accepted them, and answered at their end. Owns the table of requests; other parts are reached by effects only.
+pub(super) mod blobs;
 mod commands;
 pub(super) mod queries;
 pub(super) mod requests;

@@ -255,6 +255,7 @@ pub(crate) fn describe(note: &Notification) -> String {
             format!("listed {} {more}", names.join(" "))
         }
         Notification::Reply(CommandReply::Deleted { .. }) => "deleted".to_owned(),
+        Notification::Reply(CommandReply::Blobs(reply)) => format!("blobs {:?}", reply.outcome),
         Notification::Reply(CommandReply::RunLocation { after, ended, .. }) => {
             format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0))
         }

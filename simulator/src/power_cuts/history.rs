@@ -1,7 +1,7 @@
 //! One history of the embedded store: operations, a power cut, and a check of the remaining data, repeatedly on the
 //! same disk.
 use crate::power_cuts::disk::Disk;
-use crate::script::{START_TIME, Script, binding_reads, fence_probes, lists};
+use crate::script::{START_TIME, Script, binding_reads, blob_reads, fence_probes, lists};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -313,6 +313,7 @@ impl History {
         let mut ops = vec![Op::Sweep { limit: 100 }];
         ops.extend(lists(self.script.keys()));
         ops.extend(binding_reads(self.script.keys()));
+        ops.extend(blob_reads(self.script.keys()));
         ops.extend((0..3).map(|n| Op::Get { name: format!("conv/{n}") }));
         for key in self.script.keys().to_vec() {
             let slot = model.session(&key).cloned().unwrap_or_default();

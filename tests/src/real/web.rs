@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 /// An HTTP client of one node.
 #[derive(Clone, Debug)]
 pub struct Web {
-    to: SocketAddr,
-    user: Option<String>,
-    key: Option<String>,
+    pub(super) to: SocketAddr,
+    pub(super) user: Option<String>,
+    pub(super) key: Option<String>,
 }
 
 /// A whole response.

@@ -7,12 +7,13 @@ use turnway::store::Store;
 use turnway::store::embedded;
 use turnway_core::id::{InboxPosition, Seq, SessionKey};
 use turnway_core::store::binding::{BindingOutcome, ConversationState};
+use turnway_core::store::blob::BlobOutcome;
 use turnway_core::store::quota::{ByteMeasure, Quota, Quotas};
 use turnway_core::store::{
     Acceptance, ConversationReply, ModelStore, Op, Reply, RunLocation, StoreError, StoreRefusal,
 };
 use turnway_core::time::{Millis, Now};
-use turnway_simulator::script::{Emphasis, START_TIME, Script, binding_reads, lists};
+use turnway_simulator::script::{Emphasis, START_TIME, Script, binding_reads, blob_reads, lists};
 
 const OPS: usize = 200;
 /// Longer than any lease that a script takes.
@@ -239,6 +240,7 @@ impl Pair {
         let mut group = vec![Op::Sweep { limit: 100 }];
         group.extend(lists(self.script.keys()));
         group.extend(binding_reads(self.script.keys()));
+        group.extend(blob_reads(self.script.keys()));
         for key in self.script.keys().to_vec() {
             group.push(Op::ReadView { key: key.clone() });
             group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
@@ -314,6 +316,13 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Conversation(ConversationReply::Rows(_)) => "rows",
         Reply::Conversation(ConversationReply::Due(due)) if due.is_empty() => "due: none",
         Reply::Conversation(ConversationReply::Due(_)) => "due",
+        Reply::Blobs(blobs) => match blobs.outcome {
+            BlobOutcome::Missing => "blobs: missing",
+            BlobOutcome::SessionFull => "blobs: session full",
+            BlobOutcome::Applied if !blobs.dropped.is_empty() => "blobs: bytes dropped",
+            BlobOutcome::Applied if blobs.table.blobs.is_empty() => "blobs: none",
+            BlobOutcome::Applied => "blobs",
+        },
         Reply::Value { version: 0, .. } => "value: none",
         Reply::Value { .. } => "value",
     }

@@ -94,6 +94,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::Inbound(_)
         | LinkCommand::Delivered(_)
         | LinkCommand::Capabilities(_)
+        | LinkCommand::Blob { .. }
         | LinkCommand::FindRun { .. }
         | LinkCommand::Delete { .. }
         | LinkCommand::Control { .. }

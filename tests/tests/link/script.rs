@@ -165,6 +165,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::Delete { .. } => "delete".to_owned(),
             LinkCommand::List { .. } => "list".to_owned(),
             LinkCommand::FindRun { .. } => "find".to_owned(),
+            LinkCommand::Blob { .. } => "blob".to_owned(),
             LinkCommand::Binding { .. } => "binding".to_owned(),
             LinkCommand::BindChild(_) => "child".to_owned(),
             LinkCommand::Account { .. } => "account".to_owned(),

@@ -27,6 +27,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (10, "d96f5519c7b9a331914a5632e4e4371ed56175be2e18c304b0c09a8ccccfc4cf"),
     (11, "d42cc4eb3af323dc6e80b1be636d2014f88374e3ae2a3b6f86016ad3e56000b6"),
     (12, "52b962b5e49691a75e1a2f65fd2f7bbd76c4c97dd57e9fcfea005be302cd26bd"),
+    (13, "9acbecb358291498dfd636ad3fc63e70c21b74ce2e585f68c8aed78c84b17a1d"),
 ];
 /// Version of this release.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

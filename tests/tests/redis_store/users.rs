@@ -8,6 +8,7 @@ use turnway::config::redis::RedisLogin;
 use turnway::store::redis::RedisStoreOptions;
 use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Seq, TenantId};
 use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::store::blob::{BlobAction, BodyId};
 use turnway_core::store::{ConversationOp, Op, OpTicket, Reply};
 use turnway_core::time::{Millis, Mono};
 use turnway_tests::real::command::run;
@@ -103,6 +104,7 @@ async fn node_user_may_run_every_store_operation() {
     let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
     let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
+    let reserve = BlobAction::Reserve { body: BodyId(1), bytes: 1 };
     let ops = [
         Op::Append(Box::new(append)),
         Op::WriteSnapshot(Box::new(keep)),
@@ -115,13 +117,15 @@ async fn node_user_may_run_every_store_operation() {
         Op::Find { key: session.clone(), principal: principal.clone(), run_id: run_id.clone(), link, fence: None },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id, link, fence },
         Op::FindControl { key: session.clone(), principal: principal.clone(), id: control_id(), ticket: OpTicket(1) },
-        Op::Delete { key: session.clone(), principal, link },
+        Op::Delete { key: session.clone(), principal: principal.clone(), link },
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },
         Op::DeleteIdle { key: key("t"), before: Millis(u64::MAX) },
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
         read_of_two(&tenant),
+        Op::Blob { key: key("s"), principal: principal.clone(), action: reserve, link },
+        Op::Blob { key: key("s"), principal: principal.clone(), action: BlobAction::Tend, link },
         Op::Lease { node: me.node, sent: Mono::default() },
         Op::Sweep { limit: 10 },
         Op::ListSessions { tenant, user: None, before: None, limit: 10, link },

@@ -13,6 +13,7 @@ use turnway_core::protocol::input::{ControlRequest, Message, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::store::CreationKey;
+use turnway_core::store::blob::BlobAction;
 
 /// A request of a link (protocol.md §1.2).
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,9 @@ pub enum LinkCommand {
     /// Deletes a closed session permanently. Answered by
     /// [`CommandReply::Deleted`](super::notification::CommandReply::Deleted).
     Delete { session: SessionId },
+    /// A request about the blobs of a session. Answered by
+    /// [`CommandReply::Blobs`](super::notification::CommandReply::Blobs).
+    Blob { session: SessionId, action: BlobAction },
     /// A request about the bindings of conversations. Answered by
     /// [`CommandReply::Binding`](super::notification::CommandReply::Binding).
     Binding { request_id: Option<RequestId>, command: BindingCommand },

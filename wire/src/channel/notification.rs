@@ -15,6 +15,7 @@ use turnway_core::protocol::refusal::Refusal;
 use turnway_core::protocol::signal::ConversationSignal;
 use turnway_core::session::{Handover, HandoverStatus, OpenDelivery};
 use turnway_core::store::CreationKey;
+use turnway_core::store::blob::BlobReply;
 
 /// The pattern that a link's `types` must match to receive process output.
 pub const PROCESS_OUTPUT_TYPE: &str = "process.output";
@@ -121,6 +122,8 @@ pub enum CommandReply {
     CapabilitiesSet { request_id: Option<RequestId> },
     /// The answer to a deletion.
     Deleted { session: SessionId },
+    /// The blobs of a session after an action on them.
+    Blobs(Box<BlobReply>),
     /// The position of a run's facts in the log.
     RunLocation {
         run_id: RunId,
@@ -305,6 +308,7 @@ impl CommandReply {
             Self::Binding { reply, .. } => reply.weight(),
             Self::Account { reply, .. } => reply.weight(),
             Self::DeliveryList(reply) => reply.weight(),
+            Self::Blobs(reply) => 512 + 256 * (reply.table.blobs.len() + reply.table.uploads.len()),
             Self::TurnAccepted(_)
             | Self::MessageAccepted(_)
             | Self::ChildRequested(_)

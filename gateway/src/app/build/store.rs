@@ -1,7 +1,9 @@
 //! Opens the store. Called by `app::build`.
 use super::{BuildError, NodeParts};
+use crate::blobs::{BodyStore, FileBodies, MemoryBodies, RedisBodies};
 use crate::config::{Config, Durability, StoreConfig};
 use crate::phase::UnreadyReason;
+use crate::redis::{RedisConnection, RedisConnectionOptions};
 use crate::store::embedded::{self, EmbeddedStore, StoreFault};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{self, RedisOpenError, RedisStore};
@@ -16,6 +18,9 @@ use tokio::time::sleep;
 const STORE_TIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two requests for the time.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Timeout of a command with a part of a file.
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The durability that an acknowledgement promises (`turn_accepted.durability`).
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +98,26 @@ impl NodeParts {
                 let promise = DurabilityPromise { level: store.level().as_str(), is_attested: store.is_attested() };
                 self.metrics.store.set_attested(promise.is_attested);
                 Ok(OpenedStore { promise, store: Arc::new(store), embedded: None })
+            }
+        }
+    }
+
+    /// Returns the place of the bytes of files, which lie where the store keeps everything else.
+    pub(super) fn bodies(&self, config: &StoreConfig, runtime: &Handle) -> BodyStore {
+        match config {
+            StoreConfig::Memory => BodyStore::Memory(MemoryBodies::default()),
+            StoreConfig::Embedded { dir, durability, .. } => {
+                BodyStore::Files(FileBodies::new(dir.join("blobs"), *durability != Durability::Mem))
+            }
+            StoreConfig::Redis { url, .. } => {
+                let options = RedisConnectionOptions {
+                    name: "blobs",
+                    command_timeout: PART_TIMEOUT,
+                    channels: Vec::new(),
+                    push_handler: None,
+                };
+                let connection = RedisConnection::open(url.clone(), options, runtime);
+                BodyStore::Redis(RedisBodies::new(connection, self.clock.clone()))
             }
         }
     }

@@ -36,6 +36,10 @@ pub(in crate::http) struct ChildRefusals;
 #[derive(Debug)]
 pub(in crate::http) struct SendRefusals;
 
+/// Errors of an upload of a file.
+#[derive(Debug)]
+pub(in crate::http) struct UploadRefusals;
+
 /// The codes of problems, as a closed enumeration.
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct CodeSchema;
@@ -69,6 +73,13 @@ const CHILD: [(u16, &str); 1] = [(
 const SEND: [(u16, &str); 1] =
     [(409, "`no_destination`: nothing is sent; the text begins with the router's reason, such as `ambiguous`.")];
 
+const UPLOAD: [(u16, &str); 4] = [
+    (408, "The body took too long, or paused for too long."),
+    (409, "`session_closed`, or `not_applied`: the upload took too long, and its room was given away."),
+    (413, "The file is larger than `blobs.max`: `too_large`."),
+    (415, "The media type is not in `blobs.types`."),
+];
+
 fn responses_of<'a>(statuses: impl IntoIterator<Item = &'a (u16, &'a str)>) -> BTreeMap<String, RefOr<Response>> {
     let refused = |why: &str| {
         let schema = Ref::from_schema_name(shape::ProblemSchema::name());
@@ -93,6 +104,12 @@ impl IntoResponses for ResourceRefusals {
 impl IntoResponses for BodyRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         responses_of(COMMON.iter().chain(&RESOURCE).chain(&BODY))
+    }
+}
+
+impl IntoResponses for UploadRefusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&UPLOAD))
     }
 }
 

@@ -401,6 +401,7 @@ fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, Sto
         Op::FindControl { principal, id, .. } => step.find_control(principal, id)?,
         Op::Delete { key, principal, .. } => step.delete(key, principal)?,
         Op::DeleteIdle { key, before } => step.forget(key, *before)?,
+        Op::Blob { principal, action, .. } => step.act_on_blobs(principal, action)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
         // These ops concern no single session and never get here.
         Op::Renew { .. }

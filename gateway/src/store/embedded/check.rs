@@ -8,7 +8,10 @@ use crate::store::embedded::meter;
 use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader};
 use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::session_record_reader::LogRecord;
-use crate::store::embedded::tables::{self, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef};
+use crate::store::embedded::session_transaction::blobs::parse_blob_table;
+use crate::store::embedded::tables::{
+    self, BLOBS_KIND, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef,
+};
 use crate::store::embedded::tables::{SNAPSHOTS, VALUES, WORK};
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use std::collections::BTreeMap;
@@ -222,12 +225,14 @@ impl IntegrityChecker {
         let runs = tables::runs_start(prefix);
         let end = tables::runs_end(prefix);
         let mut count = 0;
-        // Kinds of ids sort as `c`, `r`: all ids of a session lie between its prefix and the end of the run ids.
+        // Kinds of ids sort as `b`, `c`, `r`: all ids of a session lie between its prefix and the end of the run ids.
         for item in self.ids.range(prefix..&*end)? {
             let (key, value) = item?;
             let spot = RecordLocation { table: "ids", key: key.value() };
             if spot.key >= &*runs {
                 InputRecord::unseal(spot, value.value())?;
+            } else if spot.key.get(prefix.len()..) == Some(BLOBS_KIND) {
+                parse_blob_table(spot, value.value())?;
             } else {
                 spot.unseal(value.value())?;
             }

@@ -5,7 +5,8 @@ use crate::store::embedded::fault::StoreFault;
 use crate::store::embedded::head::SessionHead;
 use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
 use crate::store::embedded::report::CheckReport;
-use crate::store::embedded::tables::{self, HEADS, LANES, LOG, SNAPSHOTS, TableDef, Tables, VALUES};
+use crate::store::embedded::session_transaction::blobs::parse_blob_table;
+use crate::store::embedded::tables::{self, BLOBS_KIND, HEADS, IDS, LANES, LOG, SNAPSHOTS, TableDef, Tables, VALUES};
 use redb::{Database, ReadableDatabase, ReadableTable, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use turnway_core::id::{SessionKey, TenantId, UserId};
@@ -36,11 +37,16 @@ impl UsageMeter {
         Self { usage, quotas, free: None }
     }
 
-    /// Returns whether the user who pays for a session has no quota left for an input of this weight.
+    /// Returns whether the user who pays for a session has no quota left for an input of this weight, or for so many
+    /// bytes of blobs.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other op is subject to a quota")]
     pub(super) fn is_over(&self, key: &SessionKey, head: &SessionHead, op: &Op, weight: u64) -> bool {
-        let Op::Accept { principal, .. } = op else { return false };
+        let asker = match op {
+            Op::Accept { principal, .. } | Op::Blob { principal, .. } => &principal.user,
+            _ => return false,
+        };
         let owner = head.user.as_ref().filter(|_| !planted(Planted::QuotaOfTheAsker));
-        let account = Usage::account(key, owner.unwrap_or(&principal.user));
+        let account = Usage::account(key, owner.unwrap_or(asker));
         self.usage.exceeded_quota(self.quotas, &account, weight.cast_signed(), self.free).is_some()
     }
 
@@ -96,6 +102,15 @@ pub(super) fn build(txn: &WriteTransaction) -> Result<CheckReport, StoreFault> {
             } else {
                 skipped.add_fault(&spot.damaged("not a session key"));
             }
+        }
+    }
+    for item in txn.open_table(IDS)?.iter()? {
+        let (key, value) = item?;
+        let spot = RecordLocation { table: "ids", key: key.value() };
+        let Some((of, BLOBS_KIND)) = tables::split_session_key(spot.key) else { continue };
+        match parse_blob_table(spot, value.value()) {
+            Ok(table) => *bytes.entry(tables::session_prefix(&of)).or_default() += table.bytes(),
+            Err(fault) => skipped.add_fault(&fault),
         }
     }
     let mut usage = Usage::default();

@@ -84,6 +84,7 @@ pub(super) fn quarantined_reply(op: &Op) -> Reply {
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. }
-        | Op::Conversation { .. } => Reply::Refused(StoreRefusal::Damaged),
+        | Op::Conversation { .. }
+        | Op::Blob { .. } => Reply::Refused(StoreRefusal::Damaged),
     }
 }

@@ -1,5 +1,6 @@
 //! The atomic ops on one session, with the same results as those of [`turnway_core::store::StoredSession`]. Called by
 //! batches.
+pub(super) mod blobs;
 mod ids;
 
 use crate::store::embedded::fault::StoreFault;
@@ -431,6 +432,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
                 false
             })?;
         }
+        freed += usize::try_from(self.blob_table()?.bytes()).unwrap_or(usize::MAX);
         self.tables.ids.retain_in(&*first..&*end, |_, _| false)?;
         freed += self.tables.snapshots.remove(self.prefix)?.map_or(0, |kept| kept.value().len());
         index::remove(&mut self.tables.sessions, key, &user)?;

@@ -14,7 +14,8 @@ pub(super) const HEADS: TableDef = TableDefinition::new("heads");
 pub(super) const LOG: TableDef = TableDefinition::new("log");
 /// Input or control entry by session, lane, and position.
 pub(super) const LANES: TableDef = TableDefinition::new("lanes");
-/// Record of an accepted input or control entry by session, kind, and id.
+/// Record of an accepted input or control entry by session, kind, and id; the table of a session's blobs is a kind of its
+/// own, without an id.
 pub(super) const IDS: TableDef = TableDefinition::new("ids");
 /// Cursor and state by session.
 pub(super) const SNAPSHOTS: TableDef = TableDefinition::new("snapshots");
@@ -140,6 +141,14 @@ pub(super) fn runs_start(prefix: &[u8]) -> Vec<u8> {
 pub(super) fn runs_end(prefix: &[u8]) -> Vec<u8> {
     join(prefix, [b"s", &[]])
 }
+
+/// Returns the key of a session's table of blobs.
+pub(super) fn blobs_key(prefix: &[u8]) -> Vec<u8> {
+    join(prefix, [BLOBS_KIND, &[]])
+}
+
+/// The rest of a key of the table of ids that has a session's table of blobs.
+pub(super) const BLOBS_KIND: &[u8] = b"b";
 
 pub(super) fn control_id_key(prefix: &[u8], id: &ControlId) -> Vec<u8> {
     join(prefix, [b"c", id.as_str().as_bytes()])

@@ -223,6 +223,7 @@ impl OpExecutor {
             Op::Get { name } => self.get(name).boxed().await,
             Op::Put { name, expect, value } => self.put(name, *expect, value.as_deref()).boxed().await,
             Op::Conversation { op, .. } => RedisConversations::new(self).perform(op).boxed().await,
+            Op::Blob { key, principal, action, .. } => self.act_on_blobs(key, principal, action).boxed().await,
             Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
         };
         match reply {
@@ -240,7 +241,13 @@ impl OpExecutor {
 
 /// Returns whether a client waits for the op's reply.
 fn is_awaited_by_a_client(op: &Op) -> bool {
-    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Conversation { op: ConversationOp::Change { .. }, .. })
+    matches!(
+        op,
+        Op::Accept { .. }
+            | Op::Control { .. }
+            | Op::Blob { .. }
+            | Op::Conversation { op: ConversationOp::Change { .. }, .. }
+    )
 }
 
 /// Returns whether a reply to the op promises durability.
@@ -255,7 +262,7 @@ fn is_durable_write(op: &Op) -> bool {
             | Op::Conversation { op: ConversationOp::Change { .. }, .. }
             | Op::Delete { .. }
             | Op::DeleteIdle { .. }
-    )
+    ) || matches!(op, Op::Blob { action, .. } if !action.is_read())
 }
 
 /// Returns whether the op uses the connection for leases.

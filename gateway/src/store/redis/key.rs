@@ -31,11 +31,13 @@ fn encode(text: &str) -> String {
 pub(super) struct SessionRedisKey<'a> {
     kind: &'static str,
     session: &'a SessionKey,
+    /// What follows the session's name.
+    rest: &'static str,
 }
 
 impl fmt::Display for SessionRedisKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{{{}}}", self.kind, self.session)
+        write!(f, "{}:{{{}}}{}", self.kind, self.session, self.rest)
     }
 }
 
@@ -48,30 +50,30 @@ impl ToRedisArgs for SessionRedisKey<'_> {
 impl ToSingleRedisArg for SessionRedisKey<'_> {}
 
 pub(super) fn head(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "own", session }
+    SessionRedisKey { kind: "own", session, rest: "" }
 }
 pub(super) fn inbox(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "in", session }
+    SessionRedisKey { kind: "in", session, rest: "" }
 }
 pub(super) fn control(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "ctl", session }
+    SessionRedisKey { kind: "ctl", session, rest: "" }
 }
 pub(super) fn log(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "log", session }
+    SessionRedisKey { kind: "log", session, rest: "" }
 }
 /// Returns the key of the accepted inputs, by run.
 pub(super) fn inputs_by_run(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "dd", session }
+    SessionRedisKey { kind: "dd", session, rest: "" }
 }
 /// Returns the key of the accepted control entries, by id.
 pub(super) fn controls_by_id(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "ap", session }
+    SessionRedisKey { kind: "ap", session, rest: "" }
 }
 pub(super) fn listeners(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "ls", session }
+    SessionRedisKey { kind: "ls", session, rest: "" }
 }
 pub(super) fn snapshot(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "snap", session }
+    SessionRedisKey { kind: "snap", session, rest: "" }
 }
 /// Returns the keys that are deleted with a session, the head's key first.
 pub(super) fn session_keys(session: &SessionKey) -> [SessionRedisKey<'_>; 7] {
@@ -141,7 +143,12 @@ pub(super) fn conversation_times_of(bucket: u8) -> String {
 
 /// Returns the key of the conversations that may be bound to a session. No tenant has a slash in its name.
 pub(super) fn session_conversations(session: &SessionKey) -> SessionRedisKey<'_> {
-    SessionRedisKey { kind: "ix", session }
+    SessionRedisKey { kind: "ix", session, rest: "" }
+}
+
+/// Returns the key of a session's table of blobs.
+pub(super) fn blobs(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "ix", session, rest: ":blobs" }
 }
 
 /// Returns the key that a node writes in order to wait for replicas.
@@ -199,6 +206,7 @@ mod tests {
             assert!(name.bytes().skip("ix:{default}:".len()).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
         }
         assert_eq!(slot(&session_conversations(&key).to_string()), slot("default/s-1"));
+        assert_eq!(slot(&blobs(&key).to_string()), slot("default/s-1"));
         for id in ["7", "}{*", "a/b", "日本"] {
             let raw = format!("default/rooms/a/{id}");
             let conversation_key = ConversationKey::parse(&raw).expect("a key");

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 /// The source of this release's functions.
 pub(super) const SOURCE: &str = include_str!("turnway.lua");
 /// `VERSION` of [`SOURCE`]; it only grows within a major version.
-pub(super) const VERSION: u64 = 12;
+pub(super) const VERSION: u64 = 13;
 /// Timeout of one command while loading: compiling the library takes some milliseconds, and a round trip to a usable
 /// server up to two seconds.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);

@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 12
+local VERSION = 13
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -33,6 +33,7 @@ local LEASE_MOST = 60000
 --   lb       bytes of the facts in the log (since version 8, as the two below)
 --   sb       bytes of the kept state
 --   ub       bytes gained (below zero: lost) that are not counted for its user yet
+--   bb       bytes of the blobs, and of the room that is kept for uploads (since version 13)
 --   a:NAME   the session's annotation of that name, for lists (since version 10)
 
 -- As a whole number, which takes half the time that a fraction does.
@@ -355,25 +356,92 @@ local function annotations_of(own)
   return found
 end
 
+-- === blobs ===
+--
+-- `ix:{TENANT/SESSION}:blobs` has a session's table of blobs and uploads as JSON, which nodes read and write whole;
+-- `ix:{TENANT/SESSION}:blob:BODY` the bytes of one upload, if they are stored here. They are called like the list of the
+-- session's conversations, so that the rights that nodes were given for those suffice.
+
+-- A time that does not come: the end of the year 9999.
+local FOR_EVER = '253402300799000'
+
+-- The names of a session's keys with something after its name, so that calls of earlier releases find them, too.
+local function beside(own, rest)
+  return 'ix:' .. string.match(own, '^own:(.*)$') .. ':' .. rest
+end
+
+-- keys: own blobs; args: now user operator
+local function blobs(keys, args)
+  local h = head(keys[1], 'u', 'g')
+  if not h.u or h.g or foreign(h, args[2], args[3]) then return { 'NOT_FOUND' } end
+  return { 'OK', str(clock(args[1])), redis.call('GET', keys[2]) or '' }
+end
+
+-- Replaces a table, if it is still as whoever read it saw it; '' stands for none. In the same step the bytes of a new
+-- blob, if they are stored here, stop to end by themselves, and those that the table names no longer are deleted.
+-- keys: own blobs; args: old new bytes adds user_most tenant_most kept dropped…
+local function reblob(keys, args)
+  local h = head(keys[1], 'u', 'g', 'cl', 'n', 'ub', 'bb')
+  if not h.u or h.g then return { 'NOT_FOUND' } end
+  if args[4] == '1' and h.cl == '1' then return { 'CLOSED' } end
+  local found = redis.call('GET', keys[2]) or ''
+  if found == args[2] then return { 'OK' } end
+  if found ~= args[1] then return { 'AGAIN' } end
+  local gain = num(args[3]) - num(h.bb)
+  if gain > 0 and over(keys[1], h.u, num(h.ub) + gain, args[5], args[6]) then return { 'QUOTA' } end
+  local uncounted, due = defer(h, num(h.ub) + gain)
+  if args[2] == '' then
+    redis.call('DEL', keys[2])
+  else
+    redis.call('SET', keys[2], args[2])
+  end
+  redis.call('HSET', keys[1], 'bb', args[3], 'ub', str(uncounted))
+  count(keys[1], h.u, due)
+  if args[7] ~= '' then redis.call('PEXPIREAT', beside(keys[1], 'blob:' .. args[7]), FOR_EVER) end
+  for at = 8, #args do redis.call('DEL', beside(keys[1], 'blob:' .. args[at])) end
+  return { 'OK' }
+end
+
+-- Deletes the table of a session, and the bytes that it names if they are stored here.
+local function wipe_blobs(own)
+  local key = beside(own, 'blobs')
+  local text = redis.call('GET', key)
+  if not text then return end
+  local read, table_ = pcall(cjson.decode, text)
+  if read then
+    for _, blob in pairs(table_.blobs or {}) do redis.call('DEL', beside(own, 'blob:' .. blob.body)) end
+    for body in pairs(table_.uploads or {}) do redis.call('DEL', beside(own, 'blob:' .. body)) end
+  end
+  redis.call('DEL', key)
+end
+
+-- Whether `wipe_blobs` may run.
+local function may_wipe_blobs(own)
+  local key = beside(own, 'blobs')
+  return redis.acl_check_cmd('GET', key) and redis.acl_check_cmd('DEL', key)
+end
+
 -- Takes away everything of a session but that its name is used.
 -- keys: own in ctl ap dd snap log
 local function wipe(keys, h)
   local named = annotations_of(keys[1])
+  wipe_blobs(keys[1])
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
   for n = 1, #named, 2 do redis.call('HDEL', keys[1], 'a:' .. named[n]) end
-  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'sb', 'ub')
+  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'sb', 'ub', 'bb')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
-  count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb))
+  count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb) - num(h.bb))
 end
 
 -- Its line in the indexes is stale from here on, and taken out when a list comes upon it.
 -- keys: own in ctl ap dd snap log; args: user operator
 local function delete(keys, args)
-  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'sb', 'ub')
+  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'sb', 'ub', 'bb')
   if not h.u or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
   if h.g then return { 'OK' } end
   local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
   if h.cl ~= '1' or open then return { 'BUSY' } end
+  if not may_wipe_blobs(keys[1]) then return forbidden() end
   wipe(keys, h)
   return { 'OK' }
 end
@@ -405,7 +473,7 @@ end
 -- Deletes a session that nobody has used since a time; whose it was, and when it was made, for the indexes.
 -- keys: own in ctl ap dd snap log; args: before
 local function forget(keys, args)
-  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'sb', 'ub')
+  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'sb', 'ub', 'bb')
   if not h.u or h.g then return { 'NOT_FOUND' } end
   local before = num(args[1])
   if not rests(h, keys[2], keys[3], before) then return { 'BUSY' } end
@@ -414,6 +482,7 @@ local function forget(keys, args)
     local time = last and string.match(field(last, 'j'), '"time":"([^"]+)"')
     if not time or seconds(time) >= math.floor(before / 1000) then return { 'BUSY' } end
   end
+  if not may_wipe_blobs(keys[1]) then return forbidden() end
   wipe(keys, h)
   return { 'OK', h.u, h.b }
 end
@@ -1094,6 +1163,9 @@ local binds = { 'GET', 1, 'SET', 1, 'DEL', 1, 'ZADD', 2, 'ZREM', 2 }
 define('bind', guarded(bind, false, binds))
 define('rebind', guarded(bind, false, binds), 'allow-oom')
 define('list', list)
+local reblobs = { 'SET', 2, 'DEL', 2, 'PEXPIREAT', 2, 'HSET', 1 }
+define('reblob', guarded(reblob, true, reblobs), COUNTS)
+define('shrink_blobs', guarded(reblob, true, reblobs), 'allow-oom', COUNTS)
 define('unlist', guarded(unlist, false, { 'ZSCORE', 1, 'ZREM', 1 }), 'allow-oom')
 
 define('find', find, 'no-writes')
@@ -1114,6 +1186,7 @@ define('tenants', tenants, 'no-writes')
 define('get', get, 'no-writes')
 define('row', row, 'no-writes')
 define('rows', rows, 'no-writes', 'allow-cross-slot-keys')
+define('blobs', blobs, 'no-writes')
 define('due', due, 'no-writes')
 define('listed', listed, 'no-writes')
 define('version', version, 'no-writes')

@@ -405,7 +405,8 @@ fn handle_append_failure(key: &SessionKey, token: FenceToken, reply: &Reply, sin
         | Reply::Idle { .. }
         | Reply::Unowned { .. }
         | Reply::Value { .. }
-        | Reply::Conversation(_)) => {
+        | Reply::Conversation(_)
+        | Reply::Blobs(_)) => {
             turnway_core::invariant!(false, "unexpected reply to an append: {other:?}")
         }
     }

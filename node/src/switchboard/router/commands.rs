@@ -75,6 +75,9 @@ impl RequestRouter {
             }
             LinkCommand::List { before, limit } => queries::list_sessions(link, principal, before, limit, sink),
             LinkCommand::Delete { session } => sink.store(Op::Delete { key: within(session), principal, link }),
+            LinkCommand::Blob { session, action } => {
+                sink.store(Op::Blob { key: within(session), principal, action, link });
+            }
             LinkCommand::FindRun { run_id } => queries::find_run(link, principal, run_id, sink),
             LinkCommand::Binding { request_id, command } => {
                 sink.push(BindingsCommand::Perform { link, request_id, command, purpose: AskPurpose::Request });

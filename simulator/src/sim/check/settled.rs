@@ -181,6 +181,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::BindChild(_)
         | LinkCommand::Inbound(_)
         | LinkCommand::Capabilities(_)
+        | LinkCommand::Blob { .. }
         | LinkCommand::FindRun { .. } => true,
         LinkCommand::Control { request, .. } => *request != ControlRequest::Close,
         LinkCommand::Delete { .. }

@@ -135,6 +135,8 @@ impl LinkCommand {
             Self::Cancel { .. } => CommandKind::request(ClientOperation::Cancel).rated(RateClass::Stopping),
             Self::Binding { command, .. } => CommandKind::of_binding(command),
             Self::Account { command, .. } => CommandKind::of_account(command),
+            Self::Blob { action, .. } if action.is_read() => CommandKind::read(),
+            Self::Blob { .. } => CommandKind::request(ClientOperation::Change),
             Self::BindChild(_) => CommandKind::kind_of_creation(),
             Self::Send(_) => Self::kind_of_send(),
             Self::Inbound(_) => CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested"),
@@ -172,7 +174,9 @@ impl LinkCommand {
             Self::Send(send) => send.request_id.as_ref(),
             Self::BindChild(bind) => bind.request_id.as_ref(),
             Self::Capabilities(change) => change.request_id.as_ref(),
-            Self::Delivered(_) | Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
+            Self::Delivered(_) | Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } | Self::Blob { .. } => {
+                None
+            }
         }
     }
 
@@ -208,6 +212,7 @@ impl LinkCommand {
             Self::BindChild(bind) => CommandTarget::Session(&bind.session),
             Self::Control { session, .. }
             | Self::Delete { session }
+            | Self::Blob { session, .. }
             | Self::Unsubscribe { session, .. }
             | Self::GetSnapshot { session, .. }
             | Self::ListDeliveries { session, .. }

@@ -92,7 +92,10 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::CancelAccepted { .. }) => {}
         // Only HTTP requests can ask for these.
         Notification::Reply(
-            CommandReply::SessionList { .. } | CommandReply::RunLocation { .. } | CommandReply::Deleted { .. },
+            CommandReply::SessionList { .. }
+            | CommandReply::RunLocation { .. }
+            | CommandReply::Deleted { .. }
+            | CommandReply::Blobs(_),
         ) => {}
         Notification::Reply(CommandReply::Refused { request_id, session, run_id, refusal }) => {
             let frame = reply_frame(ts, "error", request_id, error_payload(refusal));
