@@ -64,7 +64,7 @@ fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
 }
 
 /// Number of reply kinds that the model gives; `refused: full` is not among them.
-const KINDS: usize = 57;
+const KINDS: usize = 62;
 /// Kind under which sessions deleted because of their age are counted.
 const FORGOTTEN: &str = "forgotten";
 

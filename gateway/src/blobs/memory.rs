@@ -63,8 +63,10 @@ impl MemoryBodies {
 
 impl MemoryWriter {
     pub(super) fn write(&mut self, bytes: Bytes) {
-        // A part may be a small piece of a large buffer, which it would keep.
-        self.parts.push(Bytes::copy_from_slice(&bytes));
+        // An empty part would end the body for its reader. A part may be a small piece of a large buffer, which it would keep.
+        if !bytes.is_empty() {
+            self.parts.push(Bytes::copy_from_slice(&bytes));
+        }
     }
 
     pub(super) fn finish(self) {
