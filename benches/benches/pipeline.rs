@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
+use turnway::agent::access::GatewayAccess;
 use turnway::agent::dialin::RemoteCalls;
 use turnway::agent::directory::AgentSpec;
 use turnway::agent::plugins::Plugins;
@@ -106,7 +107,7 @@ async fn attempts(plugins: Plugins) -> f64 {
         plugins,
         reporter,
         turnway_core::limits::ATTEMPTS_MAX,
-        (&lines, tokens),
+        (&lines, GatewayAccess { tokens, url: "http://127.0.0.1:8080".into() }),
         clock,
         metrics,
     );

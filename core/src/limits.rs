@@ -483,6 +483,8 @@ pub const SESSION_BINDINGS_MAX: usize = 64;
 pub const SESSION_BLOBS_MAX: usize = 256;
 /// Bytes of the blobs of one session, with the room that is kept for uploads.
 pub const SESSION_BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Attachments of one part of a delivery: what the large platforms take with a message (Discord: 10).
+pub const ATTACHMENTS_MAX: usize = 10;
 /// The time for which room is kept for an upload: the largest one by a line of 300 kbit/s takes 7 minutes.
 pub const UPLOAD_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Texts in a binding's metadata: a persona has a name, a picture, and a few properties. A row is read for every message.

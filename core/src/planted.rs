@@ -417,6 +417,14 @@ define_planted! {
     BlobBytesLeft,
     /// A file is served as whatever its uploader says, without a sandbox: a page of a user acts on the gateway's origin.
     BlobUnsandboxed,
+    /// The token of a delivery's files is accepted after its end.
+    FileTokenEndless,
+    /// The token of a delivery's files opens those of each session of its tenant.
+    FileTokenUnscoped,
+    /// An agent gets the bare paths of files, which are no URLs for it.
+    FileUrlsBare,
+    /// The token of a run adds files to sessions of others, too.
+    RunUploadsAnywhere,
 
     // --- what operators see ---
     /// Closed connections are shown as open.

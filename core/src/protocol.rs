@@ -10,6 +10,7 @@ pub mod codec;
 pub mod conversation;
 pub mod delivery;
 pub mod entry;
+pub mod file_url;
 pub mod handover;
 pub mod history;
 pub mod input;

@@ -1,6 +1,7 @@
 //! Runs the attempts of a node at its agents: takes orders from the switchboard and sends reports back, with one task
 //! for each running attempt. Orders never block. Reports wait while the switchboard's queue is full, which in turn
 //! pauses reading from the agent. Called by the driver.
+pub mod access;
 mod attempt;
 mod budget;
 mod client;
@@ -22,6 +23,7 @@ pub mod sse;
 mod steer;
 mod traffic;
 
+use crate::agent::access::GatewayAccess;
 use crate::agent::attempt::{AttemptControl, AttemptTask, AttemptTimer};
 use crate::agent::client::Connectors;
 use crate::agent::dialin::{AgentConnectionPool, AgentRegistry, RemoteCalls};
@@ -79,7 +81,7 @@ struct AgentsInner {
     directory: AgentDirectory,
     registry: AgentRegistry,
     plugins: Plugins,
-    tokens: RunTokens,
+    access: GatewayAccess,
     running: DashMap<AttemptKey, RunningAttempt>,
     slots: Arc<Semaphore>,
     unknown_events: Arc<AtomicU64>,
@@ -111,7 +113,7 @@ impl Agents {
         plugins: Plugins,
         reports: Sender<AttemptReport>,
         attempts: u64,
-        (remote_calls, tokens): (&RemoteCalls, RunTokens),
+        (remote_calls, access): (&RemoteCalls, GatewayAccess),
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
@@ -165,7 +167,7 @@ impl Agents {
             directory,
             registry: AgentRegistry::new(pools, remote_calls),
             plugins,
-            tokens,
+            access,
             running: DashMap::new(),
             slots: places,
             unknown_events: unknown,
@@ -242,7 +244,7 @@ impl Agents {
 
     /// Returns the tokens of runs.
     pub fn tokens(&self) -> &RunTokens {
-        &self.0.tokens
+        &self.0.access.tokens
     }
 
     /// Returns the number of running attempts.
@@ -340,7 +342,8 @@ impl Agents {
     }
 
     /// Passes another input to a running attempt. An attempt that does not run refuses the input.
-    fn steer(&self, steer: Steer) {
+    fn steer(&self, mut steer: Steer) {
+        self.0.access.complete(&steer.key.session, &mut steer.message.content);
         if plugins::is_command(&steer.message.content) {
             // A command is addressed to the gateway: it becomes the next turn, which the pipeline answers.
             return self.report(steer_report(steer, SteerOutcome::Refused));
@@ -384,7 +387,7 @@ impl Agents {
         };
         let key = run.key();
         let names = RequestIds::new(&key, &run.run_id, attempt, epoch);
-        let tokens = self.0.tokens.clone();
+        let tokens = self.0.access.tokens.clone();
         let agent = Arc::clone(agent);
         let run = TokenRun { tenant: key.tenant, run_id: run.run_id.clone() };
         self.0.runtime.spawn(async move {

@@ -12,6 +12,7 @@ pub mod service_scope;
 pub mod token_verifier;
 
 use crate::config::RateSettings;
+use crate::file_token::{FileScope, FileTokens};
 use crate::metrics::{DenialReason, Metrics};
 use crate::rates::{RateLimiter, RateLimits, UsageSender};
 use crate::run_token::{RunTokens, TokenRun};
@@ -22,7 +23,9 @@ use keyring::{ApiKeyRejection, Bearer, Keyring};
 use service_scope::ServiceScope;
 use std::sync::Arc;
 use token_verifier::TokenVerifier;
-use turnway_core::id::{Principal, TenantId, UserId};
+use turnway_core::id::{Principal, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::planted::{Planted, planted};
+use turnway_core::private::Private;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_wire::channel::hello::HelloRequest;
 
@@ -94,6 +97,8 @@ pub enum AuthProof {
     },
     /// The token of a run, which is valid until the run ends.
     Run(TokenRun),
+    /// The token of a delivery's files, which ends by itself.
+    Files(FileScope),
 }
 
 /// The identity that a client claims, in a hello or in a request's headers.
@@ -135,7 +140,8 @@ impl AuthProof {
     pub fn expires(&self) -> Option<Millis> {
         match self {
             Self::Token { expires: ends, .. } => Some(*ends),
-            Self::Anonymous | Self::Key(_) | Self::Run(_) => None,
+            // The request that shows it opens one file, however long the transfer takes.
+            Self::Anonymous | Self::Key(_) | Self::Run(_) | Self::Files(_) => None,
         }
     }
 }
@@ -151,6 +157,7 @@ impl AuthenticatedClient {
             AuthProof::Key(key) => Some(key.as_str().to_owned()),
             AuthProof::Token { subject, .. } => Some(format!("{}/{subject}", self.principal.tenant)),
             AuthProof::Run(run) => Some(format!("{}/{}", run.tenant, run.run_id)),
+            AuthProof::Files(scope) => Some(scope.key.to_string()),
         }
     }
 }
@@ -241,6 +248,44 @@ impl Authenticator {
         Ok(AuthenticatedClient { principal, proof: AuthProof::Run(run), service: ServiceScope::Nothing })
     }
 
+    /// Reads the secret of file tokens, so that [`Self::mint_file_token`] can mint some.
+    pub async fn prepare_file_tokens(&self) {
+        let Some(run_tokens) = &self.run_tokens else { return };
+        if let Err(why) = run_tokens.of_files().prepare().await {
+            tracing::warn!(%why, "cannot mint file tokens");
+        }
+    }
+
+    /// Mints the token with which an adapter reads the files of a session until a time.
+    pub fn mint_file_token(&self, key: &SessionKey, ends: Millis) -> Option<Private<String>> {
+        let tokens = self.run_tokens.as_ref()?.of_files();
+        tokens.mint(&FileScope { key: key.clone(), ends })
+    }
+
+    /// Authenticates a request for a file of a session, if it shows a file token; another credential is left to
+    /// [`Self::admit_request`].
+    pub async fn admit_file_request(
+        &self,
+        headers: &HeaderMap,
+        session: &SessionId,
+        now: Millis,
+    ) -> Option<Result<AuthenticatedClient, AuthError>> {
+        let shown = bearer_credential(headers).ok().flatten().filter(|shown| FileTokens::is_token(shown))?;
+        let tokens = self.run_tokens.as_ref()?.of_files();
+        let decided = match tokens.prepare().await {
+            Ok(()) => tokens.verify(shown, now).ok_or(AuthError::UnknownCredential),
+            Err(_) => Err(AuthError::Unchecked),
+        };
+        let decided = decided.and_then(|scope| {
+            if scope.key.session != *session && !planted(Planted::FileTokenUnscoped) {
+                return Err(AuthError::OtherUser);
+            }
+            let principal = scope.principal();
+            Ok(AuthenticatedClient { principal, proof: AuthProof::Files(scope), service: ServiceScope::Nothing })
+        });
+        Some(self.count_denied(decided))
+    }
+
     /// Authenticates the next token of a client that was authenticated by a token: its subject and its rights must be
     /// the same. Returns its expiry.
     pub fn renew(&self, admitted: &AuthenticatedClient, shown: &str, now: Millis) -> Result<Millis, AuthError> {
@@ -252,9 +297,14 @@ impl Authenticator {
             {
                 Ok(ends)
             }
-            (AuthProof::Token { .. } | AuthProof::Key(_) | AuthProof::Run(_) | AuthProof::Anonymous, _) => {
-                self.count_denied(Err(AuthError::OtherUser))
-            }
+            (
+                AuthProof::Token { .. }
+                | AuthProof::Key(_)
+                | AuthProof::Run(_)
+                | AuthProof::Files(_)
+                | AuthProof::Anonymous,
+                _,
+            ) => self.count_denied(Err(AuthError::OtherUser)),
         }
     }
 
@@ -267,7 +317,8 @@ impl Authenticator {
                 keys.as_ref().is_some_and(|keys| keys.is_active(key, now))
             }
             // A token cannot be revoked, and its expiry is known from the start. The end of a run is looked up by the link.
-            (AuthPolicy::Required { .. }, AuthProof::Token { .. } | AuthProof::Run(_)) | (AuthPolicy::Open, _) => true,
+            (AuthPolicy::Required { .. }, AuthProof::Token { .. } | AuthProof::Run(_) | AuthProof::Files(_))
+            | (AuthPolicy::Open, _) => true,
             (AuthPolicy::Required { .. }, AuthProof::Anonymous) => false,
         }
     }

@@ -42,6 +42,7 @@ use http::{HeaderMap, Response};
 use problem::HttpProblem;
 use std::fmt;
 use std::sync::Arc;
+use turnway_core::id::SessionId;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::refusal::Code;
@@ -129,6 +130,36 @@ impl HttpContext {
     /// Authenticates a request, and opens a link for its principal.
     pub async fn open_link(self: &Arc<Self>, headers: &HeaderMap) -> Result<request_link::RequestLink, HttpProblem> {
         let admitted = self.admit(headers).await?;
+        self.open_link_of(admitted).await
+    }
+
+    /// Opens a link as [`Self::open_link`] does, over which the token of a run adds files to the session of its run.
+    pub async fn open_upload_link(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+    ) -> Result<request_link::RequestLink, HttpProblem> {
+        let mut admitted = self.admit(headers).await?;
+        admitted.principal.writes |= matches!(admitted.proof, AuthProof::Run(_));
+        self.open_link_of(admitted).await
+    }
+
+    /// Opens a link as [`Self::open_link`] does, for reading a file of a session: a file token of that session is accepted,
+    /// too.
+    pub async fn open_file_link(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        session: &SessionId,
+    ) -> Result<request_link::RequestLink, HttpProblem> {
+        match self.auth.admit_file_request(headers, session, self.clock.now().store).await {
+            Some(admitted) => self.open_link_of(admitted?).await,
+            None => self.open_link(headers).await,
+        }
+    }
+
+    async fn open_link_of(
+        self: &Arc<Self>,
+        admitted: AuthenticatedClient,
+    ) -> Result<request_link::RequestLink, HttpProblem> {
         let run = if let AuthProof::Run(run) = &admitted.proof { Some(run.clone()) } else { None };
         let mut link = request_link::RequestLink::open(Arc::clone(self), admitted).await?;
         if let Some(run) = run {

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod driver;
+pub mod file_token;
 pub mod http;
 pub mod keys;
 pub mod links;

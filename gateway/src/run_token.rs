@@ -1,12 +1,10 @@
 //! Run tokens: the credential with which an agent proves to any node that it acts for a run. A token is signed and names the
 //! run; whether the run goes on is checked where the token is used. Minted by `agent`, verified by `auth`.
+use crate::file_token::FileTokens;
 use crate::shared_secret::{SecretUnavailable, SharedSecret};
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use turnway_core::id::{Principal, RunId, TenantId, UserId};
-use turnway_core::planted::{Planted, planted};
 use turnway_core::private::Private;
 
 /// Beginning of every token, by which people and scanners of leaked secrets recognise it.
@@ -50,6 +48,11 @@ impl RunTokens {
         Self(SharedSecret::new(key, registers, REGISTER))
     }
 
+    /// Returns the tokens of files, which are signed with the same secret for another purpose.
+    pub fn of_files(&self) -> FileTokens {
+        FileTokens::new(self.0.clone())
+    }
+
     /// Creates the tokens with this key, without a store.
     pub fn of_key(key: hmac::Key) -> Self {
         Self(SharedSecret::known(key, REGISTER))
@@ -62,10 +65,8 @@ impl RunTokens {
 
     /// Mints the token of a run.
     pub async fn mint(&self, run: &TokenRun) -> Result<Private<String>, SecretUnavailable> {
-        let names = serde_json::json!([run.tenant, run.run_id]).to_string();
-        let names = URL_SAFE_NO_PAD.encode(names);
-        let tag = hmac::sign(self.0.key().await?, format!("{SIGNED}{names}").as_bytes());
-        Ok(Private(format!("{PREFIX}{names}.{}", URL_SAFE_NO_PAD.encode(tag))))
+        let signed = SharedSecret::sign(self.0.key().await?, SIGNED, &(&run.tenant, &run.run_id));
+        Ok(Private(format!("{PREFIX}{signed}")))
     }
 
     /// Reads the secret, which verification needs.
@@ -81,14 +82,7 @@ impl RunTokens {
     /// Returns the run that a token is for, or `None` if the token was not minted here. The secret must have been read.
     pub fn verify(&self, shown: &str) -> Option<TokenRun> {
         let shown = shown.strip_prefix(PREFIX).filter(|shown| shown.len() <= TOKEN_BYTES_MAX)?;
-        let (names, tag) = shown.split_once('.')?;
-        let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
-        // The comparison takes the same time whatever differs.
-        hmac::verify(self.0.known_key()?, format!("{SIGNED}{names}").as_bytes(), &tag)
-            .or_else(|error| if planted(Planted::RunTokenForged) { Ok(()) } else { Err(error) })
-            .ok()?;
-        let names = URL_SAFE_NO_PAD.decode(names).ok()?;
-        let (tenant, run_id) = serde_json::from_slice(&names).ok()?;
+        let (tenant, run_id) = self.0.verify(SIGNED, shown)?;
         Some(TokenRun { tenant, run_id })
     }
 }
@@ -97,6 +91,8 @@ impl RunTokens {
 mod tests {
     use super::*;
     use crate::store::registers::in_memory;
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use turnway_core::id::{MessageId, SessionId, SessionKey};
 
     fn run(message: &str) -> TokenRun {

@@ -1,10 +1,15 @@
 //! A secret that all nodes of a store share: given by the caller, who derives it from the pepper, or else kept in the
-//! store. Used by `keys::call_names` and `run_token`.
+//! store. Used by `keys::call_names`, `run_token` and `file_token`.
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::store::StoreError;
 
 const SECRET_BYTES: usize = 32;
@@ -58,6 +63,26 @@ impl SharedSecret {
     /// Returns the secret if it was needed before.
     pub fn known_key(&self) -> Option<&hmac::Key> {
         self.0.key.get()
+    }
+
+    /// Signs claims for a purpose, which no other use of the secret has: `BASE64URL(claims).BASE64URL(tag)`.
+    pub fn sign(key: &hmac::Key, purpose: &str, claims: &impl Serialize) -> String {
+        let claims = serde_json::to_vec(claims).unwrap_or_else(|_| unreachable!("claims are ids and numbers"));
+        let claims = URL_SAFE_NO_PAD.encode(claims);
+        let tag = hmac::sign(key, format!("{purpose}{claims}").as_bytes());
+        format!("{claims}.{}", URL_SAFE_NO_PAD.encode(tag))
+    }
+
+    /// Returns the claims that were signed for a purpose, or `None` if they were not signed with this secret. The secret
+    /// must have been read.
+    pub fn verify<T: DeserializeOwned>(&self, purpose: &str, shown: &str) -> Option<T> {
+        let (claims, tag) = shown.split_once('.')?;
+        let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
+        // The comparison takes the same time whatever differs.
+        hmac::verify(self.known_key()?, format!("{purpose}{claims}").as_bytes(), &tag)
+            .or_else(|error| if planted(Planted::RunTokenForged) { Ok(()) } else { Err(error) })
+            .ok()?;
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
     async fn load_or_create(&self) -> Result<hmac::Key, SecretUnavailable> {

@@ -16,8 +16,8 @@ use turnway::store::memory::MemoryStore;
 use turnway::store::redis;
 use turnway_core::store::quota::ByteMeasure;
 use turnway_simulator::power_cuts::Disk;
-use turnway_tests::real::redis::Redis;
 use turnway_simulator::script::START_TIME;
+use turnway_tests::real::redis::Redis;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -6,8 +6,8 @@ use turnway_simulator::model::checked::{
     EPOCHS_ONCE, FACTS_STAY, FENCED, NOTHING_LOST, ONE_END, ONE_WRITER, PROGRESS, Protocol, TAKEN_OVER,
 };
 use turnway_simulator::model::rules::{Clock, FaultBudget, Fence, Register, Rules};
-use turnway_tests::real::{figure, size};
 use turnway_simulator::sim::verdict::cores;
+use turnway_tests::real::{figure, size};
 
 const NONE: FaultBudget =
     FaultBudget { crashes: 0, lapses: 0, failovers: 0, index_failovers: 0, unknowns: 0, losses: 0, late: 0 };

@@ -15,8 +15,8 @@ use turnway_core::id::{Principal, Seq, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::input::{BodyHash, Input};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
-use turnway_tests::real::size;
 use turnway_simulator::script::{START_TIME, Script};
+use turnway_tests::real::size;
 
 const FILE: &str = "turnway.redb";
 /// Enough sessions for more than one page of session heads.

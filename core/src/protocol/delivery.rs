@@ -2,6 +2,7 @@
 //! decides on deliveries, the node's adapters carry them out, and the log records them.
 mod button;
 mod change;
+mod files;
 mod pause;
 mod preview;
 mod split;
@@ -16,6 +17,7 @@ use crate::protocol::task::TaskOrigin;
 use crate::time::Millis;
 pub use button::{Button, ButtonDisplay, ButtonPress, ButtonSet, ButtonStyle};
 pub use change::{MessageChange, Reaction};
+pub use files::{FileReference, name_file_references, take_file_references};
 pub use pause::{AccountPause, MisplacedPart, PauseReason, PausedAccount};
 pub use preview::{PreviewText, preview_text};
 use serde::{Deserialize, Serialize};

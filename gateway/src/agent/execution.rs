@@ -1,11 +1,12 @@
 //! Runs one attempt at its agent, through the plugins if there are any, and reports its end. Called by `agent`.
+use crate::agent::access::GatewayAccess;
 use crate::agent::attempt::{AttemptControl, AttemptTask};
 use crate::agent::dialin::{self, AgentConnectionPool};
 use crate::agent::directory::BuiltinAgent;
 use crate::agent::http::{AttemptEnd, HttpAgent};
 use crate::agent::request::RequestIds;
 use crate::agent::{AgentsInner, AttemptKey, bearer, counter, echo, http, pipelined, steer_report};
-use crate::run_token::{RunTokens, TokenRun};
+use crate::run_token::TokenRun;
 use crate::shared_secret::SecretUnavailable;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -32,13 +33,15 @@ pub(super) enum AttemptAgent {
 // === impl AttemptAgent ===
 
 impl AttemptAgent {
-    /// Gives the attempt the token of its run. Builtin agents run in this process and need none.
-    async fn authorize(&self, attempt: &mut AttemptTask, tokens: &RunTokens) -> Result<(), SecretUnavailable> {
+    /// Gives the attempt the token of its run, and the URLs that the token opens. Builtin agents run in this process and
+    /// need neither.
+    async fn authorize(&self, attempt: &mut AttemptTask, access: &GatewayAccess) -> Result<(), SecretUnavailable> {
         if matches!(self, Self::Builtin(_)) {
             return Ok(());
         }
+        access.complete(&attempt.invoke.key.session, &mut attempt.invoke.message.content);
         let run = TokenRun { tenant: attempt.invoke.key.tenant.clone(), run_id: attempt.invoke.run_id.clone() };
-        let token = tokens.mint(&run).await?;
+        let token = access.tokens.mint(&run).await?;
         match self {
             Self::Http(_) => attempt.control().set_credential(bearer(&token)),
             Self::DialIn(_) => attempt.invoke.run_token = Some(Box::new(token)),
@@ -95,7 +98,7 @@ pub(super) async fn run(agents: Arc<AgentsInner>, mut attempt: AttemptTask, work
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
     let leave = RunningGuard { agents: Arc::clone(&agents), key: name, control: Arc::clone(&control) };
     // Boxed: few attempts wait for the store, or need the size of both of the others.
-    let (end, rest) = if let Err(why) = Box::pin(work.authorize(&mut attempt, &agents.tokens)).await {
+    let (end, rest) = if let Err(why) = Box::pin(work.authorize(&mut attempt, &agents.access)).await {
         (AgentEvent::Failed(AgentFailure::Unavailable(format!("no run token: {why}"))), None)
     } else if agents.plugins.applies_to(&attempt.invoke.message.content) {
         Box::pin(pipelined::run(&mut attempt, &agents, &work)).await

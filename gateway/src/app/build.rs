@@ -8,6 +8,7 @@ mod store;
 
 pub(super) use self::{identity::CredentialRefresh, quic::QuicService};
 use super::skew_monitor::SkewMonitor;
+use crate::agent::access::GatewayAccess;
 use crate::agent::{Agents, AttemptReport, dialin::RemoteCalls, directory::BadAgent, plugins::Plugins};
 use crate::auth::{Authenticator, pepper::BadPepper};
 use crate::blobs::sweep::BodySweeper;
@@ -15,7 +16,7 @@ use crate::bus::local::LocalBus;
 use crate::bus::{self, Bus, BusEventSender};
 use crate::cli::plan::NodePlan;
 use crate::clock::Clock;
-use crate::config::StoreConfig;
+use crate::config::{Config, StoreConfig};
 use crate::driver::{AnswerQueue, Driver, DriverInbox, Effects};
 use crate::keys::ApiKeys;
 use crate::keys::call_names::CallNames;
@@ -27,7 +28,6 @@ use crate::listen::{Listener, ListenerContext};
 use crate::metrics::{Metrics, PendingOps};
 use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
 use crate::response::Body;
-use crate::run_token::RunTokens;
 use crate::store::Store;
 use crate::store::embedded::{Copier, EmbeddedOpenError, EmbeddedStore};
 use crate::store::redis;
@@ -42,7 +42,7 @@ use hyper_util::service::TowerToHyperService;
 use identity::Authentication;
 use prometheus::Registry;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use store::{DurabilityPromise, OpenedStore};
 use tokio::runtime::Handle;
@@ -171,7 +171,8 @@ impl App {
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
         let remote_calls = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let agents = shared.agents(&plan, plugins, reporter, (&remote_calls, run_tokens))?;
+        let access = GatewayAccess { tokens: run_tokens, url: gateway_url(&plan.config, public.address()).into() };
+        let agents = shared.agents(&plan, plugins, reporter, (&remote_calls, access))?;
         let ((commands, command_receiver), (events, bus_events)) = (links::command_channel(), bus::event_channel());
         let (tool_sender, tool_reports) = mpsc::channel(REPORTS_MAX);
         let tools = ToolRunners::new(tool_sender, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
@@ -226,6 +227,19 @@ impl App {
     }
 }
 
+/// Returns where agents reach the gateway.
+fn gateway_url(config: &Config, listener: SocketAddr) -> String {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    // Nobody reaches the address that stands for all addresses.
+    let host = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let own = || format!("{scheme}://{}", SocketAddr::new(host, listener.port()));
+    config.node_url.clone().unwrap_or_else(own)
+}
+
 // === impl NodeParts ===
 
 impl NodeParts {
@@ -234,14 +248,14 @@ impl NodeParts {
         plan: &NodePlan,
         plugins: Plugins,
         reporter: mpsc::Sender<AttemptReport>,
-        (remote_calls, run_tokens): (&RemoteCalls, RunTokens),
+        (remote_calls, access): (&RemoteCalls, GatewayAccess),
     ) -> Result<Agents, BadAgent> {
         let agents = plan.agents.clone();
         let default = plan.default_agent.clone();
         let places = self.files.attempts;
         let clock = self.clock.clone();
         let metrics = Arc::clone(&self.metrics);
-        Agents::new(agents, default, plugins, reporter, places, (remote_calls, run_tokens), clock, metrics)
+        Agents::new(agents, default, plugins, reporter, places, (remote_calls, access), clock, metrics)
     }
 
     /// Creates the handles that every part gets.

@@ -57,6 +57,7 @@ pub enum SettingKey {
     QuotaTenant,
     QuotaUser,
     NodeName,
+    NodeUrl,
 }
 
 /// The syntax of a setting's value.

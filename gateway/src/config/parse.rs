@@ -64,6 +64,7 @@ struct ConfigDraft {
     blobs: BlobSettings,
     skew_max: Option<Duration>,
     node_name: Option<String>,
+    node_url: Option<String>,
     default_agent: Option<(String, SettingLocation)>,
     demo: bool,
     log: LogFormat,
@@ -115,6 +116,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
         blobs: draft.blobs,
         skew_max: draft.skew_max,
         node_name: draft.node_name.unwrap_or_else(host_name),
+        node_url: draft.node_url,
         default_agent: draft.default_agent,
         demo: draft.demo,
         log: draft.log,
@@ -164,6 +166,7 @@ impl Default for ConfigDraft {
             blobs: BlobSettings::default(),
             skew_max: None,
             node_name: None,
+            node_url: None,
             default_agent: None,
             demo: false,
             log: LogFormat::Auto,
@@ -231,6 +234,7 @@ impl ConfigDraft {
             SettingKey::QuotaTenant => self.holding.quotas.tenant = share::parse_quota(text)?,
             SettingKey::QuotaUser => self.holding.quotas.user = share::parse_quota(text)?,
             SettingKey::NodeName => self.node_name = Some(parse_label(text)?),
+            SettingKey::NodeUrl => self.node_url = Some(parse_origin(text)?),
             SettingKey::DefaultAgent => self.default_agent = Some((parse_label(text)?, location.clone())),
             SettingKey::Demo => self.demo = parse_bool(text)?,
             SettingKey::Log => self.log = parse_log_format(text)?,
@@ -505,6 +509,16 @@ fn parse_text(text: &str) -> Result<String, String> {
 fn parse_label(text: &str) -> Result<String, String> {
     let fits = (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic());
     if fits { Ok(text.to_owned()) } else { Err("expected 1 to 64 printable ASCII characters".into()) }
+}
+
+/// Parses a URL that is only a scheme and a host, perhaps with a port.
+fn parse_origin(text: &str) -> Result<String, String> {
+    let wrong = || "expected http://HOST[:PORT] or https://HOST[:PORT]".to_owned();
+    let uri: http::Uri = text.parse().map_err(|_| wrong())?;
+    let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+    let has_host = uri.authority().is_some_and(|host| !host.as_str().contains('@'));
+    let origin = text.strip_suffix('/').unwrap_or(text);
+    if is_web && has_host && uri.path() == "/" && uri.query().is_none() { Ok(origin.to_owned()) } else { Err(wrong()) }
 }
 
 /// Returns the machine's host name, or `node` if there is none: it is only a default label.

@@ -2,7 +2,7 @@
 use super::key::{DefaultValue, Setting, SettingKey, ValueKind};
 
 /// The table in the order of a file: settings without a section come first.
-pub const SETTINGS: [Setting; 51] = [
+pub const SETTINGS: [Setting; 52] = [
     Setting {
         key: SettingKey::DefaultAgent,
         name: "default_agent",
@@ -521,5 +521,18 @@ pub const SETTINGS: [Setting; 51] = [
         flag: Some("--node-name"),
         default: DefaultValue::Computed { how: "the machine's name", example: "edge-1" },
         doc: "A label for people; a node's id is one start of the process.",
+    },
+    Setting {
+        key: SettingKey::NodeUrl,
+        name: "node.url",
+        kind: ValueKind::Text,
+        form: "http://HOST[:PORT]|https://HOST[:PORT]",
+        flag: None,
+        default: DefaultValue::Computed {
+            how: "the address of this node's listener",
+            example: "https://gateway.example",
+        },
+        doc: "Where agents reach the gateway: a load balancer, or this node. Messages to agents name files by URLs that begin \
+              with it. A listener of all addresses is named by the loopback address.",
     },
 ];

@@ -21,6 +21,7 @@ use std::time::Duration;
 use turnway_core::id::{SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::file_url::file_path;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::blob::{BlobAction, BlobHash, BlobReply, BlobTable, BodyId, StoredBlob};
 use turnway_core::time::Millis;
@@ -93,7 +94,7 @@ pub(super) async fn upload(
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     // The body of an unauthenticated client is not read.
-    let link = context.open_link(&headers).await?;
+    let link = context.open_upload_link(&headers).await?;
     let mut body = body;
     let taken = take_upload(&context.blobs, link, &session, &headers, &mut body).await;
     if taken.is_err() {
@@ -125,6 +126,7 @@ async fn take_upload(
     }
     let received = tokio::time::timeout(limits::UPLOAD_KEPT, receive(blobs, &key, id, room, body)).await;
     let (hash, bytes) = received.unwrap_or_else(|_| Err(too_slow()))?;
+    link.check_run().await?;
     let commit = BlobAction::Commit { body: id, hash, bytes, media_type };
     let reply = match act(&mut link, session, commit).await {
         Ok(reply) => reply,
@@ -197,7 +199,7 @@ pub(super) async fn read(
     headers: HeaderMap,
 ) -> HttpResult {
     let (session, hash) = named_blob(path)?;
-    let mut link = context.open_link(&headers).await?;
+    let mut link = context.open_file_link(&headers, &session).await?;
     let key = SessionKey { tenant: link.principal().tenant.clone(), session: session.clone() };
     let slot = link.acquire_transfer_slot()?;
     let blob = find_blob(&mut link, &session, hash).await?;
@@ -383,7 +385,7 @@ impl BlobPayload {
             bytes: blob.bytes,
             media_type: blob.media_type.clone(),
             created_ts: blob.created_at,
-            url: format!("/v1/sessions/{session}/blobs/{hash}"),
+            url: file_path(session, &hash.to_string()),
         }
     }
 }

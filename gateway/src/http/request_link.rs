@@ -3,6 +3,7 @@
 //! no more than one on a WebSocket.
 use crate::auth::jwt::LEEWAY;
 use crate::auth::{AuthProof, AuthenticatedClient};
+use crate::http::run_scope::RunLimit;
 use crate::http::{HttpContext, run_scope};
 use crate::links::{CloseReason, MailboxHandle, MailboxItem, Pool, PoolPermit, SwitchboardGone};
 use crate::rates::RateLimiter;
@@ -11,7 +12,7 @@ use crate::socket::ClientWatch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{Principal, SessionId};
+use turnway_core::id::Principal;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -34,8 +35,7 @@ pub struct RequestLink {
     /// End of a token, leeway included, or of the time for which the token of a run was checked: a request cannot show
     /// another token. `None` for a key.
     credential_ends: Option<Millis>,
-    /// The session to which the token of a run limits the link.
-    run_session: Option<SessionId>,
+    run_limit: Option<RunLimit>,
     /// Notes that have arrived and were not returned yet.
     ready_notes: VecDeque<Notification>,
     /// Weight of the notes that were returned and may not have been sent yet.
@@ -98,7 +98,7 @@ impl RequestLink {
             mailbox,
             rates,
             credential_ends: ends,
-            run_session: None,
+            run_limit: None,
             ready_notes: VecDeque::new(),
             delivered_weight: 0,
             unreported_weight: 0,
@@ -110,9 +110,18 @@ impl RequestLink {
     /// Limits the link to the session of a run, if the run has not ended. The link closes before the next look at the run
     /// would be due.
     pub async fn limit_to_run(&mut self, run: TokenRun) -> Result<(), RequestFailure> {
-        self.run_session = Some(run.run_id.session());
+        self.run_limit = Some(RunLimit { session: run.run_id.session(), run });
+        self.check_run().await
+    }
+
+    /// Looks again whether the run has ended whose token limits the link, after a request that took long. Does nothing for
+    /// any other credential.
+    pub async fn check_run(&mut self) -> Result<(), RequestFailure> {
+        let Some(limit) = &self.run_limit else { return Ok(()) };
+        let run_id = limit.run.run_id.clone();
+        self.credential_ends = None;
         let asked_at = self.context.clock.now().store;
-        self.send(LinkCommand::FindRun { run_id: run.run_id }).await?;
+        self.send(LinkCommand::FindRun { run_id }).await?;
         let found = |note| {
             if let Notification::Reply(CommandReply::RunLocation { ended, .. }) = note { Some(ended) } else { None }
         };
@@ -181,7 +190,7 @@ impl RequestLink {
 
     /// Sends a command to the switchboard. A command over a rate limit is answered with a refusal instead.
     pub async fn send(&self, command: LinkCommand) -> Result<(), LinkClosed> {
-        let beyond = self.run_session.as_ref().and_then(|session| run_scope::refuse_beyond(session, &command));
+        let beyond = self.run_limit.as_ref().and_then(|limit| run_scope::refuse_beyond(&limit.session, &command));
         if let Some(refused) = beyond {
             self.context.links.send(self.mailbox.id(), refused);
             return Ok(());

@@ -1,9 +1,11 @@
-//! The rights of a run's token: it reads the session of its run while the run goes on, and nothing else. Called by
-//! `request_link` and for requests that need no link.
+//! The rights of a run's token: it reads the session of its run while the run goes on, adds files to it, and nothing else.
+//! Called by `request_link` and for requests that need no link.
+use crate::run_token::TokenRun;
 use std::time::Duration;
 use turnway_core::id::SessionId;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::blob::BlobAction;
 use turnway_wire::channel::authority::ClientOperation;
 use turnway_wire::channel::command::{CommandTarget, LinkCommand};
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -12,19 +14,42 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
 /// after the end.
 pub const RUN_CHECK_MAX: Duration = Duration::from_secs(2);
 
-/// Returns the refusal of everything that a run's token does not allow.
-pub fn refusal() -> Refusal {
-    Refusal::new(Code::Forbidden, "the token of a run allows to read the session of that run, and nothing else")
+/// The limits that the token of a run sets to a link.
+#[derive(Clone, Debug)]
+pub struct RunLimit {
+    /// The session of the run.
+    pub session: SessionId,
+    pub run: TokenRun,
 }
 
-/// Returns the answer to a command that reads anything but this session.
+/// Returns the refusal of everything that a run's token does not allow.
+pub fn refusal() -> Refusal {
+    let why = "the token of a run allows to read the session of that run and to add files to it, and nothing else";
+    Refusal::new(Code::Forbidden, why)
+}
+
+/// Returns whether a command is a step of an upload.
+fn is_upload(command: &LinkCommand) -> bool {
+    let LinkCommand::Blob { action, .. } = command else { return false };
+    match action {
+        BlobAction::Reserve { .. } | BlobAction::Commit { .. } | BlobAction::Abandon { .. } => true,
+        BlobAction::Read | BlobAction::Remove { .. } | BlobAction::Tend => false,
+    }
+}
+
+/// Returns the answer to a command that neither reads this session nor adds a file to it.
 pub fn refuse_beyond(session: &SessionId, command: &LinkCommand) -> Option<Notification> {
     let is_own = match command.target() {
         CommandTarget::Session(named) => named == session,
         CommandTarget::Run(named) => named.session() == *session,
         CommandTarget::None => false,
     };
-    if is_own && command.kind().operation == ClientOperation::Read || planted(Planted::RunTokenUnscoped) {
+    let is_upload = is_upload(command);
+    if is_upload && planted(Planted::RunUploadsAnywhere) {
+        return None;
+    }
+    let is_allowed = is_upload || command.kind().operation == ClientOperation::Read;
+    if is_own && is_allowed || planted(Planted::RunTokenUnscoped) {
         return None;
     }
     let request_id = command.request_id().cloned();

@@ -220,7 +220,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     async fn dispatch(&mut self, event: ConnectionEvent) -> Result<(), LinkCloseReason> {
         match event {
             ConnectionEvent::Mailbox(MailboxItem::Notes(notes)) => {
-                for note in notes {
+                for mut note in notes {
+                    self.authorize_files(&mut note);
                     self.handle_input(Input::Note(note));
                     self.drain_outputs().await?;
                 }
@@ -230,6 +231,15 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
             ConnectionEvent::Timer => self.handle_timeout(),
         }
         Ok(())
+    }
+
+    /// Gives an adapter the token for the files of a delivery.
+    fn authorize_files(&self, note: &mut Notification) {
+        if let Notification::Deliver(message) = note
+            && message.takes_files
+        {
+            message.file_token = self.context.auth.mint_file_token(&message.order.key, message.order.deadline);
+        }
     }
 
     fn handle_inbound(&mut self, event: TransportEvent) {

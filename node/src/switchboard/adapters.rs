@@ -421,6 +421,7 @@ impl Adapters {
         let served = self.accounts.get(&account);
         let sending = served.and_then(|served| served.sending_link(context));
         let mut is_supported = served.is_some_and(|served| served.supports(context, &order));
+        let takes_files = served.is_some_and(|served| served.takes_files(context, &order));
         let mut order = order;
         if !is_supported && planted(Planted::UnsupportedChangeSent) {
             is_supported = true;
@@ -429,7 +430,7 @@ impl Adapters {
         }
         match (sending, self.accounts.get_mut(&account).and_then(|served| served.desk.as_mut())) {
             (Some(link), Some(desk)) => {
-                let received = ReceivedOrder { from, order, is_supported };
+                let received = ReceivedOrder { from, order, is_supported, takes_files };
                 desk.accept(context.now, received, link, &mut effects);
             }
             (_, _) => {

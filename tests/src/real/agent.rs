@@ -46,6 +46,8 @@ pub struct Invocation {
     pub epoch: u64,
     /// Text of the input message.
     pub text: String,
+    /// Content of the input message: a text, or parts.
+    pub content: Value,
     /// Field `messages`: the conversation so far, or null.
     pub messages: Value,
     pub context: Value,
@@ -316,6 +318,7 @@ async fn answer(request: Request<Incoming>, script: Script, memory: Arc<Memory>)
                 session_id: text(&body["session_id"]),
                 attempt: attempt.parse().expect("x-run-attempt"),
                 epoch: epoch.parse().expect("x-owner-epoch"),
+                content: body["input_message"]["content"].clone(),
                 text: text(&body["input_message"]["content"]),
                 messages: body["messages"].clone(),
                 context: body["context"].clone(),

@@ -1,6 +1,7 @@
 //! Adapters on real nodes: what people write in conversations becomes turns, and the answers go back to their places, on
 //! both stores and over several nodes.
 mod agents;
+mod attachments;
 mod bots;
 mod buttons;
 mod capabilities;

@@ -14,6 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use turnway::agent::access::GatewayAccess;
 use turnway::agent::dialin::RemoteCalls;
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway::agent::plugins::Plugins;
@@ -368,5 +369,6 @@ fn agents_behind(
     let metrics = Arc::new(metrics);
     let tokens = RunTokens::of_key(Pepper::from_text(&"p".repeat(32)).expect("long enough").key_for("run tokens"));
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
-    Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, (&lines, tokens), clock, metrics)
+    let access = GatewayAccess { tokens, url: "http://127.0.0.1:8080".into() };
+    Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, (&lines, access), clock, metrics)
 }

@@ -11,6 +11,8 @@ use tokio::time::{Instant, interval, timeout};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::web::Web;
 
+pub(crate) const MIB: usize = 1024 * 1024;
+
 /// Opens a session by a turn of the agent `echo`.
 pub(crate) async fn open_session(web: &Web, session: &str) {
     let events = web.turn(session, "echo", &format!("open-{session}"), "hello", None).await.rest().await;

@@ -1,12 +1,13 @@
-use super::open_session;
+use super::{MIB, await_that, open_session};
 use bytes::Bytes;
+use serde_json::json;
 use tempfile::tempdir;
 use tokio::sync::mpsc;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::files::random_bytes;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::web::Web;
+use turnway_tests::real::web::{Web, text_of};
 use turnway_tests::real::wire::invoke;
 
 /// Covers: PR-24, S-06.
@@ -59,5 +60,56 @@ async fn agent_reads_files_of_its_session_with_its_run_token() {
     assert!(file.status == 200 && file.bytes == random_bytes(1, 300_000), "{}", file.status);
     agent.get(&other).await.must_be(403, "forbidden");
     agent.ask("DELETE", &own, &[], "").await.must_be(403, "forbidden");
-    agent.upload("s1", "text/plain", &Bytes::from_static(b"mine")).await.must_be(403, "forbidden");
+    let text = Bytes::from_static(b"mine");
+    agent.upload("s2", "text/plain", &text).await.must_be(403, "forbidden");
+    let path = agent.must_upload("s1", "text/plain", &text).await;
+    assert_eq!(web.download(&path).await.bytes, text);
+    // The run ends, and with it the token; the file stays.
+    wire.ask("c", json!({"type": "cancel_run", "session_id": "s1"})).await.expect("an answer");
+    await_that("the token is dead", async || agent.upload("s1", "text/plain", &text).await.status == 401).await;
+    assert_eq!(web.download(&path).await.bytes, text);
+}
+
+/// Covers: PR-24, PR-27.
+#[tokio::test]
+async fn agent_answers_a_picture_with_another() {
+    let (told, mut seen) = mpsc::unbounded_channel();
+    let agents = Agents::start(move |invocation| {
+        let told = told.clone();
+        Reply::speak(move |stream| async move {
+            let url = invocation.content[1]["image_url"]["url"].as_str().expect("a URL").to_owned();
+            let uri: http::Uri = url.parse().expect("a whole URL");
+            let gateway = uri.authority().expect("the gateway").as_str().parse().expect("an address");
+            let web = Web::new(gateway, None).bearer(&invocation.token);
+            let picture = web.download(uri.path()).await.bytes;
+            let path = web.must_upload(&invocation.session_id, "image/png", &random_bytes(2, MIB)).await;
+            told.send((picture, web.upload("s2", "image/png", &random_bytes(2, 10)).await.status)).expect("the test");
+            stream.delta(&format!("![another](http://{gateway}{path})")).await?;
+            stream.done().await
+        })
+    })
+    .await;
+    let dir = tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("painter")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    open_session(&ann, "s1").await;
+    open_session(&ann, "s2").await;
+    let picture = random_bytes(1, 5 * MIB + 7);
+    let path = ann.must_upload("s1", "image/png", &picture).await;
+    let content = json!([{"type": "text", "text": "another one"}, {"type": "image_url", "image_url": {"url": path}}]);
+    let body = json!({"agent_id": "painter", "message": {"content": content}});
+    let headers = [("content-type", "application/json"), ("idempotency-key", "k1")];
+    let mut answer = ann.open("POST", "/v1/sessions/s1/turns", &headers, &body.to_string()).await;
+    let events = answer.rest().await;
+    let (got, beyond) = seen.recv().await.expect("the agent was asked");
+    assert!(got == picture, "{} of {} bytes", got.len(), picture.len());
+    assert_eq!(beyond, 403, "the token of a run adds no file elsewhere");
+    let text = text_of(&events, "");
+    let target = text.split(['(', ')']).nth(1).expect("a reference");
+    let uri: http::Uri = target.parse().expect("a URL");
+    assert!(ann.download(uri.path()).await.bytes == random_bytes(2, MIB));
+    // What the log has is the path, which every node serves.
+    let facts = ann.facts("s1").await;
+    let input = facts.iter().find(|fact| fact.to_string().contains("another one")).expect("the message");
+    assert!(input.to_string().contains(&format!("\"{path}\"")), "{input}");
 }

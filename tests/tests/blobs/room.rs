@@ -1,4 +1,4 @@
-use super::{await_that, files_below, made, open_session};
+use super::{MIB, await_that, files_below, made, open_session};
 use bytes::Bytes;
 use serde_json::json;
 use tempfile::{TempDir, tempdir};
@@ -7,8 +7,6 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::WebSocketClient;
-
-const MIB: usize = 1024 * 1024;
 
 /// Starts a node with these settings on a store.
 async fn node_with(dir: &TempDir, store: &str, settings: &str) -> Node {

@@ -11,9 +11,9 @@ use turnway::store::redis::RedisStoreOptions;
 use turnway_core::id::{InboxPosition, Seq};
 use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::Now;
+use turnway_simulator::script::{START_TIME, Script, lists};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{figure, size};
-use turnway_simulator::script::{START_TIME, Script, lists};
 
 const OPS: usize = 120;
 

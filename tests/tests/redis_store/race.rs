@@ -17,9 +17,9 @@ use turnway_core::id::{
 use turnway_core::rng::Rng;
 use turnway_core::store::{Append, Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
+use turnway_simulator::script::START_TIME;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, size};
-use turnway_simulator::script::START_TIME;
 
 const NODES: usize = 3;
 /// Sessions in use at a time. Each round adds a new session, because a session with many requests is in many

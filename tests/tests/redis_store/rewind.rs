@@ -11,8 +11,8 @@ use turnway::config::Durability;
 use turnway::store::redis::RedisStoreOptions;
 use turnway_core::id::{Epoch, Nonce, OwnershipSnapshot, Seq};
 use turnway_core::store::{Append, Op, Reply};
-use turnway_tests::real::redis::Redis;
 use turnway_simulator::script::START_TIME;
+use turnway_tests::real::redis::Redis;
 
 /// Opens the store of a node whose store clock stands still.
 async fn node(server: &Redis, n: u128) -> StoreClient {

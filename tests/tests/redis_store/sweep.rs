@@ -11,8 +11,8 @@ use turnway::store::redis::RedisStoreOptions;
 use turnway_core::id::{FenceToken, LinkId, Nonce, OwnershipSnapshot, Seq, TenantId};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
-use turnway_tests::real::redis::Redis;
 use turnway_simulator::script::START_TIME;
+use turnway_tests::real::redis::Redis;
 
 /// A server, and a clock that the test advances.
 struct Scene {

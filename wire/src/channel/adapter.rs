@@ -6,6 +6,7 @@ use std::sync::Arc;
 use turnway_core::id::{
     AccountId, ChannelName, ConversationId, DeliveryId, MessageId, NodeId, RequestId, RunId, SessionId,
 };
+use turnway_core::private::Private;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{
     AccountPause, DeliveryErrorClass, DeliveryKind, DeliveryOrder, Sender, TextLimit, TextUnit,
@@ -33,6 +34,8 @@ const EDIT: &str = "edit";
 const DELETE: &str = "delete";
 /// The capability to react to a message, and to take a reaction back.
 const REACTION: &str = "reaction";
+/// The capability to send files with a message.
+const ATTACHMENTS: &str = "attachments";
 
 /// The `kind` of a preview, which is no kind of a delivery.
 pub const PREVIEW_KIND: &str = "preview";
@@ -153,6 +156,10 @@ pub struct DeliverMessage {
     pub order: Arc<DeliveryOrder>,
     /// From 2 if the part may have been sent before.
     pub attempt: u32,
+    /// The adapter sends files: they are named apart from the text.
+    pub takes_files: bool,
+    /// The token with which the adapter reads them. The machines mint none: the connection's task does.
+    pub file_token: Option<Private<String>>,
 }
 
 /// The answer to an inbound event, once what follows from it is durable.
@@ -212,7 +219,7 @@ impl AdapterCapabilities {
 
     /// Removes what has no effect in a single conversation: unknown capabilities, and those of the whole platform.
     pub fn retain_of_conversation(&mut self) {
-        const NAMES: [&str; 7] = [TEXT, TYPING, PREVIEW, BUTTONS, EDIT, DELETE, REACTION];
+        const NAMES: [&str; 8] = [TEXT, TYPING, PREVIEW, BUTTONS, EDIT, DELETE, REACTION, ATTACHMENTS];
         self.0.retain(|name, _| NAMES.contains(&name.as_str()));
     }
 
@@ -224,6 +231,11 @@ impl AdapterCapabilities {
     /// Returns whether previews are shown, if it is declared.
     pub fn shows_previews(&self) -> Option<bool> {
         self.0.get(PREVIEW).map(|preview| preview.level > 0)
+    }
+
+    /// Returns whether files are sent with messages, if it is declared.
+    pub fn sends_files(&self) -> Option<bool> {
+        self.0.get(ATTACHMENTS).map(|attachments| attachments.level > 0)
     }
 
     /// Returns the level of buttons, if it is declared.

@@ -1,6 +1,6 @@
 //! Messages between a node and an adapter.
 use super::connection::{self, answer, sent};
-use super::definition::{button_id, buttons, platform_id, reaction};
+use super::definition::{attachments, button_id, buttons, platform_id, reaction};
 use super::shape::{
     FieldSpec, JsonShape, MessageSpec, constant, integer, names, optional, pattern, required, small_integer, text,
     words,
@@ -33,7 +33,7 @@ fn hello() -> Vec<FieldSpec> {
             "capabilities",
             capabilities(),
             "What it can do, by name: `text`, `key`, `typing`, `preview`, `buttons`, `edit`, `delete`, `reaction`, \
-             `create_conversation`.",
+             `attachments`, `create_conversation`.",
         ),
     ]
 }
@@ -159,9 +159,15 @@ fn deliver() -> Vec<FieldSpec> {
         required("parts", small_integer(), ""),
         required("conversation", Defined("conversation"), "Where to send it, and nowhere else."),
         required("kind", words(&deliver_kinds()), "`preview`: an answer that is still being written."),
-        required("text", text(), "Markdown, within the declared limit; empty for `delete` and `reaction`."),
+        required(
+            "text",
+            text(),
+            "Markdown, within the declared limit; empty for `delete` and `reaction`, and with `attachments` perhaps.",
+        ),
         optional("reply_to", Defined("message_id"), "The message that it answers."),
         optional("buttons", buttons(), "Below the last part; needs the capability `buttons`."),
+        optional("attachments", attachments(), "Files to send with the text; needs the capability `attachments`."),
+        optional("file_token", text(), "The bearer token with which the files are read; it ends at `deadline_ts`."),
         optional("target", JsonShape::Object(target), "The message that an `edit`, `delete` or `reaction` is about."),
         optional("reaction", reaction(), "`reaction`: which one."),
         required("key", text(), "The same for each attempt at the part: at most 25 characters."),

@@ -322,6 +322,16 @@ pub(super) fn buttons() -> JsonShape {
     ]))
 }
 
+/// Returns the files that a part of a delivery has.
+pub(super) fn attachments() -> JsonShape {
+    list(JsonShape::Object(vec![
+        required("name", text(), "As the agent has named it; may be empty."),
+        required("sha256", text(), "Of the bytes, in hexadecimal."),
+        required("url", text(), "Path of the file at each node."),
+        required("inline", JsonShape::Flag, "To be shown as a picture, rather than offered as a file."),
+    ]))
+}
+
 /// Returns a reaction to a message.
 pub(super) fn reaction() -> JsonShape {
     let emoji = required("emoji", text(), "One word, at most 64 bytes: an emoji, or the platform's name of one.");

@@ -42,6 +42,8 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
                 let admitted = AuthenticatedClient { principal, ..admitted };
                 self.context.commands.connect(self.mailbox.id(), admitted.principal.clone()).await?;
                 if let Some(adapter) = &hello.adapter {
+                    // Its messages are rendered without a pause later.
+                    self.context.auth.prepare_file_tokens().await;
                     self.context.commands.serve_account(self.mailbox.id(), adapter.clone()).await?;
                 }
                 self.stage = ConnectionStage::Connected;

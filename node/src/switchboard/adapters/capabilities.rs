@@ -67,6 +67,12 @@ impl LinkCapabilities {
         own.and_then(AdapterCapabilities::shows_previews).or_else(|| self.usual.shows_previews()).unwrap_or_default()
     }
 
+    /// Returns whether files are sent with messages in a conversation.
+    pub(super) fn sends_files(&self, conversation: &ConversationRef) -> bool {
+        let own = self.differing.get(&conversation.conversation_id);
+        own.and_then(AdapterCapabilities::sends_files).or_else(|| self.usual.sends_files()).unwrap_or_default()
+    }
+
     /// Returns the level of buttons in a conversation, if it is declared.
     pub(super) fn button_level(&self, conversation: &ConversationRef) -> Option<i8> {
         let own = self.differing.get(&conversation.conversation_id);

@@ -67,6 +67,8 @@ pub(super) struct ReceivedOrder {
     pub(super) order: Arc<DeliveryOrder>,
     /// The adapter has declared that it carries out orders of this kind.
     pub(super) is_supported: bool,
+    /// The adapter has declared that it sends files there.
+    pub(super) takes_files: bool,
 }
 
 /// The connection that sends for the account.
@@ -164,7 +166,7 @@ impl AdapterDesk {
 
     /// Gives the adapter a part, unless somebody else may have sent it and nobody would recognise that.
     fn send(&mut self, now: Now, received: ReceivedOrder, link: SendingLink, effects: &mut Vec<DeskEffect>) {
-        let ReceivedOrder { from, order, is_supported } = received;
+        let ReceivedOrder { from, order, is_supported, takes_files } = received;
         let id = (order.delivery_id.clone(), order.part);
         let known = self.parts.get(&id);
         if known.is_some_and(|part| matches!(part.state, PartState::InFlight { .. })) {
@@ -204,7 +206,8 @@ impl AdapterDesk {
         };
         self.parts.insert(id, part);
         let attempt = if is_doubtful { order.attempt.max(2) } else { order.attempt };
-        effects.push(DeskEffect::Send { link: link.link, message: DeliverMessage { order, attempt } });
+        let message = DeliverMessage { order, attempt, takes_files, file_token: None };
+        effects.push(DeskEffect::Send { link: link.link, message });
     }
 
     /// Drops the orders that wait: their owners repeat them, to whoever sends for the account then.

@@ -68,6 +68,11 @@ impl ServedAccount {
         !order.kind.is_change() || changes
     }
 
+    pub(super) fn takes_files(&self, context: AdapterContext, order: &DeliveryOrder) -> bool {
+        let active = self.lease.active(context.life);
+        active.is_some_and(|it| it.capabilities.sends_files(&order.conversation))
+    }
+
     pub(super) fn recognises_key(&self, link: LinkId) -> bool {
         self.lease.capabilities_of(link).is_some_and(|capabilities| capabilities.recognises_key())
     }
@@ -213,7 +218,7 @@ mod tests {
             may_be_sent: false,
         };
         let link = SendingLink { link: LINK, recognises_key: false, creates_conversations: false };
-        let received = ReceivedOrder { from: ME, order: Arc::new(order), is_supported: true };
+        let received = ReceivedOrder { from: ME, order: Arc::new(order), is_supported: true, takes_files: false };
         desk.accept(now, received, link, &mut Vec::new());
         served.desk = Some(desk);
         served

@@ -28,7 +28,7 @@ fn order(part: u32, attempt: u32) -> ReceivedOrder {
         deadline: START.store.after(PATIENCE),
         may_be_sent: attempt > 1,
     };
-    ReceivedOrder { from: OWNER, order: Arc::new(order), is_supported: true }
+    ReceivedOrder { from: OWNER, order: Arc::new(order), is_supported: true, takes_files: false }
 }
 
 fn sending(recognises_key: bool) -> SendingLink {

@@ -5,7 +5,9 @@ use crate::channel::json::frame::MessageFrame;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
-use turnway_core::protocol::delivery::{Button, DeliveryKind, PauseReason, Reaction};
+use turnway_core::protocol::delivery::{
+    Button, DeliveryKind, FileReference, PauseReason, Reaction, name_file_references, take_file_references,
+};
 use turnway_core::time::Millis;
 
 #[derive(Serialize)]
@@ -21,6 +23,10 @@ struct DeliverPayload<'a> {
     reply_to: Option<&'a MessageId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buttons: Option<&'a [Button]>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attachments: Vec<FileReference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_token: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<TargetPayload<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,10 +86,16 @@ struct PausePayload<'a> {
 
 /// Renders the order to send a part.
 pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
-    let DeliverMessage { order, attempt } = message;
+    let DeliverMessage { order, attempt, takes_files, file_token } = message;
     if order.kind == DeliveryKind::Conversation {
         return render_create_conversation(ts, message);
     }
+    let (text, attachments) = if *takes_files && order.kind.is_message() {
+        take_file_references(&order.key.session, order.text.reveal())
+    } else {
+        (name_file_references(&order.key.session, order.text.reveal()), Vec::new())
+    };
+    let file_token = file_token.as_ref().filter(|_| !attachments.is_empty());
     let reaction = order.change.as_ref().and_then(|change| change.reaction.as_ref());
     let body = DeliverPayload {
         delivery_id: &order.delivery_id,
@@ -92,8 +104,10 @@ pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
         parts: order.parts,
         conversation: &order.conversation,
         kind: order.kind,
-        text: order.text.reveal(),
+        text: &text,
         reply_to: order.reply_to.as_ref(),
+        attachments,
+        file_token: file_token.map(|token| token.reveal()),
         buttons: order.buttons.as_ref().map(|set| set.buttons.as_slice()),
         target: order.target().map(if reaction.is_some() {
             TargetPayload::MessageId
@@ -109,7 +123,7 @@ pub(super) fn render_deliver(ts: Millis, message: &DeliverMessage) -> String {
 
 /// Renders the order to make a conversation.
 fn render_create_conversation(ts: Millis, message: &DeliverMessage) -> String {
-    let DeliverMessage { order, attempt } = message;
+    let DeliverMessage { order, attempt, .. } = message;
     let body = CreateConversationPayload {
         delivery_id: &order.delivery_id,
         attempt: *attempt,

@@ -4,6 +4,7 @@ use crate::channel::adapter::PREVIEW_KIND;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
 use turnway_core::protocol::conversation::ConversationRef;
+use turnway_core::protocol::delivery::name_file_references;
 use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_key};
 use turnway_core::time::Millis;
 
@@ -35,7 +36,7 @@ struct DeleteMessagePayload<'a> {
 
 /// Renders a signal.
 pub(super) fn render_signal(ts: Millis, signal: &ConversationSignal) -> String {
-    let ConversationSignal { conversation, kind, key: _ } = signal;
+    let ConversationSignal { conversation, kind, key } = signal;
     match kind {
         SignalKind::Typing { is_on } => {
             let body = TypingPayload { conversation, state: if *is_on { "on" } else { "off" } };
@@ -49,7 +50,7 @@ pub(super) fn render_signal(ts: Millis, signal: &ConversationSignal) -> String {
                 parts: 1,
                 conversation,
                 kind: PREVIEW_KIND,
-                text: preview.text.reveal(),
+                text: &name_file_references(&key.session, preview.text.reveal()),
                 reply_to: &preview.reply_to,
                 key: preview_key(&preview.preview_id),
                 deadline_ts: preview.deadline,

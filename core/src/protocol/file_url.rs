@@ -1,0 +1,93 @@
+//! URLs of the files of a session: paths in content parts and in texts.
+use crate::id::SessionId;
+use crate::protocol::input::Content;
+use serde_json::Value;
+
+/// Returns the path of a file of a session, for a SHA-256 in hexadecimal.
+pub fn file_path(session: &SessionId, sha256: &str) -> String {
+    format!("/v1/sessions/{session}/blobs/{sha256}")
+}
+
+/// Returns the SHA-256 of the file that a URL names, if the URL is the path of a file of this session, alone or after the
+/// address of a node.
+pub fn parse_file_url<'a>(session: &SessionId, url: &'a str) -> Option<&'a str> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let path = match rest {
+        Some(rest) => &rest[rest.find('/')?..],
+        None => url,
+    };
+    let sha256 = path.strip_prefix(file_path(session, "").as_str())?;
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (sha256.len() == 64 && sha256.bytes().all(is_digit)).then_some(sha256)
+}
+
+/// Puts the address of the gateway in front of the paths of the session's files in content parts, so that an agent can
+/// read them as they are. Only a member `url` within an object of a part counts, as in `image_url`.
+pub fn complete_file_urls(session: &SessionId, base: &str, content: &mut Content) {
+    let Content::Parts(parts) = content else { return };
+    let members = parts.iter_mut().filter_map(Value::as_object_mut).flat_map(|part| part.values_mut());
+    for member in members {
+        if let Some(Value::String(url)) = member.get_mut("url")
+            && url.starts_with('/')
+            && parse_file_url(session, url).is_some()
+        {
+            url.insert_str(0, base);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn session() -> SessionId {
+        SessionId::parse("s1").expect("a name")
+    }
+
+    fn path() -> String {
+        format!("/v1/sessions/s1/blobs/{HASH}")
+    }
+
+    /// Covers: PR-24.
+    #[test]
+    fn only_urls_of_own_files_are_references() {
+        for url in [path(), format!("http://10.0.0.1:8080{}", path()), format!("https://gateway.example{}", path())] {
+            assert_eq!(parse_file_url(&session(), &url), Some(HASH), "{url}");
+        }
+        for url in [
+            path().replace("/s1/", "/s2/"),
+            path().replace("ba78", "BA78"),
+            format!("{}0", path()),
+            format!("{}?a=b", path()),
+            format!("x{}", path()),
+            "https://gateway.example".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(parse_file_url(&session(), &url), None, "{url}");
+        }
+    }
+
+    /// Covers: PR-24.
+    #[test]
+    fn paths_in_content_parts_become_urls() {
+        let foreign = path().replace("/s1/", "/s2/");
+        let mut content = Content::Parts(vec![
+            json!({"type": "text", "text": path()}),
+            json!({"type": "image_url", "image_url": {"url": path(), "detail": "low"}}),
+            json!({"type": "file", "file": {"url": path(), "filename": "a.pdf"}}),
+            json!({"type": "image_url", "image_url": {"url": foreign}}),
+            json!({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}),
+        ]);
+        complete_file_urls(&session(), "http://gw:1", &mut content);
+        let Content::Parts(parts) = &content else { panic!("parts") };
+        let full = format!("http://gw:1{}", path());
+        assert_eq!(parts[0]["text"], path());
+        assert_eq!(parts[1]["image_url"], json!({"url": full, "detail": "low"}));
+        assert_eq!(parts[2]["file"]["url"], full);
+        assert_eq!(parts[3]["image_url"]["url"], foreign);
+        assert_eq!(parts[4]["image_url"]["url"], "https://example.org/a.png");
+    }
+}

@@ -1,0 +1,24 @@
+//! What agents need to use the gateway's HTTP interface in a run. Called by `execution` and `agent`.
+use crate::run_token::RunTokens;
+use std::sync::Arc;
+use turnway_core::id::SessionId;
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::file_url::complete_file_urls;
+use turnway_core::protocol::input::Content;
+
+/// How agents reach the gateway, and by which credential.
+#[derive(Clone, Debug)]
+pub struct GatewayAccess {
+    pub tokens: RunTokens,
+    /// The gateway's URL for agents, without a slash at the end.
+    pub url: Arc<str>,
+}
+
+impl GatewayAccess {
+    /// Names the files of a session in a message by URLs that an agent can read as they are.
+    pub(super) fn complete(&self, session: &SessionId, content: &mut Content) {
+        if !planted(Planted::FileUrlsBare) {
+            complete_file_urls(session, &self.url, content);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! File tokens: the credential with which an adapter reads the files that a delivery refers to. A token is signed, and names
+//! a session and its own end. Minted and verified by `auth`.
+use crate::shared_secret::{SecretUnavailable, SharedSecret};
+use turnway_core::id::{Principal, SessionKey, UserId};
+use turnway_core::planted::{Planted, planted};
+use turnway_core::private::Private;
+use turnway_core::time::Millis;
+
+/// Beginning of every token, by which people and scanners of leaked secrets recognise it.
+const PREFIX: &str = "twfile_";
+/// Prefix of the signed text: no other token is signed with it.
+const SIGNED: &str = "file-token:1:";
+/// Above this length a text is no token: a tenant and a session have at most some 130 bytes.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// The files that a token opens: those of one session, until a time of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileScope {
+    pub key: SessionKey,
+    pub ends: Millis,
+}
+
+/// Mints and verifies the tokens of a node's store: every node of the store accepts them.
+#[derive(Clone, Debug)]
+pub struct FileTokens(SharedSecret);
+
+// === impl FileScope ===
+
+impl FileScope {
+    /// Returns the principal as whom an adapter reads. It may see every session of the tenant, because the session may be
+    /// another user's; the caller limits it to the session of the token.
+    pub fn principal(&self) -> Principal {
+        let user = UserId::parse("turnway:files").unwrap_or_else(|_| UserId::local());
+        Principal { tenant: self.key.tenant.clone(), user, operator: true, writes: false }
+    }
+}
+
+// === impl FileTokens ===
+
+impl FileTokens {
+    /// Creates the tokens with a secret.
+    pub fn new(secret: SharedSecret) -> Self {
+        Self(secret)
+    }
+
+    /// Returns the token that a header `Authorization` shows, if it claims to be one.
+    pub fn is_token(shown: &str) -> bool {
+        shown.starts_with(PREFIX)
+    }
+
+    /// Reads the secret, which minting and verification need.
+    pub async fn prepare(&self) -> Result<(), SecretUnavailable> {
+        self.0.key().await.map(drop)
+    }
+
+    /// Mints a token; `None` as long as the secret was not read.
+    pub fn mint(&self, scope: &FileScope) -> Option<Private<String>> {
+        let claims = (&scope.key.tenant, &scope.key.session, scope.ends);
+        Some(Private(format!("{PREFIX}{}", SharedSecret::sign(self.0.known_key()?, SIGNED, &claims))))
+    }
+
+    /// Returns what a token opens, or `None` if it was not minted here or has ended. The secret must have been read.
+    pub fn verify(&self, shown: &str, now: Millis) -> Option<FileScope> {
+        let shown = shown.strip_prefix(PREFIX).filter(|shown| shown.len() <= TOKEN_BYTES_MAX)?;
+        let (tenant, session, ends) = self.0.verify(SIGNED, shown)?;
+        let is_over = now >= ends && !planted(Planted::FileTokenEndless);
+        (!is_over).then_some(FileScope { key: SessionKey { tenant, session }, ends })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_token::{RunTokens, TokenRun};
+    use crate::store::registers::in_memory;
+    use turnway_core::id::{MessageId, RunId, SessionId, TenantId};
+
+    fn key() -> SessionKey {
+        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+    }
+
+    /// Covers: PR-24, S-06.
+    #[tokio::test]
+    async fn file_token_opens_one_session_until_its_end() {
+        let runs = RunTokens::new(None, in_memory());
+        let tokens = runs.of_files();
+        let scope = FileScope { key: key(), ends: Millis(100) };
+        assert!(tokens.mint(&scope).is_none(), "before the secret is read");
+        tokens.prepare().await.expect("the secret");
+        let token = tokens.mint(&scope).expect("a token");
+        assert_eq!(tokens.verify(token.reveal(), Millis(99)), Some(scope.clone()));
+        assert_eq!(tokens.verify(token.reveal(), Millis(100)), None, "at its end");
+        for at in 0..token.reveal().len() {
+            let mut other = token.reveal().as_bytes().to_vec();
+            other[at] = if other[at] == b'A' { b'Q' } else { b'A' };
+            assert_eq!(tokens.verify(&String::from_utf8(other).expect("ASCII"), Millis(1)), None, "byte {at}");
+        }
+        assert!(!scope.principal().writes, "a file token reads");
+        assert!(!format!("{token:?} {tokens:?}").contains("twfile_"), "debug output shows no token");
+        // The token of a run is no token of files with another prefix, nor the other way round.
+        let run_id = RunId::derive(&key(), &UserId::local(), &MessageId::parse("m1").expect("a name"));
+        let run = runs.mint(&TokenRun { tenant: key().tenant, run_id }).await.expect("a token");
+        assert_eq!(tokens.verify(&run.reveal().replace("twrun_", "twfile_"), Millis(1)), None);
+        assert_eq!(runs.verify(&token.reveal().replace("twfile_", "twrun_")), None);
+    }
+}
