@@ -93,7 +93,7 @@ fn outcome_without_run(entry: &CheckEntry, options: &CheckOptions) -> Option<Che
         return Some(CheckOutcome::Exempt(reason.clone()));
     }
     if entry.check == AdapterCheck::Attachments {
-        return Some(CheckOutcome::NotBuilt("the gateway has no attachments yet".to_owned()));
+        return Some(CheckOutcome::NotBuilt("no platform of the kit has files yet".to_owned()));
     }
     (entry.needs_platform && options.platform == CheckPlatform::Absent).then_some(CheckOutcome::NotRun)
 }

@@ -18,7 +18,7 @@ pub use event::{Disposition, PlatformEvent, PlatformEventKind, PlatformUpdate, S
 pub use handle::{Adapter, AdapterHandle};
 pub use offset_file::OffsetFile;
 pub use options::AdapterOptions;
-pub use order::{ButtonOrder, ChangeOrder, ConversationOrder, PartOrder};
+pub use order::{AttachmentOrder, ButtonOrder, ChangeOrder, ConversationOrder, PartOrder};
 pub use outcome::{FailureClass, PlatformFailure, SentPart};
 pub use output::AdapterStatus;
 pub use platform::Platform;

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from turnway.connection import Message
-from turnway.types import ToAdapterCreateConversation, ToAdapterDeliver, ToAdapterDeliverButtonsItem
+from turnway.types import (
+    ToAdapterCreateConversation,
+    ToAdapterDeliver,
+    ToAdapterDeliverAttachmentsItem,
+    ToAdapterDeliverButtonsItem,
+)
 
 ID_BYTES_MAX = 256
 
@@ -72,6 +77,16 @@ class Delivery:
     def buttons(self) -> list[ToAdapterDeliverButtonsItem]:
         """Returns the buttons below the part."""
         return self.message.get("buttons", [])
+
+    @property
+    def attachments(self) -> list[ToAdapterDeliverAttachmentsItem]:
+        """Returns the files to send with the text; `turnway.files.read_file` reads one."""
+        return self.message.get("attachments", [])
+
+    @property
+    def file_token(self) -> str:
+        """Returns the credential for the files; empty if there are none."""
+        return self.message.get("file_token", "")
 
     @property
     def part(self) -> int:

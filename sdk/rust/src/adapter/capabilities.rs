@@ -121,6 +121,12 @@ impl ChannelCapabilities {
         self.level("buttons", CapabilityLevel::Full)
     }
 
+    /// Declares that [`crate::adapter::Platform::send`] sends the files of a part.
+    #[must_use]
+    pub fn attachments(self) -> Self {
+        self.level("attachments", CapabilityLevel::Full)
+    }
+
     /// Declares the level of any capability.
     #[must_use]
     pub fn level(mut self, name: &str, level: CapabilityLevel) -> Self {

@@ -20,6 +20,10 @@ pub struct PartOrder {
     pub reply_to: Option<String>,
     /// Buttons below the part; needs the capability `buttons`.
     pub buttons: Vec<ButtonOrder>,
+    /// Files to send with the text, which may then be empty; needs the capability `attachments`.
+    pub attachments: Vec<AttachmentOrder>,
+    /// Bearer token with which the files are read until the deadline; empty without files.
+    pub file_token: String,
     /// Number of the part, from 1.
     pub part: u64,
     /// Number of parts of the delivery.
@@ -42,6 +46,20 @@ pub struct ButtonOrder {
     pub label: String,
     /// `primary`, `secondary`, `success` or `danger`.
     pub style: Option<String>,
+}
+
+/// A file to send with a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttachmentOrder {
+    /// Words of the agent for the file; may be empty.
+    pub name: String,
+    /// SHA-256 of the bytes, in hexadecimal.
+    pub sha256: String,
+    /// Path of the file at each node: read with `GET`, with the order's `file_token` as bearer token.
+    pub url: String,
+    /// True for a picture that is to be shown, rather than a file that is offered.
+    pub is_inline: bool,
 }
 
 /// A change of one message: an edit, a deletion or a reaction.
@@ -208,6 +226,16 @@ fn part_order(frame: &IncomingMessage) -> Option<PartOrder> {
     let button =
         |it: &Value| Some(ButtonOrder { id: field(it, "id")?, label: field(it, "label")?, style: field(it, "style") });
     let buttons = frame.get("buttons").and_then(Value::as_array);
+    let attachment = |it: &Value| {
+        let is_inline = it.get("inline").and_then(Value::as_bool).unwrap_or(false);
+        Some(AttachmentOrder {
+            name: field(it, "name")?,
+            sha256: field(it, "sha256")?,
+            url: field(it, "url")?,
+            is_inline,
+        })
+    };
+    let attachments = frame.get("attachments").and_then(Value::as_array);
     Some(PartOrder {
         conversation_id: place_id(frame, "conversation", "conversation_id")?,
         parent_conversation_id: place_id(frame, "conversation", "parent_conversation_id"),
@@ -216,6 +244,8 @@ fn part_order(frame: &IncomingMessage) -> Option<PartOrder> {
         key: frame.string("key")?,
         reply_to: frame.string("reply_to"),
         buttons: buttons.map(|them| them.iter().filter_map(button).collect()).unwrap_or_default(),
+        attachments: attachments.map(|them| them.iter().filter_map(attachment).collect()).unwrap_or_default(),
+        file_token: frame.string("file_token").unwrap_or_default(),
         part: frame.number("part")?,
         parts: frame.number("parts").unwrap_or(1),
         attempt: frame.number("attempt").unwrap_or(1),
@@ -253,4 +283,38 @@ fn conversation_order(frame: &IncomingMessage) -> Option<ConversationOrder> {
         deadline_ts: deadline(frame),
         body: frame.body().clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn part(more: Value) -> PartOrder {
+        let mut message = json!({
+            "type": "deliver", "delivery_id": "d", "part": 1, "kind": "final", "text": "", "key": "k",
+            "conversation": {"channel": "rooms", "account_id": "main", "conversation_id": "lobby"},
+        });
+        let fields = message.as_object_mut().expect("an object");
+        fields.extend(more.as_object().expect("an object").clone());
+        let frame = IncomingMessage::parse(&message.to_string()).expect("a message");
+        part_order(&frame).expect("a part")
+    }
+
+    /// Covers: PR-24.
+    #[test]
+    fn files_of_a_part_are_parsed() {
+        let file = json!({"name": "a cat", "sha256": "ab", "url": "/v1/sessions/s1/blobs/ab", "inline": true});
+        // What lacks a field is no file.
+        let order = part(json!({"attachments": [file, {"name": "b"}], "file_token": "twfile_a"}));
+        let expected = AttachmentOrder {
+            name: "a cat".to_owned(),
+            sha256: "ab".to_owned(),
+            url: "/v1/sessions/s1/blobs/ab".to_owned(),
+            is_inline: true,
+        };
+        assert_eq!((order.attachments, order.file_token.as_str()), (vec![expected], "twfile_a"));
+        let without = part(json!({}));
+        assert!(without.attachments.is_empty() && without.file_token.is_empty());
+    }
 }
