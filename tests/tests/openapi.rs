@@ -25,7 +25,7 @@ async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/examine.py");
     // schemathesis writes its example database into the working directory.
     let mut command = python::script(script, &[&run, &fixed[..], more].concat());
-    let output = timeout(6 * PATIENCE, command.current_dir(dir).output()).await.expect("it ends in time");
+    let output = timeout(12 * PATIENCE, command.current_dir(dir).output()).await.expect("it ends in time");
     let output = output.expect("Python starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
