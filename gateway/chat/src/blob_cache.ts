@@ -1,5 +1,5 @@
-// Reads the files of sessions for the components that show them: which files there are, pictures as object URLs within a
-// bound, and downloads. Called by `view/blob_view.tsx`; `chat.ts` tells it of the connection.
+// Reads the files of sessions for the components that show them: which files there are, pictures as object URLs within
+// a bound, and downloads. Called by `view/blob_view.tsx`; `chat.ts` tells it of the connection.
 import { blobPath, essence, type BlobRef } from "./blob";
 import { HttpError, NO_ANSWER, readBlobs, readBytes } from "./http";
 import type { StoredBlob } from "./wire";
@@ -36,6 +36,7 @@ export class BlobCache {
   private readonly pictures = new Map<string, HeldPicture>();
   private readonly reads = new Map<string, Promise<string>>();
   private readonly listeners = new Set<(event: BlobEvent) => void>();
+  /** Reads that wait, at most one of each file that is in view. */
   private readonly queue: (() => void)[] = [];
   private reading = 0;
   private life = new AbortController();

@@ -505,7 +505,7 @@ export class Chat {
     }
   }
 
-  /** Asks for the node's agents. The key is sent in `hello` only, so that this works where none is needed. */
+  /** Asks for the node's agents. The request has no key, so that this works where none is needed. */
   private async readAgents(): Promise<void> {
     try {
       const answer = await fetch("../v1/agents", { credentials: "omit" });

@@ -1,6 +1,6 @@
 // Renders the part of Markdown that agents use, as elements of Preact: text never becomes HTML. Links lead to http and
-// https only. Files of the session are shown; pictures of other places are links, so that an answer cannot make the browser
-// load anything from there.
+// https only. Files of the session are shown; pictures of other places are links, so that an answer cannot make the
+// browser load anything from there.
 import { Component, type ComponentChild, type VNode } from "preact";
 import { blobRef } from "./blob";
 import { BlobLink } from "./view/blob_view";

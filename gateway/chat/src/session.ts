@@ -311,8 +311,10 @@ function endOf(turn: Turn): string {
       return "The answer was cancelled.";
     case "completed":
     case null:
-      // Screen readers cannot skip within an announcement.
-      return turn.text.length > 1000 ? `${agent} has answered at length.` : `${agent} answered: ${turn.text}`;
+      // Screen readers cannot skip within an announcement, and would spell the targets of links.
+      return turn.text.length > 1000
+        ? `${agent} has answered at length.`
+        : `${agent} answered: ${turn.text.replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1")}`;
   }
 }
 

@@ -39,7 +39,9 @@ function AttachmentItem({ chat, file }: { chat: Chat; file: Attachment }): VNode
         <span class="hint">{inUnits(bytes)}</span>
         <Progress chat={chat} file={file} />
       </div>
-      <button type="button" class="quiet small" aria-label={`Remove ${name}`} title="Remove" onClick={remove}>✕</button>
+      <button type="button" class="quiet small" aria-label={`Remove ${name}`} title="Remove" onClick={remove}>
+        ✕
+      </button>
     </li>
   );
 }
@@ -49,7 +51,11 @@ function Progress({ chat, file: { id, name, bytes, state } }: { chat: Chat; file
     case "stored":
       return null;
     case "waiting":
-      return <p class="hint">{chat.isConnected() ? "Waits to be uploaded." : "Is uploaded when the connection is back."}</p>;
+      return (
+        <p class="hint">
+          {chat.isConnected() ? "Waits to be uploaded." : "Is uploaded when the connection is back."}
+        </p>
+      );
     case "sending":
       return (
         <p class="hint">

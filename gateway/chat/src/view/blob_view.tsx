@@ -1,5 +1,5 @@
-// Files of the session within a text: pictures as thumbnails that open in large, other files as downloads. A file is read
-// once it is in view.
+// Files of the session within a text: pictures as thumbnails that open in large, other files as downloads. A picture is
+// read once it is in view.
 import type { ComponentChild, VNode } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { blobPath, blobRef, inUnits, isPicture, type BlobRef } from "../blob";
@@ -7,9 +7,6 @@ import { httpInWords } from "../codes";
 import { HttpError, type HttpFailure } from "../http";
 import type { StoredBlob } from "../wire";
 import { FilesContext } from "./files_context";
-
-/** Distance from the view within which files are read. */
-const MARGIN = "200px";
 
 type BlobState =
   | { name: "unread" }
@@ -73,15 +70,13 @@ export function BlobView({ blob, label, asPicture }: BlobViewProps): VNode {
     const observer = new IntersectionObserver((entries) => {
       shown.current.isInView = entries.at(-1)?.isIntersecting ?? false;
       look();
-    }, { rootMargin: MARGIN });
+    });
     if (root.current !== null) observer.observe(root.current);
     const unlisten = cache?.listen((event) => {
-      if (event.name === "dropped" && blobPath(event.blob) === path && shown.current.state.name === "picture") {
-        setState({ name: "dropped" });
-      }
-      if (event.name === "connected" && (shown.current.state.name === "failed" || shown.current.state.name === "gone")) {
-        load();
-      }
+      const { name } = shown.current.state;
+      const isDropped = event.name === "dropped" && blobPath(event.blob) === path;
+      if (isDropped && name === "picture") setState({ name: "dropped" });
+      if (event.name === "connected" && (name === "failed" || name === "gone")) load();
     });
     return () => {
       observer.disconnect();
@@ -91,7 +86,13 @@ export function BlobView({ blob, label, asPicture }: BlobViewProps): VNode {
 
   return (
     <span class="blob" ref={root} data-blob={blob.sha256} data-state={state.name}>
-      <Shown blob={blob} label={label} state={state} load={load} showFile={(stored) => setState({ name: "file", stored })} />
+      <Shown
+        blob={blob}
+        label={label}
+        state={state}
+        load={load}
+        showFile={(stored) => setState({ name: "file", stored })}
+      />
     </span>
   );
 }
@@ -156,7 +157,13 @@ export function FileButton({ blob, name, bytes }: { blob: BlobRef; name: string;
   };
   return (
     <span class="file">
-      <button type="button" class="download" disabled={isBusy} aria-label={`Download ${name}, ${inUnits(bytes)}`} onClick={save}>
+      <button
+        type="button"
+        class="download"
+        disabled={isBusy}
+        aria-label={`Download ${name}, ${inUnits(bytes)}`}
+        onClick={save}
+      >
         {name} <span class="hint">{inUnits(bytes)}</span>
       </button>
       {failure !== null && <span class="hint" role="alert"> {httpInWords(failure.status, failure.code)}</span>}

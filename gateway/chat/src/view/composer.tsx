@@ -1,4 +1,5 @@
-// The message field: a draft and its files, which survive the page, the way of an input into a running answer, and the stop button.
+// The message field: a draft and its files, which survive the page, the way of an input into a running answer, and the
+// stop button.
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { MESSAGE_BYTES_MAX, type Chat } from "../chat";

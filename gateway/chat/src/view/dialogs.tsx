@@ -161,7 +161,7 @@ export function PictureDialog({ picture, close }: { picture: OpenPicture; close:
       {url !== "" && <img src={url} alt={label} />}
       {isFailed && <p class="failure" role="alert">The picture could not be read. Try again later.</p>}
       <div class="buttons">
-        <button type="button" onClick={() => void run(() => cache?.download(blob, label) ?? Promise.resolve())}>Download</button>
+        <button type="button" onClick={() => void run(async () => cache?.download(blob, label))}>Download</button>
         <button type="button" class="primary" autofocus onClick={() => dialog.current?.close()}>Close</button>
       </div>
     </dialog>
