@@ -6,14 +6,15 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use turnway_tests::real::agent::{Agents, Invocation, Reply};
-use turnway_tests::real::devtools::{Browser, DESKTOP};
+use turnway_tests::real::devtools::{Browser, DESKTOP, Screen};
 use turnway_tests::real::files::random_bytes;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 
 /// A picture of 64 by 48 pixels.
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0@\0\0\00\x01\x03\0\0\0\x9b\x85\xee\\\0\0\0\x03PLTE\x1f_\xbf\xd6\xfd6\x11\
+const PNG: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0@\0\0\00\x01\x03\0\0\0\x9b\x85\xee\\\0\0\0\x03PLTE\x1f_\xbf\xd6\xfd6\x11\
                      \0\0\0\x0eIDATx\xdac`\x18\x05C\x09\0\0\x01\xb0\0\x01\x8c8__\0\0\0\0IEND\xaeB`\x82";
 
 /// Returns a picture of this many bytes; decoders ignore those after its end.
@@ -150,8 +151,26 @@ async fn picture_reaches_the_agent_and_another_comes_back() {
     let addresses = page.value("performance.getEntriesByType('resource').map((entry) => entry.name).join()").await;
     let addresses = addresses.as_str().expect("a text");
     assert!(addresses.contains(&path) && !addresses.contains(&key.text), "{addresses}");
+    // A picture makes the log longer once it is there; the view follows its end.
+    page.appear(Screen { height: 320, ..DESKTOP }).await;
+    page.reload().await;
+    page.hash_of_picture(".markdown .picture img").await;
+    page.until("[...document.querySelectorAll('.picture img')].every((img) => img.complete)").await;
+    assert_eq!(page.value(FOLLOWED_WITHIN_A_SECOND).await, json!(true));
     assert_eq!(page.complaints().await, [""; 0]);
 }
+
+/// An expression that tells whether the log is at its end at one of the next frames. The next message from the node scrolls
+/// it in any case.
+const FOLLOWED_WITHIN_A_SECOND: &str = "new Promise((resolve) => {
+    const log = document.querySelector('.log');
+    const look = (frames) => {
+        const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 2;
+        if (isAtEnd || frames === 0) resolve(isAtEnd);
+        else requestAnimationFrame(() => look(frames - 1));
+    };
+    look(60);
+})";
 
 /// Opens the picture of the answer in large, and closes it by the keyboard.
 async fn check_dialog(page: &mut ChatPage, hash: &str) {

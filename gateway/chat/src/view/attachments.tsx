@@ -31,12 +31,10 @@ function AttachmentItem({ chat, file }: { chat: Chat; file: Attachment }): VNode
   return (
     <li data-upload={state.name}>
       <div>
-        {state.name === "stored" && isPictureFile(file) ? (
+        {state.name === "stored" && isPictureFile(file) && (
           <BlobView blob={{ sessionId: chat.currentId, sha256: state.sha256 }} label={name} asPicture />
-        ) : (
-          <span class="name">{name}</span>
         )}{" "}
-        <span class="hint">{inUnits(bytes)}</span>
+        <span class="name">{name}</span> <span class="hint">{inUnits(bytes)}</span>
         <Progress chat={chat} file={file} />
       </div>
       <button type="button" class="quiet small" aria-label={`Remove ${name}`} title="Remove" onClick={remove}>

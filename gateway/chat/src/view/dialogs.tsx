@@ -1,6 +1,7 @@
 // The modal dialogs. The browser keeps the focus inside while one is open, and returns it afterwards.
 import type { ComponentChildren, VNode } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
+import { essence } from "../blob";
 import { TITLE_MAX, type Chat } from "../chat";
 import { HttpError } from "../http";
 import type { Conversation } from "../storage";
@@ -141,6 +142,8 @@ export function PictureDialog({ picture, close }: { picture: OpenPicture; close:
   const dialog = useRef<HTMLDialogElement>(null);
   const [url, setUrl] = useState("");
   const [isFailed, setFailed] = useState(false);
+  // A name without an ending opens in no program.
+  const fileName = label.includes(".") ? label : `${label}.${essence(mediaType).split("/")[1] ?? ""}`;
   const run = async (action: () => Promise<void>) => {
     try {
       setFailed(false);
@@ -161,7 +164,7 @@ export function PictureDialog({ picture, close }: { picture: OpenPicture; close:
       {url !== "" && <img src={url} alt={label} />}
       {isFailed && <p class="failure" role="alert">The picture could not be read. Try again later.</p>}
       <div class="buttons">
-        <button type="button" onClick={() => void run(async () => cache?.download(blob, label))}>Download</button>
+        <button type="button" onClick={() => void run(async () => cache?.download(blob, fileName))}>Download</button>
         <button type="button" class="primary" autofocus onClick={() => dialog.current?.close()}>Close</button>
       </div>
     </dialog>
