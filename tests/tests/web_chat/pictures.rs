@@ -14,7 +14,7 @@ use turnway_tests::real::web::Web;
 
 /// A picture of 64 by 48 pixels.
 const PNG: &[u8] =
-    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0@\0\0\00\x01\x03\0\0\0\x9b\x85\xee\\\0\0\0\x03PLTE\x1f_\xbf\xd6\xfd6\x11\
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0@\0\0\x000\x01\x03\0\0\0\x9b\x85\xee\\\0\0\0\x03PLTE\x1f_\xbf\xd6\xfd6\x11\
                      \0\0\0\x0eIDATx\xdac`\x18\x05C\x09\0\0\x01\xb0\0\x01\x8c8__\0\0\0\0IEND\xaeB`\x82";
 
 /// Returns a picture of this many bytes; decoders ignore those after its end.
