@@ -1,16 +1,20 @@
 // The page's state and its actions: conversations, the shown session, inputs on their way, and the connection. The
 // components read it and call its methods; it knows nothing about the DOM.
+import { contentOf } from "./blob";
+import { BlobCache } from "./blob_cache";
 import { byteLength } from "./bytes";
 import { Connection, type ConnectionState } from "./connection";
+import { HttpError, deleteBlob } from "./http";
 import { SessionView, type Effect, type Turn } from "./session";
 import * as storage from "./storage";
 import type { Conversation, PendingInput } from "./storage";
-import { agentIds, type Failure, type ServerMessage } from "./wire";
+import { FILES_MAX, Uploads, sendObstacle, type Attachment } from "./uploads";
+import { agentIds, type Failure, type Json, type ServerMessage } from "./wire";
 
 /** Sessions whose messages a tab keeps; another one is read from its log again. */
 const VIEWS_MAX = 8;
 /**
- * Bytes of a message's text as JSON. The node closes the connection at a message over 64 KiB, names included, and the
+ * Bytes of a message's content as JSON. The node closes the connection at a message over 64 KiB, names included, and the
  * input would be sent again on the next connection.
  */
 export const MESSAGE_BYTES_MAX = 48 * 1024;
@@ -49,6 +53,8 @@ export class Chat {
   /** A request that failed, in words. */
   notice: Failure | null = null;
   hasKey: boolean;
+  readonly blobs = new BlobCache();
+  private readonly uploads: Uploads;
   private readonly views = new Map<string, SessionView>();
   private readonly refusals = new Map<string, Refusal>();
   private readonly requests = new Map<string, Request>();
@@ -64,6 +70,14 @@ export class Chat {
   ) {
     const key = storage.key();
     this.hasKey = key !== null;
+    this.uploads = new Uploads({
+      isReady: (sessionId) => this.isConnected() && this.isOpened(sessionId),
+      onChange: changed,
+      onStored: (sessionId, blob, name) => {
+        this.blobs.add(sessionId, blob);
+        if (sessionId === this.currentId) this.announcement = `${name} is uploaded.`;
+      },
+    });
     this.connection = new Connection(url, key, {
       onState: (state) => this.onState(state),
       onMessage: (message) => this.onMessage(message),
@@ -134,6 +148,7 @@ export class Chat {
   /** Removes a conversation from the list; the session stays at the node. */
   remove(id: string): void {
     this.changeList((all) => all.filter((entry) => entry.id !== id));
+    this.uploads.forget(id);
     storage.forget(id);
     this.views.delete(id);
     if (id === this.currentId) this.showFirst();
@@ -142,25 +157,82 @@ export class Chat {
 
   // === requests ===
 
-  /** Sends an input; it stays in the outbox until the node has accepted it. */
+  /** Sends the draft with its files. */
   send(text: string, strategy: string): boolean {
-    if (text.trim() === "") return false;
-    if (byteLength(JSON.stringify(text)) > MESSAGE_BYTES_MAX) {
+    const files = this.files();
+    if ((text.trim() === "" && files.length === 0) || sendObstacle(files) !== null) return false;
+    if (!this.ask(contentOf(text, this.uploads.stored(this.currentId)), strategy)) return false;
+    this.name(text.trim().split("\n")[0] || (files[0]?.name ?? ""));
+    storage.keepDraft(this.currentId, "");
+    this.uploads.forget(this.currentId);
+    this.changed();
+    return true;
+  }
+
+  /** Sends an input; it stays in the outbox until the node has accepted it. */
+  ask(content: Json, strategy: string): boolean {
+    if (byteLength(JSON.stringify(content)) > MESSAGE_BYTES_MAX) {
       return this.refuse("too_large", `A message has at most ${MESSAGE_BYTES_MAX / 1024} KiB.`);
     }
     if (storage.outbox(this.currentId).length >= storage.OUTBOX_MAX) {
       return this.refuse("too_many_pending", `${storage.OUTBOX_MAX} messages wait already.`);
     }
-    const input = { messageId: randomId(), text, strategy };
+    const input = { messageId: randomId(), content, strategy };
     storage.addToOutbox(this.currentId, input);
-    storage.keepDraft(this.currentId, "");
     this.notice = null;
-    const shown = this.conversations.find(({ id }) => id === this.currentId);
-    if (shown?.title === NEW_TITLE) this.rename(this.currentId, text.trim().split("\n")[0] ?? "");
+    if (typeof content === "string") this.name(content.trim().split("\n")[0] ?? "");
     this.invoke(this.currentId, input);
     this.changed();
     return true;
   }
+
+  // === files ===
+
+  /** Returns the files of the shown session's draft. */
+  files(): readonly Attachment[] {
+    return this.uploads.of(this.currentId);
+  }
+
+  /** Adds files to the draft, and uploads them. */
+  addFiles(files: readonly File[]): void {
+    if (!this.uploads.add(this.currentId, files)) {
+      this.refuse("too_large", `A message has at most ${FILES_MAX} files; the others were not added.`);
+    }
+  }
+
+  /** Removes a file from the draft, and from the session if no message uses it. */
+  removeFile(id: number): void {
+    const sessionId = this.currentId;
+    const sha256 = this.uploads.remove(sessionId, id);
+    if (sha256 !== null && this.isUnused(sessionId, sha256)) void this.deleteFile(sessionId, sha256);
+    this.changed();
+  }
+
+  tryFileAgain(id: number): void {
+    this.uploads.tryAgain(this.currentId, id);
+  }
+
+  /** Returns whether the tab knows the whole session, and nothing in it uses a file. */
+  private isUnused(sessionId: string, sha256: string): boolean {
+    const view = this.viewOf(sessionId);
+    if (!this.live.has(sessionId) || !view.isWhole()) return false;
+    if (this.uploads.stored(sessionId).some((file) => file.sha256 === sha256)) return false;
+    const names = (content: Json) => JSON.stringify(content).includes(sha256);
+    if (storage.outbox(sessionId).some((input) => names(input.content))) return false;
+    return !view.turns.some((turn) => names(turn.content) || turn.text.includes(sha256));
+  }
+
+  private async deleteFile(sessionId: string, sha256: string): Promise<void> {
+    try {
+      await deleteBlob({ sessionId, sha256 });
+      this.blobs.setGone({ sessionId, sha256 });
+    } catch (error) {
+      // The file stays until its session is deleted; the reader has removed it from the draft, and can do no more.
+      if (!(error instanceof HttpError)) throw error;
+    }
+  }
+
+  // === requests about inputs ===
 
   /** Sends a refused input again. */
   sendAgain(input: PendingInput): void {
@@ -204,6 +276,8 @@ export class Chat {
 
   /** Forgets the key and everything else that this browser has stored for the page. */
   signOut(): void {
+    this.uploads.forgetAll();
+    this.blobs.clear();
     storage.clear();
     this.views.clear();
     this.refusals.clear();
@@ -222,6 +296,12 @@ export class Chat {
   dismissNotice(): void {
     this.notice = null;
     this.changed();
+  }
+
+  /** Names a new conversation after its first message. */
+  private name(title: string): void {
+    const shown = this.conversations.find(({ id }) => id === this.currentId);
+    if (shown?.title === NEW_TITLE) this.rename(this.currentId, title);
   }
 
   private refuse(code: string, message: string): false {
@@ -245,8 +325,8 @@ export class Chat {
     }
   }
 
-  private invoke(sessionId: string, { messageId, text, strategy }: PendingInput): void {
-    const message = { role: "user", content: text, message_id: messageId };
+  private invoke(sessionId: string, { messageId, content, strategy }: PendingInput): void {
+    const message = { role: "user", content, message_id: messageId };
     const sent = this.connection.send({
       type: "agent_invoke",
       request_id: messageId,
@@ -262,7 +342,7 @@ export class Chat {
     const view = this.viewOf(id);
     const request_id = randomId();
     this.remember(request_id, { kind: "enter", sessionId: id });
-    if (this.conversations.find((entry) => entry.id === id)?.isOpened === false) {
+    if (!this.isOpened(id)) {
       this.connection.send({ type: "session_open", session_id: id, request_id });
     }
     const cursor = view.seq > 0 ? { after_seq: view.seq, after_epoch: view.epoch } : { after_seq: 0 };
@@ -281,6 +361,12 @@ export class Chat {
       if (!this.hasKey) void this.readAgents();
       this.enter(this.currentId);
       this.resendAll();
+      this.blobs.connected();
+      this.uploads.wake();
+    }
+    if (state.name === "lost") {
+      this.uploads.lose();
+      this.blobs.lose();
     }
     if (state.name === "keyRequired") {
       storage.keepKey(null);
@@ -368,8 +454,14 @@ export class Chat {
   }
 
   private confirm(sessionId: string): void {
-    if (this.conversations.find(({ id }) => id === sessionId)?.isOpened !== false) return;
+    if (this.isOpened(sessionId)) return;
     this.changeList((all) => all.map((entry) => (entry.id === sessionId ? { ...entry, isOpened: true } : entry)));
+    this.uploads.wake();
+  }
+
+  /** Returns whether the node has confirmed the session, as far as the list tells. */
+  private isOpened(sessionId: string): boolean {
+    return this.conversations.find(({ id }) => id === sessionId)?.isOpened !== false;
   }
 
   private onError(message: ServerMessage & { type: "error" }): void {
@@ -413,7 +505,7 @@ export class Chat {
     }
   }
 
-  /** Asks for the node's agents. The key is sent in `hello` only, so that this works where none is needed. */
+  /** Asks for the node's agents. The request has no key, so that this works where none is needed. */
   private async readAgents(): Promise<void> {
     try {
       const answer = await fetch("../v1/agents", { credentials: "omit" });

@@ -9,7 +9,7 @@ const WORDS: { [code: string]: string } = {
   forbidden: "Your key does not allow this.",
   not_found: "The gateway does not know this conversation, agent or message.",
   invalid_message: "The gateway did not understand the message.",
-  too_large: "The message is too long.",
+  too_large: "The message is too large.",
   rate_limited: "Too many messages in a short time.",
   over_share: "You use your whole share of this node.",
   quota_exceeded: "The quota of stored data is used up.",
@@ -43,6 +43,24 @@ const WORDS: { [code: string]: string } = {
   runner_id_in_use: "Another tool runner has this id.",
   bot_id_in_use: "Another account acts as this bot.",
 };
+
+/** Returns the failure of a request for a file in words; some statuses say more about a file than their code. */
+export function httpInWords(status: number, code: string): string {
+  switch (status) {
+    case 0:
+      return "There was no answer.";
+    case 404:
+      return "The conversation or the file does not exist.";
+    case 408:
+      return "The upload took too long.";
+    case 413:
+      return "The file is too large.";
+    case 415:
+      return "The gateway does not take files of this type.";
+    default:
+      return inWords(code);
+  }
+}
 
 /** Returns a code in words; an unknown code, of a later release, is still an error. */
 export function inWords(code: string): string {

@@ -40,6 +40,12 @@ export interface ConnectionHandler {
   onMessage(message: ServerMessage): void;
 }
 
+/** Returns the wait after a number of failed tries. */
+export function backoffMs(tries: number): number {
+  const whole = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** Math.min(tries, 10));
+  return whole * (0.5 + Math.random() / 2);
+}
+
 /** A connection that comes back by itself. */
 export class Connection {
   private socket: WebSocket | null = null;
@@ -161,9 +167,8 @@ export class Connection {
   private retryLater(): void {
     if (Date.now() - this.welcomedAt > STABLE_MS) this.tries = 0;
     this.welcomedAt = Infinity;
-    const whole = Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** Math.min(this.tries, 10));
+    const wait = Math.max(this.refusal?.retryAfterMs ?? 0, backoffMs(this.tries));
     this.tries++;
-    const wait = Math.max(this.refusal?.retryAfterMs ?? 0, whole * (0.5 + Math.random() / 2));
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.open(), wait);
     const isUnreachable = !this.wasConnected && this.tries >= UNREACHABLE_TRIES;

@@ -1,6 +1,9 @@
 // Renders the part of Markdown that agents use, as elements of Preact: text never becomes HTML. Links lead to http and
-// https only, and pictures are shown as links, so that an answer cannot make the browser load anything.
+// https only. Files of the session are shown; pictures of other places are links, so that an answer cannot make the
+// browser load anything from there.
 import { Component, type ComponentChild, type VNode } from "preact";
+import { blobRef } from "./blob";
+import { BlobLink } from "./view/blob_view";
 
 /** Characters of a text that are rendered; a longer text is shown as it is, because each delta renders again. */
 const TEXT_MAX = 128 * 1024;
@@ -223,9 +226,9 @@ function spanAt(text: string, at: number, depth: number): Span | null {
     case "~":
       return emphasis(text, at, depth);
     case "!":
-      return text.charAt(at + 1) === "[" ? link(text, at + 1) : null;
+      return text.charAt(at + 1) === "[" ? link(text, at + 1, true) : null;
     case "[":
-      return link(text, at);
+      return link(text, at, false);
     case "h":
       return /\w/.test(text.charAt(at - 1)) ? null : bareLink(text, at);
     default:
@@ -258,17 +261,20 @@ function emphasis(text: string, at: number, depth: number): Span | null {
   return { node, end: end + mark.length };
 }
 
-/** Returns the link `[label](target)`; a target that is not http or https stays text. A label has no spans:
- * a link within a link leads nowhere. */
-function link(text: string, at: number): Span | null {
+/** Returns the link `[label](target)`, or the picture or file if the target is one of the session; another target that is
+ * not http or https stays text. A label has no spans: a link within a link leads nowhere. */
+function link(text: string, at: number, asPicture: boolean): Span | null {
   const labelEnd = find(text, "](", at + 1);
   const end = labelEnd === null ? null : find(text, ")", labelEnd + 2);
   if (labelEnd === null || end === null) return null;
   const target = text.slice(labelEnd + 2, end).trim().split(/\s/)[0] ?? "";
-  const href = safe(target);
   const label = text.slice(at + 1, labelEnd);
-  if (href === null || label === "") return null;
-  return { node: <Link href={href}>{label}</Link>, end: end + 1 };
+  const href = label === "" ? null : safe(target);
+  const foreign = href === null ? null : <Link href={href}>{label}</Link>;
+  if (blobRef(target) === null) return foreign === null ? null : { node: foreign, end: end + 1 };
+  const fallback = foreign ?? text.slice(asPicture ? at - 1 : at, end + 1);
+  const node = <BlobLink target={target} label={label} asPicture={asPicture} fallback={fallback} />;
+  return { node, end: end + 1 };
 }
 
 function bareLink(text: string, at: number): Span | null {

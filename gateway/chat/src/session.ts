@@ -51,7 +51,7 @@ export interface Effect {
   /** A delta is missing: subscribe again from the present position. */
   gap?: true;
   /** The store has lost acknowledged data: subscribe from the beginning, and resend these inputs. */
-  regressed?: { messageId: string; text: string }[];
+  regressed?: { messageId: string; content: Json }[];
 }
 
 /** The state of one session. */
@@ -84,6 +84,11 @@ export class SessionView {
     return Object.fromEntries(
       open.slice(-64).map((turn) => [turn.runId, { attempt: turn.attempt, offset: turn.bytes }]),
     );
+  }
+
+  /** Returns whether all turns of the session are here. */
+  isWhole(): boolean {
+    return this.state !== "unknown" && !this.isCut && this.seq >= this.historySeq;
   }
 
   /** Applies a message of this session. */
@@ -146,8 +151,8 @@ export class SessionView {
 
   private subscribed(snapshot: Snapshot, seq: number, reset: string | null): Effect {
     if (reset === "regressed") {
-      const lost = this.turns.filter((turn) => turn.phase !== "ended" && typeof turn.content === "string");
-      const regressed = lost.map((turn) => ({ messageId: turn.messageId, text: String(turn.content) }));
+      const lost = this.turns.filter((turn) => turn.phase !== "ended" && turn.content !== null);
+      const regressed = lost.map(({ messageId, content }) => ({ messageId, content }));
       this.turns = [];
       this.seq = 0;
       this.epoch = 0;
@@ -306,8 +311,10 @@ function endOf(turn: Turn): string {
       return "The answer was cancelled.";
     case "completed":
     case null:
-      // Screen readers cannot skip within an announcement.
-      return turn.text.length > 1000 ? `${agent} has answered at length.` : `${agent} answered: ${turn.text}`;
+      // Screen readers cannot skip within an announcement, and would spell the targets of links.
+      return turn.text.length > 1000
+        ? `${agent} has answered at length.`
+        : `${agent} answered: ${turn.text.replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1")}`;
   }
 }
 

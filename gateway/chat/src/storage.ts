@@ -1,5 +1,6 @@
 // What the browser keeps for the page: the list of conversations, drafts and inputs without an answer in localStorage,
 // which all tabs read; the key and the tab's own conversation in sessionStorage. Called by `chat.ts`.
+import type { Json } from "./wire";
 
 const PREFIX = "turnway.chat.v1.";
 const LIST = `${PREFIX}list`;
@@ -53,8 +54,18 @@ export interface Conversation {
 export interface PendingInput {
   /** Message id and request id: a resent input is the same input. */
   messageId: string;
-  text: string;
+  /** A text, or parts if the input has files. */
+  content: Json;
   strategy: string;
+}
+
+/** A file of a draft. */
+export interface DraftFile {
+  name: string;
+  bytes: number;
+  mediaType: string;
+  /** Null as long as the file is not uploaded. */
+  sha256: string | null;
 }
 
 /** Returns the list, the newest first. */
@@ -75,6 +86,7 @@ export function keepConversations(all: Conversation[]): void {
 /** Removes the draft and the pending inputs of a session. */
 export function forget(id: string): void {
   local.removeItem(`${PREFIX}draft.${id}`);
+  local.removeItem(`${PREFIX}files.${id}`);
   local.removeItem(`${PREFIX}outbox.${id}`);
 }
 
@@ -87,16 +99,31 @@ export function keepDraft(id: string, text: string): void {
   else put(local, `${PREFIX}draft.${id}`, text);
 }
 
+/** Returns the files of a session's draft. */
+export function draftFiles(id: string): DraftFile[] {
+  return list(`${PREFIX}files.${id}`).flatMap((entry) => {
+    if (!isRecord(entry)) return [];
+    const { name, bytes, mediaType, sha256 } = entry;
+    if (typeof name !== "string" || typeof bytes !== "number" || typeof mediaType !== "string") return [];
+    return [{ name, bytes, mediaType, sha256: typeof sha256 === "string" ? sha256 : null }];
+  });
+}
+
+export function keepDraftFiles(id: string, files: DraftFile[]): void {
+  if (files.length === 0) local.removeItem(`${PREFIX}files.${id}`);
+  else put(local, `${PREFIX}files.${id}`, JSON.stringify(files));
+}
+
 /** Returns the inputs of a session that the node has not accepted yet, in order. */
 export function outbox(id: string): PendingInput[] {
-  return list(`${PREFIX}outbox.${id}`).flatMap((entry) =>
-    isRecord(entry) &&
-    typeof entry["messageId"] === "string" &&
-    typeof entry["text"] === "string" &&
-    typeof entry["strategy"] === "string"
-      ? [{ messageId: entry["messageId"], text: entry["text"], strategy: entry["strategy"] }]
-      : [],
-  );
+  return list(`${PREFIX}outbox.${id}`).flatMap((entry) => {
+    if (!isRecord(entry)) return [];
+    // Earlier releases stored a text.
+    const content = entry["content"] ?? entry["text"];
+    const { messageId, strategy } = entry;
+    if (typeof messageId !== "string" || typeof strategy !== "string") return [];
+    return typeof content === "string" || Array.isArray(content) ? [{ messageId, content, strategy }] : [];
+  });
 }
 
 export function addToOutbox(id: string, input: PendingInput): void {

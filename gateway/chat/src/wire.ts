@@ -37,6 +37,13 @@ export interface Failure {
   retryAfterMs: number | null;
 }
 
+/** A file of a session, as the node lists it. */
+export interface StoredBlob {
+  sha256: string;
+  bytes: number;
+  mediaType: string;
+}
+
 /** The position of a message in the log; only the last message of a fact has it. */
 interface Placed {
   sessionId: string;
@@ -80,13 +87,7 @@ class Malformed extends Error {}
 
 /** Returns the message in a frame, or null if the page does not use it. */
 export function parse(frame: string): ServerMessage | null {
-  try {
-    const value: unknown = JSON.parse(frame);
-    return isObject(value) ? message(value) : null;
-  } catch (error) {
-    if (error instanceof Malformed || error instanceof SyntaxError) return null;
-    throw error;
-  }
+  return checked(frame, message);
 }
 
 /** Returns the ids of the agents in the answer of `GET /v1/agents`. */
@@ -95,6 +96,41 @@ export function agentIds(value: unknown): string[] {
   return value["agents"].flatMap((agent) =>
     isObject(agent) && typeof agent["agent_id"] === "string" ? [agent["agent_id"]] : [],
   );
+}
+
+/** Returns the file in the answer of `POST /v1/sessions/ID/blobs`; null if the answer is not one. */
+export function storedBlob(body: string): StoredBlob | null {
+  return checked(body, blob);
+}
+
+/** Returns the files in the answer of `GET /v1/sessions/ID/blobs`. */
+export function storedBlobs(body: string): StoredBlob[] {
+  return checked(body, (of) => objects(of, "blobs").map(blob)) ?? [];
+}
+
+/** Returns the failure in a problem document; null if the body is not one. */
+export function problem(body: string): Failure | null {
+  return checked(body, (of) => ({
+    code: text(of, "code"),
+    message: optionalText(of, "detail") ?? "",
+    retryable: of["retryable"] === true,
+    retryAfterMs: optionalNumber(of, "retry_after_ms"),
+  }));
+}
+
+function blob(of: JsonObject): StoredBlob {
+  return { sha256: text(of, "sha256"), bytes: number(of, "bytes"), mediaType: text(of, "media_type") };
+}
+
+/** Reads a JSON document; null if it is none, or has a field of the wrong type. */
+function checked<T>(body: string, read: (of: JsonObject) => T): T | null {
+  try {
+    const value: unknown = JSON.parse(body);
+    return isObject(value) ? read(value) : null;
+  } catch (error) {
+    if (error instanceof Malformed || error instanceof SyntaxError) return null;
+    throw error;
+  }
 }
 
 function message(of: JsonObject): ServerMessage | null {
@@ -268,6 +304,12 @@ function isObject(value: unknown): value is JsonObject {
 function object(of: JsonObject, name: string): JsonObject {
   const value = of[name];
   if (isObject(value)) return value;
+  throw new Malformed(name);
+}
+
+function objects(of: JsonObject, name: string): JsonObject[] {
+  const value = of[name];
+  if (Array.isArray(value) && value.every(isObject)) return value;
   throw new Malformed(name);
 }
 

@@ -36,14 +36,15 @@ const ASSETS: [AssetSource; 3] = [
 ];
 
 /// Headers of each answer. The policy lets the page load and reach nothing but its own origin, and run no script but its
-/// own file, also if a text of an agent became HTML.
+/// own file, also if a text of an agent became HTML. Pictures of a session are read with the credential in a header, and
+/// shown from memory (`blob:`).
 const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-             frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; \
-             trusted-types 'none'",
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
+             connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; \
+             require-trusted-types-for 'script'; trusted-types 'none'",
         ),
     ),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),

@@ -52,6 +52,7 @@ async fn files_have_strict_headers_and_caching() {
             "default-src 'none'",
             "script-src 'self'",
             "style-src 'self'",
+            "img-src 'self' blob:",
             "connect-src 'self'",
             "frame-ancestors 'none'",
             "base-uri 'none'",

@@ -1,9 +1,13 @@
 //! The page for all people: axe-core in both themes, the keyboard, and a narrow screen.
+use crate::attached::written;
 use crate::chat_page::ChatPage;
+use crate::pictures::picture;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
 use turnway_tests::real::devtools::{Browser, DESKTOP, Screen};
+use turnway_tests::real::files::random_bytes;
 use turnway_tests::real::node::Node;
 
 /// The narrowest screen on which the page is usable.
@@ -60,6 +64,35 @@ async fn page_has_no_serious_accessibility_violation() {
     page.click("nav [title=Rename]").await;
     page.until("document.querySelector('dialog[open]')").await;
     assert_eq!(violations(&mut page, NARROW).await, [Value::Null; 0], "a dialog");
+}
+
+/// Checks files in a draft and in a message, and a picture in large.
+///
+/// Covers: PR-24.
+#[tokio::test]
+async fn files_have_no_serious_accessibility_violation() {
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let browser = Browser::start(dir.path()).await;
+    let mut page = ChatPage::open(&browser, node.http).await;
+    let cat = written(&dir, "cat.png", &picture(1, 1000));
+    let notes = written(&dir, "notes.txt", &Bytes::from_static(b"notes"));
+    let large = written(&dir, "large.bin", &random_bytes(1, 16 * 1024 * 1024 + 1));
+    page.attach(&[&cat, &notes]).await;
+    page.uploaded(2).await;
+    page.attach(&[&large]).await;
+    page.until("document.querySelector('[data-upload=failed]')").await;
+    page.until("document.querySelector('[data-upload] img')").await;
+    assert_eq!(violations(&mut page, DESKTOP).await, [Value::Null; 0], "a draft with files");
+    assert_eq!(violations(&mut page, NARROW).await, [Value::Null; 0], "a draft with files on a narrow screen");
+    page.click("[data-upload=failed] [title=Remove]").await;
+    page.send("look").await;
+    page.answers(1).await;
+    page.until("document.querySelector('.input .picture img') && document.querySelector('.input .download')").await;
+    assert_eq!(violations(&mut page, DESKTOP).await, [Value::Null; 0], "a message with files");
+    page.click(".input .picture").await;
+    page.until("document.querySelector('dialog[open] img')?.naturalWidth == 64").await;
+    assert_eq!(violations(&mut page, DESKTOP).await, [Value::Null; 0], "a picture in large");
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 // The page's frame: header, sidebar, conversation, and the dialogs above them.
 import type { VNode } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Chat } from "../chat";
 import { inWords } from "../codes";
 import type { Conversation } from "../storage";
+import { filesOf } from "./attachments";
 import { Composer } from "./composer";
 import { ConnectionStatus } from "./connection_status";
-import { DeleteDialog, InviteDialog, KeyDialog, RenameDialog } from "./dialogs";
+import { DeleteDialog, InviteDialog, KeyDialog, PictureDialog, RenameDialog } from "./dialogs";
+import { FilesContext, type OpenPicture } from "./files_context";
 import { Log } from "./log";
 import { Prompts } from "./prompts";
 import { Sidebar } from "./sidebar";
@@ -15,7 +17,8 @@ import { Sidebar } from "./sidebar";
 export type OpenDialog =
   | { name: "rename"; conversation: Conversation }
   | { name: "delete"; conversation: Conversation }
-  | { name: "invite" };
+  | { name: "invite" }
+  | { name: "picture"; picture: OpenPicture };
 
 /** Moves the focus to the message field. */
 export function focusComposer(): void {
@@ -30,38 +33,60 @@ export function App({ chat }: { chat: Chat }): VNode {
     document.title = `${title} · Turnway`;
   }, [title]);
   const close = () => openDialog(null);
+  const files = useMemo(() => {
+    const openPicture = (picture: OpenPicture) => openDialog({ name: "picture", picture });
+    return { sessionId: chat.currentId, cache: chat.blobs, openPicture };
+  }, [chat.currentId]);
   return (
-    <div class="page" data-connection={chat.state.name}>
-      <a class="skip" href="#message">Skip to the message field</a>
-      <header>
-        <button
-          type="button"
-          id="list-button"
-          class="list-button"
-          aria-expanded={isListOpen}
-          aria-controls="conversations"
-          onClick={() => openList(!isListOpen)}
-        >
-          Chats
-        </button>
-        <h1>{title}</h1>
-        <AgentChoice chat={chat} invite={() => openDialog({ name: "invite" })} />
-        <ConnectionStatus state={chat.state} connectNow={() => chat.connectNow()} />
-      </header>
-      <Sidebar chat={chat} isOpen={isListOpen} close={() => openList(false)} openDialog={openDialog} />
-      <main>
-        <Log key={chat.currentId} chat={chat} />
-        <Prompts chat={chat} />
-        <Notice chat={chat} />
-        <Composer key={`composer-${chat.currentId}`} chat={chat} />
-      </main>
-      <div class="unseen" role="status" aria-live="polite">{chat.announcement}</div>
-      {dialog?.name === "rename" && <RenameDialog chat={chat} conversation={dialog.conversation} close={close} />}
-      {dialog?.name === "delete" && <DeleteDialog chat={chat} conversation={dialog.conversation} close={close} />}
-      {dialog?.name === "invite" && <InviteDialog chat={chat} close={close} />}
-      {chat.state.name === "keyRequired" && <KeyDialog chat={chat} wasRefused={chat.state.wasRefused} />}
-    </div>
+    <FilesContext.Provider value={files}>
+      <div class="page" data-connection={chat.state.name} onDragOver={onDragOver} onDrop={(event) => onDrop(chat, event)}>
+        <a class="skip" href="#message">Skip to the message field</a>
+        <header>
+          <button
+            type="button"
+            id="list-button"
+            class="list-button"
+            aria-expanded={isListOpen}
+            aria-controls="conversations"
+            onClick={() => openList(!isListOpen)}
+          >
+            Chats
+          </button>
+          <h1>{title}</h1>
+          <AgentChoice chat={chat} invite={() => openDialog({ name: "invite" })} />
+          <ConnectionStatus state={chat.state} connectNow={() => chat.connectNow()} />
+        </header>
+        <Sidebar chat={chat} isOpen={isListOpen} close={() => openList(false)} openDialog={openDialog} />
+        <main>
+          <Log key={chat.currentId} chat={chat} />
+          <Prompts chat={chat} />
+          <Notice chat={chat} />
+          <Composer key={`composer-${chat.currentId}`} chat={chat} />
+        </main>
+        <div class="unseen" role="status" aria-live="polite">{chat.announcement}</div>
+        {dialog?.name === "rename" && <RenameDialog chat={chat} conversation={dialog.conversation} close={close} />}
+        {dialog?.name === "delete" && <DeleteDialog chat={chat} conversation={dialog.conversation} close={close} />}
+        {dialog?.name === "invite" && <InviteDialog chat={chat} close={close} />}
+        {dialog?.name === "picture" && <PictureDialog key={chat.currentId} picture={dialog.picture} close={close} />}
+        {chat.state.name === "keyRequired" && <KeyDialog chat={chat} wasRefused={chat.state.wasRefused} />}
+      </div>
+    </FilesContext.Provider>
   );
+}
+
+/** Lets files be dropped anywhere: beside the message field the browser would leave the page and open them. */
+function onDragOver(event: DragEvent): void {
+  if (event.dataTransfer?.types.includes("Files") !== true) return;
+  event.preventDefault();
+  event.dataTransfer.dropEffect = "copy";
+}
+
+function onDrop(chat: Chat, event: DragEvent): void {
+  const files = filesOf(event.dataTransfer);
+  if (files.length === 0) return;
+  event.preventDefault();
+  chat.addFiles(files);
+  focusComposer();
 }
 
 /** The value of the option that asks for an agent's name. */

@@ -1,8 +1,11 @@
-// The message field: a draft that survives the page, the way of an input into a running answer, and the stop button.
+// The message field: a draft and its files, which survive the page, the way of an input into a running answer, and the
+// stop button.
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { MESSAGE_BYTES_MAX, type Chat } from "../chat";
 import * as storage from "../storage";
+import { sendObstacle } from "../uploads";
+import { AttachButton, Attachments, filesOf } from "./attachments";
 
 export function Composer({ chat }: { chat: Chat }): VNode {
   const id = chat.currentId;
@@ -24,6 +27,15 @@ export function Composer({ chat }: { chat: Chat }): VNode {
     event.preventDefault();
     send();
   };
+  const onPaste = (event: ClipboardEvent) => {
+    const files = filesOf(event.clipboardData);
+    if (files.length === 0) return;
+    // Programs copy a text together with a picture of it: then the text is meant.
+    if (event.clipboardData?.types.includes("text/plain") === true) return;
+    event.preventDefault();
+    chat.addFiles(files);
+  };
+  const isObstructed = sendObstacle(chat.files()) !== null;
   const isShut = view.state === "closed" || view.state === "missing";
   return (
     <form
@@ -33,6 +45,7 @@ export function Composer({ chat }: { chat: Chat }): VNode {
         send();
       }}
     >
+      <Attachments chat={chat} />
       <label class="unseen" for="message">Message</label>
       <textarea
         id="message"
@@ -43,9 +56,11 @@ export function Composer({ chat }: { chat: Chat }): VNode {
         value={text}
         onInput={(event) => write(event.currentTarget.value)}
         onKeyDown={onKey}
+        onPaste={onPaste}
       />
       <div class="buttons">
         <span id="message-help" class="hint">Enter sends, Shift+Enter starts a line.</span>
+        <AttachButton chat={chat} />
         {running !== null && <StrategyChoice value={strategy} choose={setStrategy} />}
         {running !== null && (
           <button
@@ -57,7 +72,15 @@ export function Composer({ chat }: { chat: Chat }): VNode {
             Stop
           </button>
         )}
-        <button type="submit" id="send" class="primary" disabled={isShut}>Send</button>
+        <button
+          type="submit"
+          id="send"
+          class="primary"
+          disabled={isShut || isObstructed}
+          aria-describedby={isObstructed ? "send-obstacle" : undefined}
+        >
+          Send
+        </button>
       </div>
     </form>
   );

@@ -1,9 +1,12 @@
 // The modal dialogs. The browser keeps the focus inside while one is open, and returns it afterwards.
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
+import { essence } from "../blob";
 import { TITLE_MAX, type Chat } from "../chat";
+import { HttpError } from "../http";
 import type { Conversation } from "../storage";
 import { focusComposer } from "./app";
+import { FilesContext, type OpenPicture } from "./files_context";
 
 interface DialogProps {
   title: string;
@@ -129,5 +132,41 @@ export function InviteDialog({ chat, close }: { chat: Chat; close: () => void })
         />
       </label>
     </Dialog>
+  );
+}
+
+/** Shows a picture as large as the window allows. */
+export function PictureDialog({ picture, close }: { picture: OpenPicture; close: () => void }): VNode {
+  const { cache } = useContext(FilesContext);
+  const { blob, mediaType, label } = picture;
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [url, setUrl] = useState("");
+  const [isFailed, setFailed] = useState(false);
+  // A name without an ending opens in no program.
+  const fileName = label.includes(".") ? label : `${label}.${essence(mediaType).split("/")[1] ?? ""}`;
+  const run = async (action: () => Promise<void>) => {
+    try {
+      setFailed(false);
+      await action();
+    } catch (error) {
+      if (!(error instanceof HttpError)) throw error;
+      setFailed(true);
+    }
+  };
+  useEffect(() => {
+    dialog.current?.showModal();
+    // The thumbnail's own address may be no longer valid.
+    void run(async () => setUrl((await cache?.picture(blob, mediaType)) ?? ""));
+  }, []);
+  return (
+    <dialog class="large" ref={dialog} aria-labelledby="picture-title" onClose={close}>
+      <h2 id="picture-title">{label}</h2>
+      {url !== "" && <img src={url} alt={label} />}
+      {isFailed && <p class="failure" role="alert">The picture could not be read. Try again later.</p>}
+      <div class="buttons">
+        <button type="button" onClick={() => void run(async () => cache?.download(blob, fileName))}>Download</button>
+        <button type="button" class="primary" autofocus onClick={() => dialog.current?.close()}>Close</button>
+      </div>
+    </dialog>
   );
 }

@@ -2,6 +2,7 @@
 import { Component, createRef, type ComponentChild, type VNode } from "preact";
 import type { Chat, Refusal } from "../chat";
 import type { PendingInput } from "../storage";
+import { Content } from "./content";
 import { Countdown } from "./countdown";
 import { FailureText } from "./failure";
 import { TurnArticle } from "./turn";
@@ -37,6 +38,7 @@ export class Log extends Component<{ chat: Chat }> {
         tabIndex={0}
         ref={this.scroller}
         onScroll={() => this.onScroll()}
+        onLoadCapture={() => this.follow()}
       >
         {view.isCut && <p class="hint">Older messages are not shown. They are in the log of the session.</p>}
         {isEmpty && view.state !== "missing" && <Welcome chat={chat} />}
@@ -47,7 +49,7 @@ export class Log extends Component<{ chat: Chat }> {
             version={turn.version}
             isConnected={chat.isConnected()}
             cancel={() => chat.cancel(turn)}
-            askAgain={(text) => chat.send(text, "enqueue")}
+            askAgain={(content) => chat.ask(content, "enqueue")}
           />
         ))}
         {pending.map((input) => (
@@ -81,7 +83,7 @@ function Welcome({ chat }: { chat: Chat }): VNode {
       {isDemo && (
         <div class="examples" role="group" aria-label="Examples">
           {DEMO_INPUTS.map((text) => (
-            <button type="button" key={text} onClick={() => chat.send(text, "steer")}>{text}</button>
+            <button type="button" key={text} onClick={() => chat.ask(text, "steer")}>{text}</button>
           ))}
         </div>
       )}
@@ -95,7 +97,7 @@ function PendingArticle({ chat, input, refusal }: { chat: Chat; input: PendingIn
     <article class="turn" data-pending={input.messageId}>
       <div class="input">
         <h2 class="unseen">You</h2>
-        <p class="plain">{input.text}</p>
+        <Content content={input.content} />
       </div>
       {refusal === null ? (
         <p class="hint">{chat.isConnected() ? "Sending…" : "Not sent yet. It is sent when the connection is back."}</p>

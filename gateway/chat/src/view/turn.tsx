@@ -3,6 +3,7 @@ import { Component, type ComponentChild, type VNode } from "preact";
 import { Markdown } from "../markdown";
 import type { Action, Turn } from "../session";
 import type { Json } from "../wire";
+import { Content } from "./content";
 import { useSecondsUntil } from "./countdown";
 import { FailureText } from "./failure";
 
@@ -12,7 +13,7 @@ interface Props {
   version: number;
   isConnected: boolean;
   cancel: () => void;
-  askAgain: (text: string) => void;
+  askAgain: (content: Json) => void;
 }
 
 export class TurnArticle extends Component<Props> {
@@ -39,18 +40,6 @@ export class TurnArticle extends Component<Props> {
 function hasAnswer(turn: Turn): boolean {
   if (turn.phase === "running" || turn.phase === "cancelling") return true;
   return turn.phase === "ended" && turn.stopReason !== "steered";
-}
-
-/** Shows an input: its text, and a note for each part of another kind. Pictures get their place here. */
-function Content({ content }: { content: Json }): VNode {
-  if (!Array.isArray(content)) return <p class="plain">{typeof content === "string" ? content : ""}</p>;
-  const shown = content.map((part, n) => {
-    const fields = typeof part === "object" && part !== null && !Array.isArray(part) ? part : {};
-    if (typeof fields["text"] === "string") return <p key={n} class="plain">{fields["text"]}</p>;
-    const type = typeof fields["type"] === "string" ? fields["type"] : "unknown";
-    return <p key={n} class="hint">[A part of the type {type} is not shown here.]</p>;
-  });
-  return <div>{shown}</div>;
 }
 
 /** Tells where an input without an answer of its own is. */
@@ -114,7 +103,7 @@ function ActionDetail({ action }: { action: Action }): VNode {
 }
 
 /** Tells why an answer ended, unless it is simply complete. */
-function Ending({ turn, askAgain }: { turn: Turn; askAgain: (text: string) => void }): VNode | null {
+function Ending({ turn, askAgain }: { turn: Turn; askAgain: (content: Json) => void }): VNode | null {
   if (turn.status === "failed") return <Failed turn={turn} askAgain={askAgain} />;
   if (turn.status === "cancelled") return <p class="hint">Stopped.</p>;
   if (turn.stopReason === "max_tokens") return <p class="hint">The answer has reached the agent's limit of length.</p>;
@@ -122,14 +111,14 @@ function Ending({ turn, askAgain }: { turn: Turn; askAgain: (text: string) => vo
   return turn.text === "" ? <p class="hint">The answer is empty.</p> : null;
 }
 
-function Failed({ turn, askAgain }: { turn: Turn; askAgain: (text: string) => void }): VNode {
+function Failed({ turn, askAgain }: { turn: Turn; askAgain: (content: Json) => void }): VNode {
   const { failure, content } = turn;
   const wait = useSecondsUntil(turn.endedAt + (failure?.retryAfterMs ?? 0));
   if (failure === null) return <p class="failure">The answer failed.</p>;
   return (
     <div class="failure">
       <FailureText failure={failure} />
-      {failure.retryable && typeof content === "string" && (
+      {failure.retryable && content !== null && (
         <button type="button" disabled={wait > 0} onClick={() => askAgain(content)}>
           {wait > 0 ? `Ask again in ${wait} s` : "Ask again"}
         </button>
