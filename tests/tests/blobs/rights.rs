@@ -77,7 +77,9 @@ async fn agent_answers_a_picture_with_another() {
     let agents = Agents::start(move |invocation| {
         let told = told.clone();
         Reply::speak(move |stream| async move {
-            let url = invocation.content[1]["image_url"]["url"].as_str().expect("a URL").to_owned();
+            let Some(url) = invocation.content[1]["image_url"]["url"].as_str() else {
+                return stream.done().await;
+            };
             let uri: http::Uri = url.parse().expect("a whole URL");
             let gateway = uri.authority().expect("the gateway").as_str().parse().expect("an address");
             let web = Web::new(gateway, None).bearer(&invocation.token);
@@ -92,7 +94,7 @@ async fn agent_answers_a_picture_with_another() {
     let dir = tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("painter")]).await;
     let ann = Web::new(node.http, Some("ann"));
-    open_session(&ann, "s1").await;
+    ann.turn("s1", "painter", "open", "hello", None).await.rest().await;
     open_session(&ann, "s2").await;
     let picture = random_bytes(1, 5 * MIB + 7);
     let path = ann.must_upload("s1", "image/png", &picture).await;
