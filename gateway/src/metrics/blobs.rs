@@ -39,7 +39,7 @@ impl BlobMetrics {
         let requests = workshop.counter_grid(
             "turnway_blob_store_requests_total",
             "Requests to the S3-compatible store of `blobs.url`, by the head of their answer.",
-            &[("operation", &BodyOperation::NAMES), ("result", &BodyRequestResult::NAMES)],
+            &[("op", &BodyOperation::NAMES), ("outcome", &BodyRequestResult::NAMES)],
         )?;
         // Few enough to be there from the start.
         (0..BodyOperation::NAMES.len()).filter_map(|row| requests.child(row, 0)).for_each(IntCounter::reset);

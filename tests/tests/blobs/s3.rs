@@ -57,7 +57,7 @@ async fn file_in_s3_is_read_at_another_node() {
     }
     assert_eq!(server.state().await["refused"], json!({}), "each request is signed as botocore does");
     let metrics = Web::new(first.admin, None).get("/metrics").await.text;
-    let uploads = "turnway_blob_store_requests_total{operation=\"put\",result=\"done\"} 8";
+    let uploads = "turnway_blob_store_requests_total{op=\"put\",outcome=\"done\"} 8";
     assert!(metrics.contains(uploads), "{metrics}");
 }
 
