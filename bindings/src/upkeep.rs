@@ -25,6 +25,7 @@ pub const SEARCH_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// An input of the upkeep.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "an input is handled at once, and never kept")]
 pub enum Input {
     /// This node has changed a row: the session's log is to have the change at once.
     Changed { key: ConversationKey, row: Box<BindingRow> },

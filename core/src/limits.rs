@@ -627,6 +627,32 @@ pub const BLOB_BYTES_MAX: u64 = SESSION_BLOB_BYTES_MAX / 16;
 pub const BLOB_SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Deleted sessions whose bytes wait to be removed. More than that wait for the next look at all sessions.
 pub const BLOB_SWEEPS_MAX: usize = 1024;
+/// Largest random addition to [`BLOB_SWEEP_INTERVAL`], so that the nodes of a fleet look at different times.
+pub const BLOB_SWEEP_JITTER: Duration = Duration::from_secs(5 * 60);
+/// Time for a TCP connection to an S3-compatible store: its client waits meanwhile.
+pub const S3_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest pause of an S3-compatible store in a transfer, and before an answer: some close a connection after 20 s, too.
+pub const S3_PAUSE_MAX: Duration = Duration::from_secs(20);
+/// Connections to an S3-compatible store that are kept for further requests: as many downloads begin at a time on a busy
+/// node.
+pub const S3_IDLE_CONNECTIONS_MAX: usize = 32;
+/// Time that they are kept: shorter than the idle time after which such stores close them.
+pub const S3_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Bytes of a connection's buffers in each direction: with a part of a body, one transfer takes a few hundred KiB.
+pub const S3_BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Parts of an upload that wait for the connection to take them, beside the one that is being sent.
+pub const S3_WAITING_PARTS_MAX: usize = 1;
+/// Bytes of an error's answer that are read: its code is in the first few hundred.
+pub const S3_ERROR_BYTES_MAX: usize = 8 * 1024;
+/// Objects in one page of a list: some 150 KiB of XML.
+pub const S3_PAGE_OBJECTS_MAX: usize = 500;
+/// Bytes of one page, also from a store that sends its usual 1000 objects.
+pub const S3_PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Pages that one look at all sessions reads; the next one goes on behind them. The look asks the store about each session
+/// in them.
+pub const S3_PAGES_MAX: usize = 64;
+/// Bytes of a file with credentials: session tokens have up to 4 KiB.
+pub const S3_CREDENTIALS_BYTES_MAX: u64 = 16 * 1024;
 /// Facts in one page of a read.
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.

@@ -417,6 +417,14 @@ define_planted! {
     BlobBytesLeft,
     /// A file is served as whatever its uploader says, without a sandbox: a page of a user acts on the gateway's origin.
     BlobUnsandboxed,
+    /// The signature of a request to an S3-compatible store leaves out the host: the store refuses all of them.
+    S3HostUnsigned,
+    /// Only the first page of a session's objects is read: the bytes of a deleted session with many files stay for ever.
+    S3PagesNotFollowed,
+    /// The secret key appears in the log with a refused request.
+    S3CredentialsLogged,
+    /// An upload without a length is begun, and fails only after all of its bytes were sent.
+    S3LengthGuessed,
     /// The token of a delivery's files is accepted after its end.
     FileTokenEndless,
     /// The token of a delivery's files opens those of each session of its tenant.

@@ -3,11 +3,13 @@
 mod files;
 mod memory;
 mod redis;
+pub mod s3;
 pub mod sweep;
 
 pub use self::files::FileBodies;
 pub use self::memory::MemoryBodies;
 pub use self::redis::RedisBodies;
+pub use self::s3::S3Bodies;
 
 use bytes::Bytes;
 use std::io;
@@ -24,6 +26,7 @@ pub enum BodyStore {
     Files(FileBodies),
     Memory(MemoryBodies),
     Redis(RedisBodies),
+    S3(S3Bodies),
 }
 
 /// A body that is being stored. Dropped before its end, it is removed if that is possible at once.
@@ -32,6 +35,7 @@ pub enum BodyWriter {
     Files(files::FileWriter),
     Memory(memory::MemoryWriter),
     Redis(redis::RedisWriter),
+    S3(s3::S3Writer),
 }
 
 /// A stored body that is being read, part by part.
@@ -40,6 +44,7 @@ pub enum BodyReader {
     Files(files::FileReader),
     Memory(memory::MemoryReader),
     Redis(redis::RedisReader),
+    S3(s3::S3Reader),
 }
 
 /// The reason why bytes could not be stored or read.
@@ -56,17 +61,29 @@ pub enum BodyError {
     /// Redis cannot be reached, or refuses.
     #[error("Redis: {0}")]
     Redis(crate::redis::RedisCommandError),
+    /// The S3-compatible store cannot be reached, or refuses.
+    #[error("the store of blobs.url: {0}")]
+    S3(s3::S3Error),
 }
 
 // === impl BodyStore ===
 
 impl BodyStore {
-    /// Begins to store a body.
-    pub async fn begin(&self, session: &SessionKey, body: BodyId) -> Result<BodyWriter, BodyError> {
+    /// Returns whether [`Self::begin`] must be told the exact length of a body.
+    pub fn needs_length(&self) -> bool {
+        match self {
+            Self::Files(_) | Self::Memory(_) | Self::Redis(_) => false,
+            Self::S3(_) => true,
+        }
+    }
+
+    /// Begins to store a body of at most this many bytes, or exactly so many if [`Self::needs_length`].
+    pub async fn begin(&self, session: &SessionKey, body: BodyId, bytes: u64) -> Result<BodyWriter, BodyError> {
         Ok(match self {
             Self::Files(files) => BodyWriter::Files(files.begin(session, body).await?),
             Self::Memory(memory) => BodyWriter::Memory(memory.begin(session, body)),
             Self::Redis(redis) => BodyWriter::Redis(redis.begin(session, body)),
+            Self::S3(s3) => BodyWriter::S3(s3.begin(session, body, bytes)),
         })
     }
 
@@ -76,6 +93,7 @@ impl BodyStore {
             Self::Files(files) => BodyReader::Files(files.open(session, body).await?),
             Self::Memory(memory) => BodyReader::Memory(memory.open(session, body)?),
             Self::Redis(redis) => BodyReader::Redis(redis.open(session, body).await?),
+            Self::S3(s3) => BodyReader::S3(s3.open(session, body).await?),
         })
     }
 
@@ -91,6 +109,7 @@ impl BodyStore {
                 }
                 // The store deletes them in the step that stops naming them.
                 Self::Redis(_) => Ok(()),
+                Self::S3(s3) => s3.delete(session, *body).await,
             };
             if let Err(error) = deleted {
                 tracing::warn!(%error, %body, "the bytes of a blob could not be deleted");
@@ -98,12 +117,13 @@ impl BodyStore {
         }
     }
 
-    /// Returns the sessions with bodies; none where no body can be left behind.
+    /// Returns the sessions with bodies, of very many a part, and the next ones at the next call; none where no body can be left behind.
     pub async fn sessions(&self) -> Result<Vec<SessionKey>, BodyError> {
         match self {
             Self::Files(files) => files.sessions().await,
             Self::Memory(memory) => Ok(memory.sessions()),
             Self::Redis(_) => Ok(Vec::new()),
+            Self::S3(s3) => s3.sessions().await,
         }
     }
 
@@ -113,6 +133,7 @@ impl BodyStore {
             Self::Files(files) => files.bodies(session).await,
             Self::Memory(memory) => Ok(memory.bodies(session)),
             Self::Redis(_) => Ok(Vec::new()),
+            Self::S3(s3) => s3.bodies(session).await,
         }
     }
 }
@@ -129,6 +150,7 @@ impl BodyWriter {
                 Ok(())
             }
             Self::Redis(writer) => writer.write(&bytes).await,
+            Self::S3(writer) => writer.write(bytes).await,
         }
     }
 
@@ -141,6 +163,7 @@ impl BodyWriter {
                 Ok(())
             }
             Self::Redis(writer) => writer.finish().await,
+            Self::S3(writer) => writer.finish().await,
         }
     }
 }
@@ -154,6 +177,7 @@ impl BodyReader {
             Self::Files(reader) => reader.next_part().await,
             Self::Memory(reader) => Ok(reader.next_part()),
             Self::Redis(reader) => reader.next_part().await,
+            Self::S3(reader) => reader.next_part().await,
         }
     }
 }
@@ -162,10 +186,13 @@ impl BodyReader {
 
 impl From<io::Error> for BodyError {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NotFound => Self::Missing,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
-            _ => Self::File(error),
+        let kind = error.kind();
+        if kind == io::ErrorKind::NotFound {
+            Self::Missing
+        } else if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            Self::Full
+        } else {
+            Self::File(error)
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod parse;
 mod rate;
 pub mod raw;
 pub mod redis;
+pub mod s3;
 pub mod served_by;
 mod settings;
 mod share;

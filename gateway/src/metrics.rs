@@ -3,6 +3,7 @@
 //! the gateway.
 mod agents;
 mod auth;
+mod blobs;
 mod buckets;
 mod bus;
 mod document;
@@ -18,6 +19,7 @@ mod tls;
 
 pub use agents::{AgentMetrics, ConnectionGauge};
 pub use auth::{AuthMetrics, DenialReason, FetchOutcome, RateExchange, RateScope};
+pub use blobs::{BlobMetrics, BodyOperation, BodyRequestResult};
 pub use bus::{BusMetrics, GapCause, LossReason};
 pub use document::document;
 pub use driver::{DriverMetrics, InputSource};
@@ -46,6 +48,8 @@ pub struct Metrics {
     pub http: HttpMetrics,
     /// Operations of the store.
     pub store: StoreMetrics,
+    /// Requests to the S3-compatible store of files.
+    pub blobs: BlobMetrics,
     /// The task that owns the switchboard.
     pub driver: DriverMetrics,
     /// Orders to agents, and their reports.
@@ -87,6 +91,7 @@ impl Metrics {
             auth: AuthMetrics::register(workshop)?,
             http: HttpMetrics::register(workshop)?,
             store: StoreMetrics::register(workshop)?,
+            blobs: BlobMetrics::register(workshop)?,
             driver: DriverMetrics::register(workshop)?,
             agents: AgentMetrics::register(workshop)?,
             switchboard: SwitchboardMetrics::register(workshop)?,

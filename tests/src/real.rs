@@ -20,6 +20,7 @@ pub mod python;
 pub mod quic;
 mod recording;
 pub mod redis;
+pub mod s3;
 pub mod scripted_gateway;
 pub mod slow;
 mod stale;

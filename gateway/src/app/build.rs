@@ -11,6 +11,7 @@ use super::skew_monitor::SkewMonitor;
 use crate::agent::access::GatewayAccess;
 use crate::agent::{Agents, AttemptReport, dialin::RemoteCalls, directory::BadAgent, plugins::Plugins};
 use crate::auth::{Authenticator, pepper::BadPepper};
+use crate::blobs::s3::{CredentialsError, S3SetupError};
 use crate::blobs::sweep::BodySweeper;
 use crate::bus::local::LocalBus;
 use crate::bus::{self, Bus, BusEventSender};
@@ -119,6 +120,12 @@ pub enum BuildError {
         url: String,
         error: Box<redis::RedisOpenError>,
     },
+    /// There are no credentials for the place of files.
+    #[error("cannot use blobs.url: {0}")]
+    BlobCredentials(#[from] CredentialsError),
+    /// The client of the place of files cannot be built.
+    #[error(transparent)]
+    BlobPlace(#[from] S3SetupError),
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
@@ -194,7 +201,7 @@ impl App {
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let blobs = shared.blobs(&plan, &commands, runtime);
+        let blobs = shared.blobs(&plan, &commands, runtime)?;
         let context = shared.listener_context(
             (&plan, promise),
             commands,
@@ -354,11 +361,16 @@ impl NodeParts {
     }
 
     /// Opens the place of the bytes of files, and starts to sweep it.
-    fn blobs(&self, plan: &NodePlan, commands: &CommandSender, runtime: &Handle) -> http::HttpBlobs {
-        let bodies = self.bodies(&plan.config.store, runtime);
+    fn blobs(
+        &self,
+        plan: &NodePlan,
+        commands: &CommandSender,
+        runtime: &Handle,
+    ) -> Result<http::HttpBlobs, BuildError> {
+        let bodies = self.bodies(&plan.config, runtime)?;
         let sweeper =
             BodySweeper { bodies: bodies.clone(), links: Arc::clone(&self.links), commands: commands.clone() };
-        http::HttpBlobs { bodies, sweeps: sweeper.start(runtime), settings: plan.config.blobs.clone() }
+        Ok(http::HttpBlobs { bodies, sweeps: sweeper.start(runtime), settings: plan.config.blobs.clone() })
     }
 
     /// Builds the context of the public listener.

@@ -34,12 +34,13 @@ pub struct FileWriter {
 pub struct FileReader(File);
 
 /// Encodes a name in characters that are safe in a path. Paths must differ by case.
-fn encode(name: &str) -> String {
+pub(super) fn encode(name: &str) -> String {
     URL_SAFE_NO_PAD.encode(name)
 }
 
-fn decode(name: &std::ffi::OsStr) -> Option<String> {
-    String::from_utf8(URL_SAFE_NO_PAD.decode(name.to_str()?).ok()?).ok()
+/// Decodes a name that [`encode`] has encoded; none if it is something else.
+pub(super) fn decode(name: &str) -> Option<String> {
+    String::from_utf8(URL_SAFE_NO_PAD.decode(name).ok()?).ok()
 }
 
 /// Syncs a directory, so that its entries survive a loss of power.
@@ -97,9 +98,11 @@ impl FileBodies {
     pub(super) async fn sessions(&self) -> Result<Vec<SessionKey>, BodyError> {
         let mut sessions = Vec::new();
         for tenant in names_in(&self.root).await? {
-            let Some(parsed) = decode(&tenant).and_then(|name| TenantId::parse(&name).ok()) else { continue };
+            let Some(parsed) = tenant.to_str().and_then(decode).and_then(|name| TenantId::parse(&name).ok()) else {
+                continue;
+            };
             for session in names_in(&self.root.join(tenant)).await? {
-                let session = decode(&session).and_then(|name| SessionId::parse(&name).ok());
+                let session = session.to_str().and_then(decode).and_then(|name| SessionId::parse(&name).ok());
                 sessions.extend(session.map(|session| SessionKey { tenant: parsed.clone(), session }));
             }
         }

@@ -104,10 +104,8 @@ impl RedisReader {
     pub(super) async fn next_part(&mut self) -> Result<Option<Bytes>, BodyError> {
         let part = self.bodies.connection.execute(cmd("HGET").arg(&self.key).arg(self.parts)).await?;
         self.parts += 1;
-        Ok(match part {
-            Value::BulkString(part) if !part.is_empty() => Some(part.into()),
-            _ => None,
-        })
+        let Value::BulkString(part) = part else { return Ok(None) };
+        Ok((!part.is_empty()).then(|| part.into()))
     }
 }
 

@@ -49,7 +49,7 @@ impl BodySweeper {
 
     async fn run(self, mut requests: mpsc::Receiver<SessionKey>) {
         loop {
-            let next = sleep(limits::BLOB_SWEEP_INTERVAL);
+            let next = sleep(limits::BLOB_SWEEP_INTERVAL + jitter());
             tokio::pin!(next);
             loop {
                 tokio::select! {
@@ -101,6 +101,15 @@ impl BodySweeper {
         self.commands.disconnect_detached(mailbox.id(), None);
         table
     }
+}
+
+/// Returns a random wait up to [`limits::BLOB_SWEEP_JITTER`]. Nodes that sweep at the same time do no harm, but ask the store
+/// about the same sessions.
+fn jitter() -> Duration {
+    let mut random = [0; 4];
+    // Without randomness the nodes of a fleet sweep at times that differ by their starts.
+    let _ = getrandom::fill(&mut random);
+    limits::BLOB_SWEEP_JITTER.mul_f64(f64::from(u32::from_be_bytes(random)) / f64::from(u32::MAX))
 }
 
 /// Waits for the answer about a table.

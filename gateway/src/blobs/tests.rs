@@ -10,7 +10,8 @@ fn session(tenant: &str, session: &str) -> SessionKey {
 }
 
 async fn write(bodies: &BodyStore, session: &SessionKey, body: BodyId, parts: &[&'static [u8]]) {
-    let mut writer = bodies.begin(session, body).await.expect("a writer");
+    let length = parts.iter().map(|part| part.len() as u64).sum();
+    let mut writer = bodies.begin(session, body, length).await.expect("a writer");
     for part in parts {
         writer.write(Bytes::from_static(part)).await.expect("room");
     }
@@ -75,7 +76,7 @@ async fn unfinished_body_leaves_nothing() {
         [BodyStore::Files(FileBodies::new(dir.path().join("blobs"), false)), BodyStore::Memory(MemoryBodies::default())]
     {
         let key = session("default", "s1");
-        let mut writer = bodies.begin(&key, BodyId(1)).await.expect("a writer");
+        let mut writer = bodies.begin(&key, BodyId(1), 8).await.expect("a writer");
         writer.write(Bytes::from_static(b"half")).await.expect("room");
         drop(writer);
         assert!(bodies.bodies(&key).await.expect("a list").is_empty());

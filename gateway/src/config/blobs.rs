@@ -1,4 +1,5 @@
 //! The settings of files in sessions.
+use super::s3::S3Place;
 
 /// The files that may be uploaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -6,6 +7,8 @@ pub struct BlobSettings {
     /// Bytes of the largest one; 0 takes none.
     pub bytes_max: u64,
     pub types: MediaRanges,
+    /// The S3-compatible store that has the bytes; `None` if the store has them.
+    pub place: Option<S3Place>,
 }
 
 /// Ranges of media types (RFC 9110, section 12.5.1), without parameters and in lower case.

@@ -10,6 +10,7 @@ use super::network::Networks;
 use super::rate::{self, RateOverrides};
 use super::raw::RawConfig;
 use super::redis::{RedisLogin, RedisTls, RedisUrl};
+use super::s3::{S3Draft, S3Url, parse_region};
 use super::served_by::ServedBy;
 use super::share::{self, UsageLimits};
 use super::{Config, Durability, LogFormat, PerAddress, RateSettings, StoreConfig, TlsFiles};
@@ -62,6 +63,8 @@ struct ConfigDraft {
     cache_bytes: u64,
     reserve_bytes: u64,
     blobs: BlobSettings,
+    /// The place of the bytes of files.
+    s3: S3Draft,
     skew_max: Option<Duration>,
     node_name: Option<String>,
     node_url: Option<String>,
@@ -91,6 +94,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
     let tls = draft.build_tls(&mut raw.mistakes);
     draft.check_listeners(&mut raw.mistakes);
     let auth = draft.build_auth(&mut raw.mistakes);
+    draft.blobs.place = std::mem::take(&mut draft.s3).build(&mut raw.mistakes);
     let channels = parse_channels(&raw.channels, &mut raw.mistakes);
     Config {
         http: draft.http.0,
@@ -164,6 +168,7 @@ impl Default for ConfigDraft {
             cache_bytes: 0,
             reserve_bytes: 0,
             blobs: BlobSettings::default(),
+            s3: S3Draft::default(),
             skew_max: None,
             node_name: None,
             node_url: None,
@@ -209,6 +214,9 @@ impl ConfigDraft {
             SettingKey::StoreReserve => self.reserve_bytes = parse_size_min(text, 0)?,
             SettingKey::BlobsMax => self.blobs.bytes_max = parse_blob_size(text)?,
             SettingKey::BlobsTypes => self.blobs.types = parse_media_ranges(text)?,
+            SettingKey::BlobsUrl => self.s3.url = Some(S3Url::parse(text)?),
+            SettingKey::BlobsRegion => self.s3.region = parse_region(text)?,
+            SettingKey::BlobsCredentials => self.s3.credentials = Some((parse_path(text)?, location.clone())),
             SettingKey::StoreSkew => self.skew_max = parse_skew(text)?,
             SettingKey::AuthMode => self.auth = (AuthMode::parse(text)?, location.clone()),
             SettingKey::AuthJwks => self.jwks = Some(JwksSource::parse(text)?),

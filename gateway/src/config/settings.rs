@@ -2,7 +2,7 @@
 use super::key::{DefaultValue, Setting, SettingKey, ValueKind};
 
 /// The table in the order of a file: settings without a section come first.
-pub const SETTINGS: [Setting; 52] = [
+pub const SETTINGS: [Setting; 55] = [
     Setting {
         key: SettingKey::DefaultAgent,
         name: "default_agent",
@@ -322,8 +322,8 @@ pub const SETTINGS: [Setting; 52] = [
         flag: None,
         default: DefaultValue::Fixed("16MiB"),
         doc: "The largest file that may be uploaded into a session, at most 16MiB; 0B takes none. Files count in `quota.user` \
-              and `quota.tenant`, and a session has at most 256 of them, of 256 MiB in all. An embedded store keeps them in \
-              the directory `blobs` beside its file, Redis in its memory.",
+              and `quota.tenant`, and a session has at most 256 of them, of 256 MiB in all. Without \
+              `blobs.url` an embedded store keeps them in the directory `blobs` beside its file, Redis in its memory.",
     },
     Setting {
         key: SettingKey::BlobsTypes,
@@ -333,6 +333,43 @@ pub const SETTINGS: [Setting; 52] = [
         flag: None,
         default: DefaultValue::Fixed("*/*"),
         doc: "The media types of files that may be uploaded, as their uploaders name them.",
+    },
+    Setting {
+        key: SettingKey::BlobsUrl,
+        name: "blobs.url",
+        kind: ValueKind::Text,
+        form: "URL",
+        flag: None,
+        default: DefaultValue::Computed {
+            how: "the store has the bytes",
+            example: "https://s3.example.com/bucket/turnway",
+        },
+        doc: "Where the bytes of files lie, if not in the store: a bucket of an S3-compatible store, addressed by path, and \
+              the prefix of the objects in it: `https://HOST/BUCKET/PREFIX`, or `http://` in a private network. All nodes \
+              of a fleet must have the same, and nothing else may use the prefix: objects that no session names are \
+              deleted. An upload then needs a `content-length`.",
+    },
+    Setting {
+        key: SettingKey::BlobsRegion,
+        name: "blobs.region",
+        kind: ValueKind::Text,
+        form: "REGION",
+        flag: None,
+        default: DefaultValue::Fixed("us-east-1"),
+        doc: "The region that requests to `blobs.url` are signed for.",
+    },
+    Setting {
+        key: SettingKey::BlobsCredentials,
+        name: "blobs.credentials",
+        kind: ValueKind::Text,
+        form: "FILE",
+        flag: None,
+        default: DefaultValue::Computed {
+            how: "the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
+            example: "/etc/turnway/s3-credentials",
+        },
+        doc: "A file with the credentials for `blobs.url`: lines `AWS_ACCESS_KEY_ID=…`, `AWS_SECRET_ACCESS_KEY=…` and, for \
+              temporary ones, `AWS_SESSION_TOKEN=…`. It is read at each request, so a change needs no signal.",
     },
     Setting {
         key: SettingKey::AuthMode,

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
+use hyper::body::Body as _;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,12 @@ async fn take_upload(
 ) -> HttpResult {
     let media_type = read_media_type(headers, &blobs.settings.types)?;
     let most = blobs.settings.bytes_max;
-    let room = read_length(headers)?.unwrap_or(most);
+    // A request without a body has no header, and is empty.
+    let length = read_length(headers)?.or_else(|| body.size_hint().exact());
+    if length.is_none() && blobs.bodies.needs_length() && !planted(Planted::S3LengthGuessed) {
+        return Err(length_required());
+    }
+    let room = length.unwrap_or(most);
     if room > most || most == 0 {
         return Err(too_large(most));
     }
@@ -286,7 +292,7 @@ async fn receive(
     room: u64,
     body: &mut Body,
 ) -> Result<(BlobHash, u64), HttpProblem> {
-    let mut writer = blobs.bodies.begin(key, id).await.map_err(problem_of)?;
+    let mut writer = blobs.bodies.begin(key, id, room).await.map_err(problem_of)?;
     let mut sum = digest::Context::new(&digest::SHA256);
     let mut bytes = 0;
     while let Some(part) = next_part(body).await? {
@@ -355,6 +361,12 @@ fn too_large(most: u64) -> HttpProblem {
     HttpProblem::new(Code::TooLarge, format!("the file has more than {most} bytes"))
 }
 
+/// Asks for a length (RFC 9110, section 15.5.12), which the place of the bytes has to be told before the first of them.
+fn length_required() -> HttpProblem {
+    HttpProblem::invalid("content-length: this gateway takes files only with their length")
+        .with_status(StatusCode::LENGTH_REQUIRED)
+}
+
 fn too_slow() -> HttpProblem {
     HttpProblem::invalid("the body took too long").with_status(StatusCode::REQUEST_TIMEOUT)
 }
@@ -368,7 +380,7 @@ fn problem_of(error: BodyError) -> HttpProblem {
     match error {
         BodyError::Missing => HttpProblem::new(Code::StoreDamaged, "the bytes of this blob are lost"),
         BodyError::Full => unavailable("there is no room for more bytes"),
-        BodyError::File(_) | BodyError::Redis(_) => {
+        BodyError::File(_) | BodyError::Redis(_) | BodyError::S3(_) => {
             unavailable("the bytes of blobs cannot be reached; try again later")
         }
     }

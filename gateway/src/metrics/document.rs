@@ -17,7 +17,7 @@ exist from the first event of their kind. Durations at the owner restart when an
 ";
 
 /// Areas with their titles, in the order of the document.
-const AREAS: [(&str, &str); 18] = [
+const AREAS: [(&str, &str); 19] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
@@ -33,6 +33,7 @@ const AREAS: [(&str, &str); 18] = [
     ("agent", "Agents"),
     ("ownership", "Ownership"),
     ("store", "The store"),
+    ("blob", "The store of files"),
     ("bus", "Other nodes"),
     ("switchboard", "The switchboard"),
     ("driver", "The task that drives the switchboard"),

@@ -107,14 +107,20 @@ impl Web {
 
     /// Reads a file.
     pub async fn download(&self, path: &str) -> Download {
+        self.try_download(path).await.expect("the whole file")
+    }
+
+    /// Reads a file; none if the node closes the connection before its end.
+    pub async fn try_download(&self, path: &str) -> Option<Download> {
         let (mut sender, connection) = self.connect().await;
         let request = self.request_for("GET", path, &[], Full::new(Bytes::new()).boxed());
         let answer =
             timeout(PATIENCE, sender.send_request(request)).await.expect("an answer in time").expect("an answer");
         let (head, body) = answer.into_parts();
-        let bytes = timeout(PATIENCE, body.collect()).await.expect("in time").expect("the whole file").to_bytes();
+        let body = timeout(PATIENCE, body.collect()).await.expect("in time");
         connection.abort();
-        Download { status: head.status.as_u16(), headers: head.headers, bytes }
+        let bytes = body.ok()?.to_bytes();
+        Some(Download { status: head.status.as_u16(), headers: head.headers, bytes })
     }
 }
 

@@ -2,6 +2,8 @@
 mod crashes;
 mod rights;
 mod room;
+mod s3;
+mod s3_faults;
 mod transfers;
 
 use serde_json::json;

@@ -10,7 +10,8 @@ use turnway_tests::real::web::Web;
 /// SHA-256 of `abc` (FIPS 180-4, appendix B.1).
 const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-async fn check_round_trip(writer: &Web, reader: &Web) {
+/// Uploads files by one node, and reads, lists and deletes them by another; three stay.
+pub(super) async fn check_round_trip(writer: &Web, reader: &Web) {
     open_session(writer, "s1").await;
     let reply = writer.upload("s1", "text/plain; charset=utf-8", &Bytes::from_static(b"abc")).await;
     assert_eq!(reply.status, 201, "{}", reply.text);

@@ -1,6 +1,7 @@
 //! Opens the store. Called by `app::build`.
 use super::{BuildError, NodeParts};
-use crate::blobs::{BodyStore, FileBodies, MemoryBodies, RedisBodies};
+use crate::blobs::s3::S3Credentials;
+use crate::blobs::{BodyStore, FileBodies, MemoryBodies, RedisBodies, S3Bodies};
 use crate::config::{Config, Durability, StoreConfig};
 use crate::phase::UnreadyReason;
 use crate::redis::{RedisConnection, RedisConnectionOptions};
@@ -102,8 +103,20 @@ impl NodeParts {
         }
     }
 
-    /// Returns the place of the bytes of files, which lie where the store keeps everything else.
-    pub(super) fn bodies(&self, config: &StoreConfig, runtime: &Handle) -> BodyStore {
+    /// Returns the place of the bytes of files: the one of `blobs.url`, or else where the store keeps everything else.
+    pub(super) fn bodies(&self, config: &Config, runtime: &Handle) -> Result<BodyStore, BuildError> {
+        match &config.blobs.place {
+            Some(place) => {
+                let credentials = runtime.block_on(S3Credentials::open(place.credentials.as_deref()))?;
+                let clock = self.clock.clone();
+                let metrics = Arc::clone(&self.metrics);
+                Ok(BodyStore::S3(S3Bodies::new(place.clone(), credentials, clock, metrics)?))
+            }
+            None => Ok(self.bodies_of_store(&config.store, runtime)),
+        }
+    }
+
+    fn bodies_of_store(&self, config: &StoreConfig, runtime: &Handle) -> BodyStore {
         match config {
             StoreConfig::Memory => BodyStore::Memory(MemoryBodies::default()),
             StoreConfig::Embedded { dir, durability, .. } => {

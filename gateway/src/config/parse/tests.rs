@@ -141,6 +141,20 @@ fn redis_deployer_and_replica_settings_are_parsed() {
     assert_eq!(mistakes, expected);
 }
 
+/// Covers: PR-24.
+#[test]
+fn bucket_settings_require_an_address_without_credentials() {
+    assert_eq!(good(&sources("", &[], &[])).blobs.place, None);
+    let file = "[blobs]\nurl = \"https://s3.example.com/files/a\"\ncredentials = \"c\"\n";
+    let place = good(&sources(file, &[], &[])).blobs.place.expect("a place");
+    assert_eq!((&*place.region, place.credentials), ("us-east-1", Some("c".into())));
+    assert_eq!(place.url.to_string(), "https://s3.example.com/files/a/");
+    let alone = "[blobs]\nregion = \"eu-1\"\ncredentials = \"c\"\n";
+    assert_eq!(wrong(&sources(alone, &[], &[])), ["t.toml:3:15: blobs.credentials: only valid with blobs.url"]);
+    let mistakes = wrong(&sources("[blobs]\nurl = \"https://id:hidden@s3.example.com/files\"\n", &[], &[]));
+    assert!(mistakes.len() == 1 && !mistakes[0].contains("hidden"), "{mistakes:?}");
+}
+
 #[test]
 fn redis_files_require_tls_and_a_login_without_password() {
     let url = Flag::Key(SettingKey::StoreUrl);

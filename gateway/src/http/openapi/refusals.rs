@@ -73,9 +73,10 @@ const CHILD: [(u16, &str); 1] = [(
 const SEND: [(u16, &str); 1] =
     [(409, "`no_destination`: nothing is sent; the text begins with the router's reason, such as `ambiguous`.")];
 
-const UPLOAD: [(u16, &str); 4] = [
+const UPLOAD: [(u16, &str); 5] = [
     (408, "The body took too long, or paused for too long."),
     (409, "`session_closed`, or `not_applied`: the upload took too long, and its room was given away."),
+    (411, "The node keeps files in an S3-compatible store and needs a `content-length`: `invalid_message`."),
     (413, "The file is larger than `blobs.max`: `too_large`."),
     (415, "The media type is not in `blobs.types`."),
 ];
