@@ -251,14 +251,14 @@ impl Authenticator {
     /// Reads the secret of file tokens, so that [`Self::mint_file_token`] can mint some.
     pub async fn prepare_file_tokens(&self) {
         let Some(run_tokens) = &self.run_tokens else { return };
-        if let Err(why) = run_tokens.of_files().prepare().await {
+        if let Err(why) = FileTokens::new(run_tokens.secret().clone()).prepare().await {
             tracing::warn!(%why, "cannot mint file tokens");
         }
     }
 
     /// Mints the token with which an adapter reads the files of a session until a time.
     pub fn mint_file_token(&self, key: &SessionKey, ends: Millis) -> Option<Private<String>> {
-        let tokens = self.run_tokens.as_ref()?.of_files();
+        let tokens = FileTokens::new(self.run_tokens.as_ref()?.secret().clone());
         tokens.mint(&FileScope { key: key.clone(), ends })
     }
 
@@ -271,7 +271,7 @@ impl Authenticator {
         now: Millis,
     ) -> Option<Result<AuthenticatedClient, AuthError>> {
         let shown = bearer_credential(headers).ok().flatten().filter(|shown| FileTokens::is_token(shown))?;
-        let tokens = self.run_tokens.as_ref()?.of_files();
+        let tokens = FileTokens::new(self.run_tokens.as_ref()?.secret().clone());
         let decided = match tokens.prepare().await {
             Ok(()) => tokens.verify(shown, now).ok_or(AuthError::UnknownCredential),
             Err(_) => Err(AuthError::Unchecked),

@@ -85,7 +85,7 @@ pub struct Config {
     pub skew_max: Option<Duration>,
     /// A label for people; a node's id is valid for one run of the process only.
     pub node_name: String,
-    /// Where agents reach the gateway, without a slash at the end; `None`: this node's own address.
+    /// The gateway's URL for agents, without a slash at the end; `None`: this node's own address.
     pub node_url: Option<String>,
     /// The agent for inputs without an addressee, and the place of the setting.
     pub default_agent: Option<(String, SettingLocation)>,

@@ -71,9 +71,8 @@ impl FileTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_token::{RunTokens, TokenRun};
     use crate::store::registers::in_memory;
-    use turnway_core::id::{MessageId, RunId, SessionId, TenantId};
+    use turnway_core::id::{SessionId, TenantId};
 
     fn key() -> SessionKey {
         SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
@@ -82,8 +81,7 @@ mod tests {
     /// Covers: PR-24, S-06.
     #[tokio::test]
     async fn file_token_opens_one_session_until_its_end() {
-        let runs = RunTokens::new(None, in_memory());
-        let tokens = runs.of_files();
+        let tokens = FileTokens::new(SharedSecret::new(None, in_memory(), "files"));
         let scope = FileScope { key: key(), ends: Millis(100) };
         assert!(tokens.mint(&scope).is_none(), "before the secret is read");
         tokens.prepare().await.expect("the secret");
@@ -97,10 +95,5 @@ mod tests {
         }
         assert!(!scope.principal().writes, "a file token reads");
         assert!(!format!("{token:?} {tokens:?}").contains("twfile_"), "debug output shows no token");
-        // The token of a run is no token of files with another prefix, nor the other way round.
-        let run_id = RunId::derive(&key(), &UserId::local(), &MessageId::parse("m1").expect("a name"));
-        let run = runs.mint(&TokenRun { tenant: key().tenant, run_id }).await.expect("a token");
-        assert_eq!(tokens.verify(&run.reveal().replace("twrun_", "twfile_"), Millis(1)), None);
-        assert_eq!(runs.verify(&token.reveal().replace("twfile_", "twrun_")), None);
     }
 }

@@ -1,6 +1,5 @@
 //! Run tokens: the credential with which an agent proves to any node that it acts for a run. A token is signed and names the
 //! run; whether the run goes on is checked where the token is used. Minted by `agent`, verified by `auth`.
-use crate::file_token::FileTokens;
 use crate::shared_secret::{SecretUnavailable, SharedSecret};
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
@@ -48,9 +47,9 @@ impl RunTokens {
         Self(SharedSecret::new(key, registers, REGISTER))
     }
 
-    /// Returns the tokens of files, which are signed with the same secret for another purpose.
-    pub fn of_files(&self) -> FileTokens {
-        FileTokens::new(self.0.clone())
+    /// Returns the secret, with which other tokens are signed for a purpose of their own.
+    pub fn secret(&self) -> &SharedSecret {
+        &self.0
     }
 
     /// Creates the tokens with this key, without a store.

@@ -216,12 +216,7 @@ impl Script {
             'l' => Op::Listen { node: self.node(), stamp: self.stamp(), key },
             'u' => Op::Unlisten { node: self.node(), stamp: self.stamp(), key },
             'v' => Op::ReadView { key },
-            'f' => {
-                let after = self.tail(n).0.saturating_sub(self.rng.below(40));
-                let limit = self.rng.below(30);
-                let limit = if self.mood == Emphasis::Heavy { 256 } else { limit as u32 };
-                Op::Read { key, after: Seq(after), limit }
-            }
+            'f' => self.read(n, key),
             'i' => {
                 let token = self.token(n);
                 let after = self.some_place(&self.known[n].inputs.iter().map(|(p, _)| *p).collect::<Vec<_>>());
@@ -263,6 +258,13 @@ impl Script {
             }
             _ => Op::Sweep { limit: self.rng.below(5) as u32 },
         }
+    }
+
+    fn read(&mut self, n: usize, key: SessionKey) -> Op {
+        let after = self.tail(n).0.saturating_sub(self.rng.below(40));
+        let limit = self.rng.below(30);
+        let limit = if self.mood == Emphasis::Heavy { 256 } else { limit as u32 };
+        Op::Read { key, after: Seq(after), limit }
     }
 
     // === parts of operations ===

@@ -1,4 +1,4 @@
-//! What agents need to use the gateway's HTTP interface in a run. Called by `execution` and `agent`.
+//! The address and the credential with which agents use the gateway's HTTP interface in a run. Called by `execution` and `agent`.
 use crate::run_token::RunTokens;
 use std::sync::Arc;
 use turnway_core::id::SessionId;
@@ -6,7 +6,7 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::file_url::complete_file_urls;
 use turnway_core::protocol::input::Content;
 
-/// How agents reach the gateway, and by which credential.
+/// The address of the gateway for agents, and their credentials.
 #[derive(Clone, Debug)]
 pub struct GatewayAccess {
     pub tokens: RunTokens,

@@ -14,6 +14,7 @@ use crate::auth::{Authenticator, pepper::BadPepper};
 use crate::blobs::s3::{CredentialsError, S3SetupError};
 use crate::blobs::sweep::BodySweeper;
 use crate::bus::local::LocalBus;
+use crate::bus::redis::RedisBus;
 use crate::bus::{self, Bus, BusEventSender};
 use crate::cli::plan::NodePlan;
 use crate::clock::Clock;
@@ -29,6 +30,7 @@ use crate::listen::{Listener, ListenerContext};
 use crate::metrics::{Metrics, PendingOps};
 use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
 use crate::response::Body;
+use crate::run_token::RunTokens;
 use crate::store::Store;
 use crate::store::embedded::{Copier, EmbeddedOpenError, EmbeddedStore};
 use crate::store::redis;
@@ -178,7 +180,7 @@ impl App {
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
         let remote_calls = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let access = GatewayAccess { tokens: run_tokens, url: gateway_url(&plan.config, public.address()).into() };
+        let access = gateway_access(&plan.config, &public, run_tokens);
         let agents = shared.agents(&plan, plugins, reporter, (&remote_calls, access))?;
         let ((commands, command_receiver), (events, bus_events)) = (links::command_channel(), bus::event_channel());
         let (tool_sender, tool_reports) = mpsc::channel(REPORTS_MAX);
@@ -186,13 +188,7 @@ impl App {
         let inbox = DriverInbox::new(command_receiver, reports, tool_reports, answers, bus_events);
         let fleet_events = events.clone().with_remote_calls(Arc::new(remote_calls.clone()));
         let fleet = shared.open_bus(&plan, &public, promise, fleet_events, runtime);
-        let bus: Arc<dyn Bus> = match &fleet {
-            Some(fleet) => {
-                remote_calls.join(Arc::<bus::redis::RedisBus>::clone(fleet));
-                Arc::<bus::redis::RedisBus>::clone(fleet)
-            }
-            None => Arc::new(LocalBus::new(events)),
-        };
+        let bus = join_bus(fleet.as_ref(), &remote_calls, events);
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
         let copier = embedded.as_ref().map(|store| store.copier());
         admin_listener.set_pages(shared.pages(
@@ -232,6 +228,21 @@ impl App {
             embedded,
         })
     }
+}
+
+/// Returns the bus of a node: that of its fleet, over which calls to agents of other nodes go, too, or its own.
+fn join_bus(fleet: Option<&Arc<RedisBus>>, remote_calls: &RemoteCalls, events: BusEventSender) -> Arc<dyn Bus> {
+    match fleet {
+        Some(fleet) => {
+            remote_calls.join(Arc::<RedisBus>::clone(fleet));
+            Arc::<RedisBus>::clone(fleet)
+        }
+        None => Arc::new(LocalBus::new(events)),
+    }
+}
+
+fn gateway_access(config: &Config, public: &Listener, tokens: RunTokens) -> GatewayAccess {
+    GatewayAccess { tokens, url: gateway_url(config, public.address()).into() }
 }
 
 /// Returns where agents reach the gateway.

@@ -5,8 +5,9 @@ use super::service_grants::{ServiceGrants, ServiceRole};
 use super::*;
 use crate::config::RateSettings;
 use crate::config::ServedBy;
+use crate::store::registers::in_memory;
 use prometheus::Registry;
-use turnway_core::id::AgentId;
+use turnway_core::id::{AgentId, MessageId, RunId};
 use turnway_wire::channel::hello::ConnectionRole;
 use turnway_wire::channel::hello::{Credential, DialInCapabilities};
 use turnway_wire::channel::service::TenantScope;
@@ -263,4 +264,20 @@ fn only_forged_credentials_count_as_guesses() {
         AuthError::Token(BadToken::Time),
     ];
     assert!(!made.iter().any(AuthError::is_guess));
+}
+
+/// The token of a run is no token of files with another beginning, nor the other way round.
+///
+/// Covers: PR-24, S-06.
+#[tokio::test]
+async fn tokens_of_one_secret_serve_one_purpose() {
+    let runs = RunTokens::new(None, in_memory());
+    let files = FileTokens::new(runs.secret().clone());
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
+    let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
+    let run = runs.mint(&TokenRun { tenant: key.tenant.clone(), run_id }).await.expect("a token");
+    let file = files.mint(&FileScope { key, ends: Millis(100) }).expect("a token");
+    assert!(runs.verify(run.reveal()).is_some() && files.verify(file.reveal(), Millis(1)).is_some());
+    assert_eq!(files.verify(&run.reveal().replace("twrun_", "twfile_"), Millis(1)), None);
+    assert_eq!(runs.verify(&file.reveal().replace("twfile_", "twrun_")), None);
 }

@@ -16,7 +16,7 @@ use turnway_core::store::blob::BodyId;
 #[derive(Clone, Debug)]
 pub struct FileBodies {
     root: Arc<Path>,
-    /// Whether files are synced.
+    /// Files and directories are synced.
     is_synced: bool,
 }
 

@@ -1,3 +1,4 @@
+//! Tests of the places of bodies that need no server: files and memory.
 use super::*;
 use tempfile::tempdir;
 
@@ -32,7 +33,8 @@ async fn check_bodies(bodies: &BodyStore) {
     let mine = session("default", "s1");
     // The same names elsewhere are other bodies.
     let others = [session("acme", "s1"), session("default", "S1"), session("default", "s1-")];
-    let (one, two) = (BodyId(1), BodyId(u128::MAX));
+    let one = BodyId(1);
+    let two = BodyId(u128::MAX);
     write(bodies, &mine, one, &[b"a", b"", b"bc"]).await;
     write(bodies, &mine, two, &[]).await;
     for other in &others {

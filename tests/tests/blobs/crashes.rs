@@ -1,3 +1,4 @@
+//! Files and crashes: what was answered is there, and what was not is nothing.
 use super::{await_that, files_below, made, open_session};
 use tempfile::tempdir;
 use turnway_tests::real::files::random_bytes;

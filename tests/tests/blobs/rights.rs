@@ -1,3 +1,4 @@
+//! The rights to files: of users, of operators, and of agents with the token of a run.
 use super::{MIB, await_that, open_session};
 use bytes::Bytes;
 use serde_json::json;

@@ -1,3 +1,4 @@
+//! The room of files: limits of size and type, quotas, and closed sessions.
 use super::{MIB, await_that, files_below, made, open_session};
 use bytes::Bytes;
 use serde_json::json;

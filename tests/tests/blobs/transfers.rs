@@ -1,3 +1,4 @@
+//! Files on each store: whole round trips, repetition, deletion.
 use super::{await_that, files_below, made, open_session};
 use bytes::Bytes;
 use serde_json::json;

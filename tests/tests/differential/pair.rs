@@ -7,7 +7,7 @@ use turnway::store::Store;
 use turnway::store::embedded;
 use turnway_core::id::{InboxPosition, Seq, SessionKey};
 use turnway_core::store::binding::{BindingOutcome, ConversationState};
-use turnway_core::store::blob::BlobOutcome;
+use turnway_core::store::blob::{BlobOutcome, BlobReply};
 use turnway_core::store::quota::{ByteMeasure, Quota, Quotas};
 use turnway_core::store::{
     Acceptance, ConversationReply, ModelStore, Op, Reply, RunLocation, StoreError, StoreRefusal,
@@ -316,14 +316,18 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Conversation(ConversationReply::Rows(_)) => "rows",
         Reply::Conversation(ConversationReply::Due(due)) if due.is_empty() => "due: none",
         Reply::Conversation(ConversationReply::Due(_)) => "due",
-        Reply::Blobs(blobs) => match blobs.outcome {
-            BlobOutcome::Missing => "blobs: missing",
-            BlobOutcome::SessionFull => "blobs: session full",
-            BlobOutcome::Applied if !blobs.dropped.is_empty() => "blobs: bytes dropped",
-            BlobOutcome::Applied if blobs.table.blobs.is_empty() => "blobs: none",
-            BlobOutcome::Applied => "blobs",
-        },
+        Reply::Blobs(blobs) => kind_of_blobs(blobs),
         Reply::Value { version: 0, .. } => "value: none",
         Reply::Value { .. } => "value",
+    }
+}
+
+fn kind_of_blobs(reply: &BlobReply) -> &'static str {
+    match reply.outcome {
+        BlobOutcome::Missing => "blobs: missing",
+        BlobOutcome::SessionFull => "blobs: session full",
+        BlobOutcome::Applied if !reply.dropped.is_empty() => "blobs: bytes dropped",
+        BlobOutcome::Applied if reply.table.blobs.is_empty() => "blobs: none",
+        BlobOutcome::Applied => "blobs",
     }
 }

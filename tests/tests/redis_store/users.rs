@@ -6,7 +6,7 @@ use tempfile::{TempDir, tempdir};
 use turnway::config::Durability;
 use turnway::config::redis::RedisLogin;
 use turnway::store::redis::RedisStoreOptions;
-use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Seq, TenantId};
+use turnway_core::id::{ControlId, ListenStamp, OwnershipSnapshot, Principal, Seq, TenantId};
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::store::blob::{BlobAction, BodyId};
 use turnway_core::store::{ConversationOp, Op, OpTicket, Reply};
@@ -104,7 +104,6 @@ async fn node_user_may_run_every_store_operation() {
     let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
     let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
-    let reserve = BlobAction::Reserve { body: BodyId(1), bytes: 1 };
     let ops = [
         Op::Append(Box::new(append)),
         Op::WriteSnapshot(Box::new(keep)),
@@ -124,8 +123,8 @@ async fn node_user_may_run_every_store_operation() {
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
         read_of_two(&tenant),
-        Op::Blob { key: key("s"), principal: principal.clone(), action: reserve, link },
-        Op::Blob { key: key("s"), principal: principal.clone(), action: BlobAction::Tend, link },
+        act(&principal, BlobAction::Reserve { body: BodyId(1), bytes: 1 }),
+        act(&principal, BlobAction::Tend),
         Op::Lease { node: me.node, sent: Mono::default() },
         Op::Sweep { limit: 10 },
         Op::ListSessions { tenant, user: None, before: None, limit: 10, link },
@@ -140,6 +139,10 @@ async fn node_user_may_run_every_store_operation() {
     let owner = OwnershipSnapshot { holder: Some(holder(1, 2)), ..OwnershipSnapshot::default() };
     assert!(matches!(store.renew(holder(1, 2), false).await, Ok(Reply::LeaseLost)), "{owner:?}");
     check_plain_commands(&server);
+}
+
+fn act(principal: &Principal, action: BlobAction) -> Op {
+    Op::Blob { key: key("s"), principal: principal.clone(), action, link: Default::default() }
 }
 
 /// Checks the commands that a node sends outside of functions.

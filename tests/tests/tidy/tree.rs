@@ -71,7 +71,7 @@ impl Source {
     }
     /// True if it only exists for tests: code of the product may not lean on it.
     pub(crate) fn is_test(&self) -> bool {
-        let apart = ["tests/", "benches/", "fuzz/"].iter().any(|top| self.path.starts_with(top));
+        let apart = ["tests/", "simulator/", "benches/", "fuzz/"].iter().any(|top| self.path.starts_with(top));
         apart || self.path.contains("/tests/")
     }
     /// True if it is code of the product itself: no test, bench, fuzz target or example, and no unit test's own file.

@@ -1,3 +1,4 @@
+//! Tests of the table of a session's blobs: room, limits, repetition and late uploads.
 use super::*;
 
 const NOW: Millis = Millis(1_000_000);

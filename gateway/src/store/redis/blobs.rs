@@ -11,33 +11,41 @@ use turnway_core::time::Millis;
 /// Maximum tries of a compare and set. Each failure means that another upload of the session has gone on meanwhile.
 const ATTEMPTS_MAX: usize = 16;
 
+/// The operations on blobs.
+pub(super) struct RedisBlobs<'a>(&'a OpExecutor);
+
 /// A table as it was read.
-struct ReadTable {
+struct ReadBlobTable {
     now: Millis,
     /// The stored text; empty: none.
     text: Vec<u8>,
     table: BlobTable,
 }
 
-impl OpExecutor {
+impl<'a> RedisBlobs<'a> {
+    /// Creates the operations of an executor.
+    pub(super) fn new(executor: &'a OpExecutor) -> Self {
+        Self(executor)
+    }
+
     /// Performs an action on the blobs of a session.
-    pub(super) async fn act_on_blobs(
+    pub(super) async fn perform(
         &self,
         session: &SessionKey,
         principal: &Principal,
         action: &BlobAction,
     ) -> CallResult<Reply> {
         for _ in 0..ATTEMPTS_MAX {
-            let Some(read) = self.read_blobs(session, principal).await? else {
+            let Some(read) = self.read(session, principal).await? else {
                 return Ok(Reply::Refused(StoreRefusal::NotFound));
             };
             let reply = change_blobs(read.table.clone(), read.now, action);
             if action.is_read() {
                 return Ok(Reply::Blobs(Box::new(reply)));
             }
-            let refusal = match self.write_blobs(session, action, &read, &reply).await?.as_str() {
+            let refusal = match self.write(session, action, &read, &reply).await?.as_str() {
                 "OK" => {
-                    self.wait_replicated().await?;
+                    self.0.wait_replicated().await?;
                     return Ok(Reply::Blobs(Box::new(reply)));
                 }
                 "AGAIN" => continue,
@@ -52,27 +60,27 @@ impl OpExecutor {
     }
 
     /// Reads a session's table; none if the principal may not see the session.
-    async fn read_blobs(&self, session: &SessionKey, principal: &Principal) -> CallResult<Option<ReadTable>> {
+    async fn read(&self, session: &SessionKey, principal: &Principal) -> CallResult<Option<ReadBlobTable>> {
         let call = RedisCall::read_only("blobs", [key::head(session), key::blobs(session)])
-            .number(self.now())
+            .number(self.0.now())
             .text(principal.user.as_str())
             .flag(principal.operator);
-        let mut answer = self.call(call).await?;
+        let mut answer = self.0.call(call).await?;
         if answer.text()? != "OK" {
             return Ok(None);
         }
         let now = Millis(answer.number()?);
         let text = answer.bytes()?;
         let table = if text.is_empty() { BlobTable::default() } else { parse_table(&text)? };
-        Ok(Some(ReadTable { now, text, table }))
+        Ok(Some(ReadBlobTable { now, text, table }))
     }
 
     /// Writes a table, also an unchanged one: the function checks whether the session takes more.
-    async fn write_blobs(
+    async fn write(
         &self,
         session: &SessionKey,
         action: &BlobAction,
-        read: &ReadTable,
+        read: &ReadBlobTable,
         reply: &BlobReply,
     ) -> CallResult<String> {
         let table = &reply.table;
@@ -85,10 +93,13 @@ impl OpExecutor {
             .bytes(&text)
             .number(table.bytes())
             .flag(action.adds());
-        let call =
-            self.quotas.append_to(call).text(&kept_body(action, reply).map_or(String::new(), |body| body.to_string()));
+        let call = self
+            .0
+            .quotas
+            .append_to(call)
+            .text(&kept_body(action, reply).map_or(String::new(), |body| body.to_string()));
         let call = reply.dropped.iter().fold(call, |call, body| call.text(&body.to_string()));
-        self.call(call).await?.text()
+        self.0.call(call).await?.text()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::redis::server_error::ServerCondition;
 use crate::redis::{RedisCommandError, RedisConnection};
 use crate::store::embedded::ClockFn;
 use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::blobs::RedisBlobs;
 use crate::store::redis::call::{RedisCall, RedisCallError, is_unknown_function};
 use crate::store::redis::conversations::RedisConversations;
 use crate::store::redis::health::StoreHealth;
@@ -223,7 +224,9 @@ impl OpExecutor {
             Op::Get { name } => self.get(name).boxed().await,
             Op::Put { name, expect, value } => self.put(name, *expect, value.as_deref()).boxed().await,
             Op::Conversation { op, .. } => RedisConversations::new(self).perform(op).boxed().await,
-            Op::Blob { key, principal, action, .. } => self.act_on_blobs(key, principal, action).boxed().await,
+            Op::Blob { key, principal, action, .. } => {
+                RedisBlobs::new(self).perform(key, principal, action).boxed().await
+            }
             Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
         };
         match reply {

@@ -31,7 +31,7 @@ fn encode(text: &str) -> String {
 pub(super) struct SessionRedisKey<'a> {
     kind: &'static str,
     session: &'a SessionKey,
-    /// What follows the session's name.
+    /// The text after the session's name.
     rest: &'static str,
 }
 

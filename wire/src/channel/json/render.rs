@@ -53,16 +53,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             to(frame.text(snapshot.weight()));
         }
         Notification::Reply(CommandReply::Opened { request_id, snapshot }) => {
-            let active_agent = snapshot.active_agent.as_ref();
-            let body = SessionOpenedPayload {
-                agents: &snapshot.agents,
-                active_agent,
-                snapshot: Some(SnapshotPayload::new(snapshot)),
-            };
-            // Without a log position: the snapshot may be ahead of the facts that this link has been shown.
-            let session_id = Some(&snapshot.session);
-            let frame = MessageFrame { session_id, ..reply_frame(ts, "session_opened", request_id, body) };
-            to(frame.text(snapshot.weight()));
+            to(render_opened(ts, request_id, snapshot));
         }
         Notification::Reply(CommandReply::Performed { kind, request_id, session }) => {
             let frame =
@@ -109,6 +100,16 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
 fn render_go_away(ts: Millis, reason: &'static str, within: Duration, jitter: Duration) -> String {
     let body = GoAwayPayload { reason, reconnect_within_ms: millis(within), jitter_ms: millis(jitter) };
     reply_frame(ts, "go_away", &None, body).text(128)
+}
+
+/// Renders the answer to `session_open`, without a log position: the snapshot may be ahead of the facts that this link has
+/// been shown.
+fn render_opened(ts: Millis, request_id: &Option<RequestId>, snapshot: &SessionStateSnapshot) -> String {
+    let active_agent = snapshot.active_agent.as_ref();
+    let body =
+        SessionOpenedPayload { agents: &snapshot.agents, active_agent, snapshot: Some(SnapshotPayload::new(snapshot)) };
+    let frame = reply_frame(ts, "session_opened", request_id, body);
+    MessageFrame { session_id: Some(&snapshot.session), ..frame }.text(snapshot.weight())
 }
 
 /// Renders a `delta` message.
