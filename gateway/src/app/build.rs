@@ -249,11 +249,11 @@ fn gateway_access(config: &Config, public: &Listener, tokens: RunTokens) -> Gate
 fn gateway_url(config: &Config, listener: SocketAddr) -> String {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // Nobody reaches the address that stands for all addresses.
-    let host = match listener.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
+    let loopback = match listener.ip() {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::LOCALHOST),
     };
+    let host = if listener.ip().is_unspecified() { loopback } else { listener.ip() };
     let own = || format!("{scheme}://{}", SocketAddr::new(host, listener.port()));
     config.node_url.clone().unwrap_or_else(own)
 }

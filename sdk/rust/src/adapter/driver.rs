@@ -290,7 +290,7 @@ impl<P: Platform> AdapterDriver<P> {
 /// Performs work; the result of a call is that of the platform.
 async fn perform_work<P: Platform>(platform: &P, file: Option<OffsetFile>, work: AdapterWork) -> WorkResult {
     match work {
-        AdapterWork::Order(ReportedOrder::Part(part)) => WorkResult::Sent(platform.send(part).await),
+        AdapterWork::Order(ReportedOrder::Part(part)) => WorkResult::Sent(platform.send(*part).await),
         AdapterWork::Order(ReportedOrder::Change(kind, change)) => WorkResult::Changed(match kind {
             ChangeKind::Edit => platform.edit(change).await,
             ChangeKind::Delete => platform.delete(change).await,
@@ -301,7 +301,7 @@ async fn perform_work<P: Platform>(platform: &P, file: Option<OffsetFile>, work:
         }
         AdapterWork::Signal(signal) => WorkResult::Shown(match signal {
             SignalOrder::Typing { conversation_id, is_on } => platform.typing(conversation_id, is_on).await,
-            SignalOrder::Preview(preview) => platform.preview(preview).await,
+            SignalOrder::Preview(preview) => platform.preview(*preview).await,
             SignalOrder::DeletePreview { conversation_id, key } => platform.delete_preview(conversation_id, key).await,
         }),
         AdapterWork::ReadUpdates { after } => WorkResult::Updates(platform.updates(after).await),

@@ -113,7 +113,7 @@ pub(crate) enum ChangeKind {
 /// An order whose outcome is reported to the gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ReportedOrder {
-    Part(PartOrder),
+    Part(Box<PartOrder>),
     Change(ChangeKind, ChangeOrder),
     Conversation(ConversationOrder),
 }
@@ -122,7 +122,7 @@ pub(crate) enum ReportedOrder {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SignalOrder {
     Typing { conversation_id: String, is_on: bool },
-    Preview(PartOrder),
+    Preview(Box<PartOrder>),
     DeletePreview { conversation_id: String, key: String },
 }
 
@@ -160,8 +160,8 @@ impl AdapterOrder {
             "edit" => ChangeKind::Edit,
             "delete" => ChangeKind::Delete,
             "reaction" => ChangeKind::React,
-            "preview" => return Some(Self::Signal(SignalOrder::Preview(part_order(frame)?))),
-            _ => return Some(Self::Reported(ReportedOrder::Part(part_order(frame)?))),
+            "preview" => return Some(Self::Signal(SignalOrder::Preview(Box::new(part_order(frame)?)))),
+            _ => return Some(Self::Reported(ReportedOrder::Part(Box::new(part_order(frame)?)))),
         };
         Some(Self::Reported(ReportedOrder::Change(change, change_order(frame)?)))
     }
