@@ -935,7 +935,7 @@ class FromAdapterHello(TypedDict):
     # An API key or a token; counts before `token`.
     api_key: NotRequired[str | None]
     # What it can do, by name: `text`, `key`, `typing`, `preview`, `buttons`, `edit`, `delete`, `reaction`,
-    # `create_conversation`.
+    # `attachments`, `create_conversation`.
     capabilities: NotRequired[dict[str, int | FromAdapterHelloCapabilitiesValue] | None]
     # The platform.
     channel: str
@@ -2143,6 +2143,19 @@ class ToAdapterDeleteMessage(TypedDict):
     type: Literal["delete_message"]
 
 
+class ToAdapterDeliverAttachmentsItem(TypedDict):
+    """The object `ToAdapterDeliverAttachmentsItem`."""
+
+    # To be shown as a picture, rather than offered as a file.
+    inline: bool
+    # As the agent has named it; may be empty.
+    name: str
+    # Of the bytes, in hexadecimal.
+    sha256: str
+    # Path of the file at each node.
+    url: str
+
+
 class ToAdapterDeliverButtonsItem(TypedDict):
     """The object `ToAdapterDeliverButtonsItem`."""
 
@@ -2174,6 +2187,8 @@ class ToAdapterDeliverTarget(TypedDict):
 class ToAdapterDeliver(TypedDict):
     """Send a part; answered by `delivered`."""
 
+    # Files to send with the text; needs the capability `attachments`.
+    attachments: NotRequired[list[ToAdapterDeliverAttachmentsItem]]
     # From 2: the part may have been sent before.
     attempt: int
     # Below the last part; needs the capability `buttons`.
@@ -2183,6 +2198,8 @@ class ToAdapterDeliver(TypedDict):
     # Not to be sent after this time.
     deadline_ts: Timestamp
     delivery_id: DeliveryId
+    # The bearer token with which the files are read; it ends at `deadline_ts`.
+    file_token: NotRequired[str]
     # The same for each attempt at the part: at most 25 characters.
     key: str
     # `preview`: an answer that is still being written.
@@ -2196,7 +2213,7 @@ class ToAdapterDeliver(TypedDict):
     reply_to: NotRequired[MessageId]
     # The message that an `edit`, `delete` or `reaction` is about.
     target: NotRequired[ToAdapterDeliverTarget]
-    # Markdown, within the declared limit; empty for `delete` and `reaction`.
+    # Markdown, within the declared limit; empty for `delete` and `reaction`, and with `attachments` perhaps.
     text: str
     # The time of sending; of a fact: the time of the decision.
     ts: Timestamp
