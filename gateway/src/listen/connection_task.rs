@@ -220,9 +220,8 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     async fn dispatch(&mut self, event: ConnectionEvent) -> Result<(), LinkCloseReason> {
         match event {
             ConnectionEvent::Mailbox(MailboxItem::Notes(notes)) => {
-                for mut note in notes {
-                    self.authorize_files(&mut note);
-                    self.handle_input(Input::Note(note));
+                for note in notes {
+                    self.handle_note(note);
                     self.drain_outputs().await?;
                 }
             }
@@ -233,13 +232,14 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         Ok(())
     }
 
-    /// Gives an adapter the token for the files of a delivery.
-    fn authorize_files(&self, note: &mut Notification) {
-        if let Notification::Deliver(message) = note
+    /// Passes a note on; an adapter gets the token for the files of a delivery with it.
+    fn handle_note(&mut self, mut note: Notification) {
+        if let Notification::Deliver(message) = &mut note
             && message.takes_files
         {
             message.file_token = self.context.auth.mint_file_token(&message.order.key, message.order.deadline);
         }
+        self.handle_input(Input::Note(note));
     }
 
     fn handle_inbound(&mut self, event: TransportEvent) {

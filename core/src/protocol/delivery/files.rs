@@ -36,9 +36,15 @@ pub fn take_file_references(session: &SessionId, text: &str) -> (String, Vec<Fil
                 name
             })
         });
-        let has_only_files =
-            || replace_references(session, line, is_code, &mut |_| Some(String::new())).trim().is_empty();
-        if taken.len() == before || !has_only_files() {
+        let mut left = taken.len() - before;
+        let mut stripped = || {
+            replace_references(session, line, is_code, &mut |_| {
+                let is_taken = left > 0;
+                left = left.saturating_sub(1);
+                is_taken.then(String::new)
+            })
+        };
+        if taken.len() == before || !stripped().trim().is_empty() {
             lines.push_str(&replaced);
         }
     }
