@@ -190,10 +190,9 @@ impl App {
         let fleet = shared.open_bus(&plan, &public, promise, fleet_events, runtime);
         let bus = join_bus(fleet.as_ref(), &remote_calls, events);
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
-        let copier = embedded.as_ref().map(|store| store.copier());
         admin_listener.set_pages(shared.pages(
             registry,
-            copier,
+            embedded.as_ref().map(|store| store.copier()),
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));

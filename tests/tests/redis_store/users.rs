@@ -102,7 +102,6 @@ async fn node_user_may_run_every_store_operation() {
     let link = Default::default();
     let run_id = input.run_id.clone();
     let tenant = session.tenant.clone();
-    let nonce = turnway_core::id::Nonce(9);
     let fence = Some(turnway_core::store::RouteVersion { place: input.run_id.clone(), version: 1 });
     let ops = [
         Op::Append(Box::new(append)),
@@ -120,7 +119,7 @@ async fn node_user_may_run_every_store_operation() {
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },
         Op::DeleteIdle { key: key("t"), before: Millis(u64::MAX) },
-        Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
+        Op::Transfer { key: session.clone(), token, tail, to: me, nonce: turnway_core::id::Nonce(9) },
         Op::Release { key: session, token, tail, drain: true },
         read_of_two(&tenant),
         act(&principal, BlobAction::Reserve { body: BodyId(1), bytes: 1 }),
