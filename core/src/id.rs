@@ -1,6 +1,8 @@
 //! Typed ids and names, so that two kinds cannot be mixed up.
+mod blob;
 mod qualified;
 
+pub use blob::{BlobHash, BodyId};
 pub use qualified::{QualifiedAction, QualifiedRun, QualifiedSession};
 
 use serde::{Deserialize, Deserializer, Serialize};

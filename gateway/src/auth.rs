@@ -248,18 +248,22 @@ impl Authenticator {
         Ok(AuthenticatedClient { principal, proof: AuthProof::Run(run), service: ServiceScope::Nothing })
     }
 
+    /// Returns the tokens of files, which have the secret of run tokens.
+    fn file_tokens(&self) -> Option<FileTokens> {
+        self.run_tokens.as_ref().map(|run_tokens| FileTokens::new(run_tokens.secret().clone()))
+    }
+
     /// Reads the secret of file tokens, so that [`Self::mint_file_token`] can mint some.
     pub async fn prepare_file_tokens(&self) {
-        let Some(run_tokens) = &self.run_tokens else { return };
-        if let Err(why) = FileTokens::new(run_tokens.secret().clone()).prepare().await {
+        let Some(tokens) = self.file_tokens() else { return };
+        if let Err(why) = tokens.prepare().await {
             tracing::warn!(%why, "cannot mint file tokens");
         }
     }
 
     /// Mints the token with which an adapter reads the files of a session until a time.
     pub fn mint_file_token(&self, key: &SessionKey, ends: Millis) -> Option<Private<String>> {
-        let tokens = FileTokens::new(self.run_tokens.as_ref()?.secret().clone());
-        tokens.mint(&FileScope { key: key.clone(), ends })
+        self.file_tokens()?.mint(&FileScope { key: key.clone(), ends })
     }
 
     /// Authenticates a request for a file of a session, if it shows a file token; another credential is left to
@@ -271,7 +275,7 @@ impl Authenticator {
         now: Millis,
     ) -> Option<Result<AuthenticatedClient, AuthError>> {
         let shown = bearer_credential(headers).ok().flatten().filter(|shown| FileTokens::is_token(shown))?;
-        let tokens = FileTokens::new(self.run_tokens.as_ref()?.secret().clone());
+        let tokens = self.file_tokens()?;
         let decided = match tokens.prepare().await {
             Ok(()) => tokens.verify(shown, now).ok_or(AuthError::UnknownCredential),
             Err(_) => Err(AuthError::Unchecked),

@@ -13,8 +13,7 @@ pub use self::s3::S3Bodies;
 
 use bytes::Bytes;
 use std::io;
-use turnway_core::id::SessionKey;
-use turnway_core::store::blob::BodyId;
+use turnway_core::id::{BodyId, SessionKey};
 
 /// Bytes of one part of a body in memory: a system call or a command for each is cheap, and a hundred transfers at a time
 /// take 25 MiB.
@@ -117,7 +116,8 @@ impl BodyStore {
         }
     }
 
-    /// Returns the sessions with bodies, of very many a part, and the next ones at the next call; none where no body can be left behind.
+    /// Returns the sessions with bodies; of very many a part, and the next ones at the next call. None where no body can be
+    /// left behind.
     pub async fn sessions(&self) -> Result<Vec<SessionKey>, BodyError> {
         match self {
             Self::Files(files) => files.sessions().await,

@@ -27,6 +27,7 @@ pub mod signal;
 pub mod socket;
 pub mod store;
 pub mod supervise;
+pub mod system_trust;
 pub mod tls;
 pub mod tools;
 pub mod trace;

@@ -50,7 +50,7 @@ fn asked(words: &[String]) -> CurlRequest {
                 let (name, value) = header.split_once(": ").expect("a header");
                 asked.headers.push((name.to_owned(), value.to_owned()));
             }
-            "-d" => (asked.method, asked.body) = ("POST".to_owned(), value()),
+            "-d" | "--data-binary" => (asked.method, asked.body) = ("POST".to_owned(), value()),
             url => asked.path = url.strip_prefix("http://127.0.0.1:8080").expect("a URL").to_owned(),
         }
     }
@@ -83,16 +83,22 @@ async fn every_example_of_the_reference_succeeds() {
             paths.push(path);
             continue;
         }
-        assert_eq!(stream.status, 200, "{words:?}");
-        if stream.headers["content-type"] == "text/event-stream" {
-            let first = stream.next().await.expect("an event");
-            if first.data["type"] == "turn_accepted" {
-                run_id = first.data["run_id"].as_str().expect("a run").to_owned();
-                stream.until(|event| event.data["type"] == "done").await;
+        let is_upload = method == "POST" && path.ends_with("/blobs");
+        assert_eq!(stream.status, if is_upload { 201 } else { 200 }, "{words:?}");
+        match stream.headers["content-type"].to_str().expect("a media type") {
+            "text/event-stream" => {
+                let first = stream.next().await.expect("an event");
+                if first.data["type"] == "turn_accepted" {
+                    run_id = first.data["run_id"].as_str().expect("a run").to_owned();
+                    stream.until(|event| event.data["type"] == "done").await;
+                }
             }
-        } else {
-            let answer: Value = stream.reply().await.json();
-            assert!(answer.is_object(), "{words:?}: {answer}");
+            // The file that an example before has uploaded.
+            "text/plain" => assert_eq!(stream.reply().await.text, "abc"),
+            _ => {
+                let answer: Value = stream.reply().await.json();
+                assert!(answer.is_object(), "{words:?}: {answer}");
+            }
         }
         paths.push(path);
     }

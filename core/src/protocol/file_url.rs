@@ -1,24 +1,26 @@
 //! URLs of the files of a session: paths in content parts and in texts.
-use crate::id::SessionId;
+use crate::id::{BlobHash, SessionId};
 use crate::protocol::input::Content;
 use serde_json::Value;
 
-/// Returns the path of a file of a session, for a SHA-256 in hexadecimal.
-pub fn file_path(session: &SessionId, sha256: &str) -> String {
-    format!("/v1/sessions/{session}/blobs/{sha256}")
+/// Returns the path of a file of a session.
+pub fn file_path(session: &SessionId, hash: &BlobHash) -> String {
+    format!("{}{hash}", files_path(session))
 }
 
-/// Returns the SHA-256 of the file that a URL names, if the URL is the path of a file of this session, alone or after the
+fn files_path(session: &SessionId) -> String {
+    format!("/v1/sessions/{session}/blobs/")
+}
+
+/// Returns the hash of the file that a URL names, if the URL is the path of a file of this session, alone or after the
 /// address of a node.
-pub fn parse_file_url<'a>(session: &SessionId, url: &'a str) -> Option<&'a str> {
+pub fn parse_file_url(session: &SessionId, url: &str) -> Option<BlobHash> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let path = match rest {
         Some(rest) => &rest[rest.find('/')?..],
         None => url,
     };
-    let sha256 = path.strip_prefix(file_path(session, "").as_str())?;
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (sha256.len() == 64 && sha256.bytes().all(is_digit)).then_some(sha256)
+    BlobHash::parse(path.strip_prefix(&files_path(session))?)
 }
 
 /// Puts the address of the gateway in front of the paths of the session's files in content parts, so that an agent can
@@ -55,7 +57,7 @@ mod tests {
     #[test]
     fn only_urls_of_own_files_are_references() {
         for url in [path(), format!("http://10.0.0.1:8080{}", path()), format!("https://gateway.example{}", path())] {
-            assert_eq!(parse_file_url(&session(), &url), Some(HASH), "{url}");
+            assert_eq!(parse_file_url(&session(), &url), BlobHash::parse(HASH), "{url}");
         }
         for url in [
             path().replace("/s1/", "/s2/"),

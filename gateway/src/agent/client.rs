@@ -7,11 +7,12 @@ use crate::agent::retry_after::retry_after;
 use crate::agent::traffic::{CountingConnector, Traffic};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::system_trust;
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connect, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -242,13 +243,7 @@ fn tcp() -> HttpConnector {
 }
 
 fn tls() -> Result<HttpsConnector<HttpConnector>, BadAgent> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| BadAgent::Roots(error.to_string()))?
-        .with_native_roots()
-        .map_err(|error| BadAgent::Roots(error.to_string()))?
-        .with_no_client_auth();
+    let config = system_trust::client_config(true).map_err(|error| BadAgent::Roots(error.to_string()))?;
     let mut tcp = tcp();
     tcp.enforce_http(false);
     Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(tcp))

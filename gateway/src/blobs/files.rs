@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::fs::{self, File};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
-use turnway_core::id::{SessionId, SessionKey, TenantId};
-use turnway_core::store::blob::BodyId;
+use turnway_core::id::{BodyId, SessionId, SessionKey, TenantId};
 
 /// Bodies below a directory.
 #[derive(Clone, Debug)]

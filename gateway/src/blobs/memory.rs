@@ -3,8 +3,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use turnway_core::id::SessionKey;
-use turnway_core::store::blob::BodyId;
+use turnway_core::id::{BodyId, SessionKey};
 
 use super::BodyError;
 

@@ -6,8 +6,7 @@ use crate::redis::{RedisCommandError, RedisConnection};
 use ::redis::{Pipeline, Value, cmd};
 use bytes::{Buf, Bytes, BytesMut};
 use std::time::Duration;
-use turnway_core::id::SessionKey;
-use turnway_core::store::blob::BodyId;
+use turnway_core::id::{BodyId, SessionKey};
 
 /// The time for which a body without a blob is kept: longer than its upload may take.
 const UNNAMED_KEPT: Duration = Duration::from_secs(60 * 60);

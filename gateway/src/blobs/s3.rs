@@ -26,10 +26,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use turnway_core::id::{SessionId, SessionKey, TenantId};
+use turnway_core::id::{BodyId, SessionId, SessionKey, TenantId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::store::blob::BodyId;
 
 /// Bodies in a bucket.
 #[derive(Clone, Debug)]

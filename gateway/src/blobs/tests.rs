@@ -52,7 +52,7 @@ async fn check_bodies(bodies: &BodyStore) {
     let mut found = bodies.bodies(&mine).await.expect("a list");
     found.sort();
     assert_eq!(found, [one, two]);
-    // What is not there is ignored.
+    // A body that is not there is ignored.
     bodies.delete(&mine, &[one, BodyId(7), two]).await;
     assert!(matches!(read(bodies, &mine, one).await, Err(BodyError::Missing)));
     assert!(bodies.bodies(&mine).await.expect("a list").is_empty());

@@ -19,12 +19,12 @@ use hyper::body::Body as _;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{SessionId, SessionKey};
+use turnway_core::id::{BlobHash, BodyId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::file_url::file_path;
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::store::blob::{BlobAction, BlobHash, BlobReply, BlobTable, BodyId, StoredBlob};
+use turnway_core::store::blob::{BlobAction, BlobReply, BlobTable, StoredBlob};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -123,7 +123,7 @@ async fn take_upload(
         return Err(too_large(most));
     }
     let _slot = link.acquire_transfer_slot()?;
-    let key = SessionKey { tenant: link.principal().tenant.clone(), session: session.clone() };
+    let key = link.session_key(session);
     let id = new_body_id()?;
     act(&mut link, session, BlobAction::Reserve { body: id, bytes: room }).await?;
     // Also if the client goes away in the middle.
@@ -160,7 +160,7 @@ async fn discard(mut body: Body) {
             }
         }
     };
-    // Whoever sends still more, or too slowly, loses the answer.
+    // A client that sends still more, or too slowly, loses the answer.
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, rest).await;
 }
 
@@ -206,7 +206,7 @@ pub(super) async fn read(
 ) -> HttpResult {
     let (session, hash) = named_blob(path)?;
     let mut link = context.open_file_link(&headers, &session).await?;
-    let key = SessionKey { tenant: link.principal().tenant.clone(), session: session.clone() };
+    let key = link.session_key(&session);
     let slot = link.acquire_transfer_slot()?;
     let blob = find_blob(&mut link, &session, hash).await?;
     let mut answer = match context.blobs.bodies.open(&key, blob.body).await {
@@ -253,7 +253,7 @@ pub(super) async fn delete(
 ) -> HttpResult {
     let (session, hash) = named_blob(path)?;
     let mut link = context.open_link(&headers).await?;
-    let key = SessionKey { tenant: link.principal().tenant.clone(), session: session.clone() };
+    let key = link.session_key(&session);
     let reply = act(&mut link, &session, BlobAction::Remove { hash }).await?;
     context.blobs.bodies.delete(&key, &reply.dropped).await;
     Ok(response::empty(StatusCode::NO_CONTENT))
@@ -397,7 +397,7 @@ impl BlobPayload {
             bytes: blob.bytes,
             media_type: blob.media_type.clone(),
             created_ts: blob.created_at,
-            url: file_path(session, &hash.to_string()),
+            url: file_path(session, &hash),
         }
     }
 }

@@ -3,7 +3,6 @@
 //! no more than one on a WebSocket.
 use crate::auth::jwt::LEEWAY;
 use crate::auth::{AuthProof, AuthenticatedClient};
-use crate::http::run_scope::RunLimit;
 use crate::http::{HttpContext, run_scope};
 use crate::links::{CloseReason, MailboxHandle, MailboxItem, Pool, PoolPermit, SwitchboardGone};
 use crate::rates::RateLimiter;
@@ -12,7 +11,7 @@ use crate::socket::ClientWatch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::Principal;
+use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -35,7 +34,8 @@ pub struct RequestLink {
     /// End of a token, leeway included, or of the time for which the token of a run was checked: a request cannot show
     /// another token. `None` for a key.
     credential_ends: Option<Millis>,
-    run_limit: Option<RunLimit>,
+    /// The run whose token limits the link to its session.
+    run: Option<TokenRun>,
     /// Notes that have arrived and were not returned yet.
     ready_notes: VecDeque<Notification>,
     /// Weight of the notes that were returned and may not have been sent yet.
@@ -98,7 +98,7 @@ impl RequestLink {
             mailbox,
             rates,
             credential_ends: ends,
-            run_limit: None,
+            run: None,
             ready_notes: VecDeque::new(),
             delivered_weight: 0,
             unreported_weight: 0,
@@ -110,15 +110,14 @@ impl RequestLink {
     /// Limits the link to the session of a run, if the run has not ended. The link closes before the next look at the run
     /// would be due.
     pub async fn limit_to_run(&mut self, run: TokenRun) -> Result<(), RequestFailure> {
-        self.run_limit = Some(RunLimit { session: run.run_id.session(), run });
+        self.run = Some(run);
         self.check_run().await
     }
 
     /// Looks again whether the run has ended whose token limits the link, after a request that took long. Does nothing for
     /// any other credential.
     pub async fn check_run(&mut self) -> Result<(), RequestFailure> {
-        let Some(limit) = &self.run_limit else { return Ok(()) };
-        let run_id = limit.run.run_id.clone();
+        let Some(TokenRun { run_id, .. }) = self.run.clone() else { return Ok(()) };
         self.credential_ends = None;
         let asked_at = self.context.clock.now().store;
         self.send(LinkCommand::FindRun { run_id }).await?;
@@ -136,6 +135,11 @@ impl RequestLink {
         }
         self.credential_ends = Some(asked_at.after(run_scope::RUN_CHECK_MAX));
         Ok(())
+    }
+
+    /// Returns the key of a session in the caller's tenant.
+    pub fn session_key(&self, session: &SessionId) -> SessionKey {
+        SessionKey { tenant: self.principal.tenant.clone(), session: session.clone() }
     }
 
     /// Returns the dependencies of a request.
@@ -190,7 +194,7 @@ impl RequestLink {
 
     /// Sends a command to the switchboard. A command over a rate limit is answered with a refusal instead.
     pub async fn send(&self, command: LinkCommand) -> Result<(), LinkClosed> {
-        let beyond = self.run_limit.as_ref().and_then(|limit| run_scope::refuse_beyond(&limit.session, &command));
+        let beyond = self.run.as_ref().and_then(|run| run_scope::refuse_beyond(&run.run_id, &command));
         if let Some(refused) = beyond {
             self.context.links.send(self.mailbox.id(), refused);
             return Ok(());

@@ -1,8 +1,7 @@
 //! The rights of a run's token: it reads the session of its run while the run goes on, adds files to it, and nothing else.
 //! Called by `request_link` and for requests that need no link.
-use crate::run_token::TokenRun;
 use std::time::Duration;
-use turnway_core::id::SessionId;
+use turnway_core::id::RunId;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::blob::BlobAction;
@@ -13,14 +12,6 @@ use turnway_wire::channel::notification::{CommandReply, Notification};
 /// Longest time for which a request goes on without another look whether its run has ended: a token is dead two seconds
 /// after the end.
 pub const RUN_CHECK_MAX: Duration = Duration::from_secs(2);
-
-/// The limits that the token of a run sets to a link.
-#[derive(Clone, Debug)]
-pub struct RunLimit {
-    /// The session of the run.
-    pub session: SessionId,
-    pub run: TokenRun,
-}
 
 /// Returns the refusal of everything that a run's token does not allow.
 pub fn refusal() -> Refusal {
@@ -37,11 +28,12 @@ fn is_upload(command: &LinkCommand) -> bool {
     }
 }
 
-/// Returns the answer to a command that neither reads this session nor adds a file to it.
-pub fn refuse_beyond(session: &SessionId, command: &LinkCommand) -> Option<Notification> {
+/// Returns the answer to a command that neither reads the session of a run nor adds a file to it.
+pub fn refuse_beyond(run: &RunId, command: &LinkCommand) -> Option<Notification> {
+    let session = run.session();
     let is_own = match command.target() {
-        CommandTarget::Session(named) => named == session,
-        CommandTarget::Run(named) => named.session() == *session,
+        CommandTarget::Session(named) => *named == session,
+        CommandTarget::Run(named) => named.session() == session,
         CommandTarget::None => false,
     };
     let is_upload = is_upload(command);

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_core::id::{Seq, SessionId, SessionKey, UserId};
+use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::annotation::Annotations;
 use turnway_core::protocol::input::ControlRequest;
@@ -136,8 +136,7 @@ pub(super) async fn delete(
             .await
         {
             Ok(()) => {
-                let tenant = link.principal().tenant.clone();
-                context.blobs.sweeps.request(SessionKey { tenant, session });
+                context.blobs.sweeps.request(link.session_key(&session));
                 return Ok(response::empty(StatusCode::NO_CONTENT));
             }
             Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),

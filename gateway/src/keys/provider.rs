@@ -7,10 +7,11 @@ use crate::clock::Clock;
 use crate::config::JwksSource;
 use crate::metrics::{FetchOutcome, Metrics};
 use crate::signal::ReloadSignal;
+use crate::system_trust;
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -177,23 +178,11 @@ async fn get(client: &ProviderClient, url: &Uri, clock: &Clock) -> Result<Bytes,
 /// Builds a client that connects only to the given URL: no proxy from the environment, no redirect. Connections are not
 /// pooled, because the next fetch is minutes away.
 fn client(is_https: bool) -> Result<ProviderClient, ProviderError> {
-    let roots = |error: &dyn std::fmt::Display| ProviderError::Roots(error.to_string());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| roots(&error))?;
-    let tls = if is_https {
-        tls.with_native_roots().map_err(|error| roots(&error))?
-    } else {
-        tls.with_root_certificates(rustls::RootCertStore::empty())
-    };
+    let tls = system_trust::client_config(is_https).map_err(|error| ProviderError::Roots(error.to_string()))?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls.with_no_client_auth())
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
     Ok(legacy::Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(0)
         .http1_max_headers(limits::AGENT_HEADERS_MAX)

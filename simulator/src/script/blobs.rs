@@ -1,11 +1,11 @@
 //! Random actions on the blobs of sessions: few uploads and few hashes, so that they repeat, and sizes around the quotas.
 use super::name;
 use std::collections::BTreeMap;
-use turnway_core::id::{LinkId, Principal, SessionKey, UserId};
+use turnway_core::id::{BlobHash, BodyId, LinkId, Principal, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::rng::Rng;
 use turnway_core::store::Op;
-use turnway_core::store::blob::{BlobAction, BlobHash, BodyId};
+use turnway_core::store::blob::BlobAction;
 
 /// The uploads that the script has begun, by session, each with its size.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The server's only access key.
 const KEY_ID: &str = "TESTKEYID";
-/// Its secret.
+/// The secret of the only access key that the server knows.
 pub const SECRET: &str = "test/secret+key";
 /// The only session token that the server takes; none is needed.
 pub const TOKEN: &str = "test-session-token";

@@ -111,7 +111,7 @@ async fn agent_answers_a_picture_with_another() {
     let target = text.split(['(', ')']).nth(1).expect("a reference");
     let uri: http::Uri = target.parse().expect("a URL");
     assert!(ann.download(uri.path()).await.bytes == random_bytes(2, MIB));
-    // What the log has is the path, which every node serves.
+    // The log has the path, which every node serves.
     let facts = ann.facts("s1").await;
     let input = facts.iter().find(|fact| fact.to_string().contains("another one")).expect("the message");
     assert!(input.to_string().contains(&format!("\"{path}\"")), "{input}");

@@ -101,6 +101,7 @@ async fn requests_without_a_valid_key_are_unauthorized() {
         for (path, methods) in document["paths"].as_object().expect("paths") {
             for method in methods.as_object().expect("methods").keys().filter(|_| !DOCUMENTS.contains(&path.as_str())) {
                 let path = path.replace("{session_id}", "s1").replace("{run_id}", &format!("s1.{}", "a".repeat(26)));
+                let path = path.replace("{sha256}", &"a".repeat(64));
                 let headers = [headers, &[("content-type", "application/json")]].concat();
                 let body = r#"{"message": {"content": "x"}}"#;
                 let reply = Web::new(node.http, Some("ann")).ask(&method.to_uppercase(), &path, &headers, body).await;

@@ -1,5 +1,6 @@
 //! Every operation on a foreign session, of another user of the same tenant or of another tenant, including
 //! that tenant's operator, is answered as for an unknown session.
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use turnway_tests::real::agent::{Agents, Reply};
@@ -10,10 +11,12 @@ use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::invoke;
 use turnway_wire::channel::authority::ClientOperation;
 
-/// The run of ann's session, in progress at its agent, and a well-formed run id that does not exist.
+/// The run of ann's session, in progress at its agent, a well-formed run id that does not exist, and the hash of a
+/// file of the session.
 struct Target {
     run: String,
     unknown: String,
+    file: String,
 }
 
 /// A foreign credential that tries to access the session.
@@ -54,8 +57,11 @@ async fn foreign_sessions_are_answered_as_not_found() {
     let accepted = wire.ask("a1", invoke("anns", "held", "canary-secret")).await.expect("an answer");
     let run = accepted["run_id"].as_str().expect("a run").to_owned();
     wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
-    let prize = Target { unknown: run.replacen("anns", "nobodys", 1), run };
-    let facts = || async { Web::new(node.http, None).key(&ann).json("/v1/sessions/anns/events").await };
+    let owner = Web::new(node.http, None).key(&ann);
+    let path = owner.must_upload("anns", "text/plain", &Bytes::from_static(b"canary of a file")).await;
+    let file = path.rsplit('/').next().expect("a hash").to_owned();
+    let prize = Target { unknown: run.replacen("anns", "nobodys", 1), run, file };
+    let facts = || async { owner.json("/v1/sessions/anns/events").await };
     let before = facts().await;
     let mut rows = 0;
     for thief in foreign_credentials(&node).await {
@@ -64,6 +70,8 @@ async fn foreign_sessions_are_answered_as_not_found() {
     }
     assert!(rows >= 5 * 12 + 2 * 7 + 3 * 6, "{rows} rows");
     assert_eq!(facts().await["events"], before["events"], "nothing has touched ann's session");
+    let files = owner.json("/v1/sessions/anns/blobs").await["blobs"].clone();
+    assert!(files.as_array().expect("files").len() == 1 && files[0]["url"] == path.as_str(), "{files}");
     let answer = wire.ask("c", json!({"type": "cancel_run", "run_id": prize.run})).await;
     drop(answer);
     let done = ann.resume(node.http, None, vec![json!({"session_id": "anns", "after_seq": 0})]).await;
@@ -116,17 +124,18 @@ async fn by_http(node: &Node, prize: &Target, thief: &ForeignCredential) -> usiz
             }
             let named = |session: &str, run: &str| {
                 let path = path.replace("{session_id}", session).replace("{run_id}", run);
+                let path = path.replace("{sha256}", &prize.file);
                 assert!(!path.contains('{'), "no row for {method} {path}");
                 path
             };
-            let has_body = operation.get("requestBody").is_some();
-            let body = match has_body {
+            let takes_json = operation["requestBody"]["content"]["application/json"].is_object();
+            let body = match takes_json {
                 true if path.ends_with("/messages") => r#"{"text": "mine?"}"#,
                 true => r#"{"agent_id": "held", "message": {"content": "mine?"}}"#,
                 false => "",
             };
             // Requests that create a session in another tenant are tested over WebSocket.
-            if has_body && thief.other_tenant {
+            if takes_json && thief.other_tenant {
                 continue;
             }
             rows += 1;
@@ -138,7 +147,7 @@ async fn by_http(node: &Node, prize: &Target, thief: &ForeignCredential) -> usiz
             let (status, got) = ask(&named("anns", &prize.run)).await;
             // A request that creates a session is not sent for an unknown session, because the session would
             // be created.
-            let (like, want) = if has_body {
+            let (like, want) = if takes_json {
                 web_get(&web, &named("nobodys", &prize.unknown).replace("/turns", "")).await
             } else {
                 ask(&named("nobodys", &prize.unknown)).await

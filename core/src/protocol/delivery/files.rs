@@ -1,6 +1,6 @@
 //! Files in deliveries: the references in the Markdown of a part become attachments. Called when an order is rendered.
 use super::split::CodeFence;
-use crate::id::SessionId;
+use crate::id::{BlobHash, SessionId};
 use crate::limits;
 use crate::protocol::file_url::{file_path, parse_file_url};
 use serde::Serialize;
@@ -13,52 +13,66 @@ const UNNAMED: &str = "file";
 pub struct FileReference {
     /// The words of the reference; empty if it has none.
     pub name: String,
-    /// The SHA-256 of the file's bytes, in hexadecimal.
-    pub sha256: String,
+    pub sha256: BlobHash,
     /// Path of the file at each node.
     pub url: String,
     /// The reference is that of a picture, `![name](url)`, and not a link.
     pub inline: bool,
 }
 
+/// A piece of a line of Markdown.
+enum LinePiece<'a> {
+    Text(&'a str),
+    /// A reference, and its source.
+    Reference(FileReference, &'a str),
+}
+
 /// Takes the references to the session's files out of a Markdown text: the first [`limits::ATTACHMENTS_MAX`] of them. A
 /// line that has nothing else goes; elsewhere the words of the reference stay. Code blocks are left as they are.
 pub fn take_file_references(session: &SessionId, text: &str) -> (String, Vec<FileReference>) {
     let mut taken = Vec::new();
-    let mut lines = String::with_capacity(text.len());
-    for (line, is_code) in lines_with_code(text) {
+    let mut rest = String::with_capacity(text.len());
+    for pieces in lines_in_pieces(session, text) {
         let before = taken.len();
-        let replaced = replace_references(session, line, is_code, &mut |file| {
-            let is_taken = taken.len() < limits::ATTACHMENTS_MAX;
-            is_taken.then(|| {
-                let name = file.name.clone();
-                taken.push(file);
-                name
-            })
-        });
-        let mut left = taken.len() - before;
-        let mut stripped = || {
-            replace_references(session, line, is_code, &mut |_| {
-                let is_taken = left > 0;
-                left = left.saturating_sub(1);
-                is_taken.then(String::new)
-            })
-        };
-        if taken.len() == before || !stripped().trim().is_empty() {
-            lines.push_str(&replaced);
+        let start = rest.len();
+        let mut has_more = false;
+        for piece in pieces {
+            match piece {
+                LinePiece::Reference(file, _) if taken.len() < limits::ATTACHMENTS_MAX => {
+                    rest.push_str(&file.name);
+                    taken.push(file);
+                }
+                LinePiece::Reference(_, source) | LinePiece::Text(source) => {
+                    rest.push_str(source);
+                    has_more |= !source.trim().is_empty();
+                }
+            }
+        }
+        if taken.len() > before && !has_more {
+            rest.truncate(start);
         }
     }
-    if taken.is_empty() { (text.to_owned(), taken) } else { (lines.trim_end().to_owned(), taken) }
+    if !taken.is_empty() {
+        rest.truncate(rest.trim_end().len());
+    }
+    (rest, taken)
 }
 
 /// Replaces the references to the session's files in a Markdown text by their words, for a platform that shows no files.
 pub fn name_file_references(session: &SessionId, text: &str) -> String {
-    let named = |file: FileReference| Some(if file.name.is_empty() { UNNAMED.to_owned() } else { file.name });
-    lines_with_code(text).map(|(line, is_code)| replace_references(session, line, is_code, &mut { named })).collect()
+    let mut named = String::with_capacity(text.len());
+    for piece in lines_in_pieces(session, text).flatten() {
+        named.push_str(match &piece {
+            LinePiece::Text(source) => source,
+            LinePiece::Reference(file, _) if file.name.is_empty() => UNNAMED,
+            LinePiece::Reference(file, _) => &file.name,
+        });
+    }
+    named
 }
 
-/// Returns the lines of a text, each with its end, and whether it is in a fenced code block.
-fn lines_with_code(text: &str) -> impl Iterator<Item = (&str, bool)> {
+/// Returns the lines of a text in pieces, which together are the text. A line of a fenced code block is one piece.
+fn lines_in_pieces<'a>(session: &SessionId, text: &'a str) -> impl Iterator<Item = Vec<LinePiece<'a>>> {
     let mut open: Option<CodeFence> = None;
     text.split_inclusive('\n').map(move |line| {
         let content = line.trim_end_matches('\n');
@@ -68,53 +82,33 @@ fn lines_with_code(text: &str) -> impl Iterator<Item = (&str, bool)> {
             Some(_) => {}
             None => open = CodeFence::opening(content),
         }
-        (line, was_open || open.is_some())
+        if was_open || open.is_some() { vec![LinePiece::Text(line)] } else { pieces_of(session, line) }
     })
 }
 
-/// Returns a line whose references are replaced; one without a replacement stays.
-fn replace_references(
-    session: &SessionId,
-    line: &str,
-    is_code: bool,
-    replacement: &mut dyn FnMut(FileReference) -> Option<String>,
-) -> String {
-    let mut replaced = String::new();
-    let mut rest = line;
-    while !is_code && let Some(found) = find_reference(session, rest) {
-        let FoundReference { start, end, file } = found;
-        replaced.push_str(&rest[..start]);
-        match replacement(file) {
-            Some(words) => replaced.push_str(&words),
-            None => replaced.push_str(&rest[start..end]),
-        }
-        rest = &rest[end..];
-    }
-    replaced + rest
-}
-
-/// A reference and its place in a line.
-struct FoundReference {
-    start: usize,
-    end: usize,
-    file: FileReference,
-}
-
-/// Returns the first reference to a file of the session: `[name](url)` or `![name](url)`, without a title.
-fn find_reference(session: &SessionId, line: &str) -> Option<FoundReference> {
+/// Cuts a line before and after each reference: `[name](url)` or `![name](url)`, without a title.
+fn pieces_of<'a>(session: &SessionId, line: &'a str) -> Vec<LinePiece<'a>> {
+    let mut pieces = Vec::new();
+    // The beginning of what is in no piece yet, and of what was not looked at yet.
+    let mut start = 0;
     let mut from = 0;
     while let Some(middle) = line[from..].find("](").map(|at| from + at) {
         let target = middle + 2;
-        let end = target + line[target..].find(')')?;
+        let Some(end) = line[target..].find(')').map(|at| target + at) else { break };
         from = target;
         let Some(sha256) = parse_file_url(session, &line[target..end]) else { continue };
-        let Some(bracket) = line[..middle].rfind('[') else { continue };
-        let inline = line[..bracket].ends_with('!');
+        let Some(bracket) = line[start..middle].rfind('[').map(|at| start + at) else { continue };
+        let inline = line[start..bracket].ends_with('!');
         let name = line[bracket + 1..middle].trim().to_owned();
-        let file = FileReference { name, url: file_path(session, sha256), sha256: sha256.to_owned(), inline };
-        return Some(FoundReference { start: bracket - usize::from(inline), end: end + 1, file });
+        let file = FileReference { name, url: file_path(session, &sha256), sha256, inline };
+        let begin = bracket - usize::from(inline);
+        pieces.push(LinePiece::Text(&line[start..begin]));
+        pieces.push(LinePiece::Reference(file, &line[begin..=end]));
+        start = end + 1;
+        from = start;
     }
-    None
+    pieces.push(LinePiece::Text(&line[start..]));
+    pieces
 }
 
 #[cfg(test)]
@@ -146,7 +140,7 @@ mod tests {
             let (kept, taken) = take_file_references(&session(), &text);
             let found: Vec<_> = taken.iter().map(|file| (file.name.as_str(), file.inline)).collect();
             assert_eq!((kept.as_str(), found), (rest, names), "{text}");
-            assert!(taken.iter().all(|file| file.sha256 == HASH && file.url == at));
+            assert!(taken.iter().all(|file| file.sha256.to_string() == HASH && file.url == at));
         }
         for untouched in [
             "plain text\n".to_owned(),

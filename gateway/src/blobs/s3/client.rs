@@ -7,11 +7,12 @@ use super::upload_body::UploadBody;
 use crate::clock::Clock;
 use crate::config::s3::S3Place;
 use crate::metrics::{BodyOperation, BodyRequestResult, Metrics};
+use crate::system_trust::{self, SystemTrustError};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -71,7 +72,7 @@ pub enum S3Error {
 /// The store's certificates cannot be checked.
 #[derive(Debug, thiserror::Error)]
 #[error("blobs.url: cannot load the system's certificates: {0}")]
-pub struct S3SetupError(String);
+pub struct S3SetupError(#[from] SystemTrustError);
 
 // === impl S3Client ===
 
@@ -221,17 +222,7 @@ fn client(connector: HttpsConnector<HttpConnector>, idle_max: usize) -> StoreCli
 
 /// Builds a connector with the system's certificates, or for plain text alone.
 fn connector(is_https: bool) -> Result<HttpsConnector<HttpConnector>, S3SetupError> {
-    let failed = |error: &dyn std::fmt::Display| S3SetupError(error.to_string());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?;
-    let tls = if is_https {
-        tls.with_native_roots().map_err(|error| failed(&error))?
-    } else {
-        tls.with_root_certificates(rustls::RootCertStore::empty())
-    };
-    let tls = tls.with_no_client_auth();
+    let tls = system_trust::client_config(is_https)?;
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

@@ -3,8 +3,8 @@
 use crate::store::redis::call::{RedisCall, RedisCallError};
 use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
-use turnway_core::id::{Principal, SessionKey};
-use turnway_core::store::blob::{BlobAction, BlobReply, BlobTable, BodyId, change_blobs};
+use turnway_core::id::{BodyId, Principal, SessionKey};
+use turnway_core::store::blob::{BlobAction, BlobReply, BlobTable, change_blobs};
 use turnway_core::store::{Reply, StoreRefusal};
 use turnway_core::time::Millis;
 

@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn files_of_a_part_are_parsed() {
         let file = json!({"name": "a cat", "sha256": "ab", "url": "/v1/sessions/s1/blobs/ab", "inline": true});
-        // What lacks a field is no file.
+        // An object without one of the fields is no file.
         let order = part(json!({"attachments": [file, {"name": "b"}], "file_token": "twfile_a"}));
         let expected = AttachmentOrder {
             name: "a cat".to_owned(),
