@@ -111,6 +111,7 @@ impl AgentDirectory {
 
 /// An order to an agent. It leaves the process only after the fact that justifies it is durable (G4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "most orders are an `Invoke`, which is moved a few times in each turn")]
 pub enum Order {
     /// Answer an input.
     Invoke(Invoke),
