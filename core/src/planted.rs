@@ -433,6 +433,16 @@ define_planted! {
     FileUrlsBare,
     /// The token of a run adds files to sessions of others, too.
     RunUploadsAnywhere,
+    /// An adapter may add files for conversations of other accounts.
+    FilesForeignAccount,
+    /// Files of a bound conversation are added to its own session.
+    FilesPreparedUnbound,
+    /// A message may name files of a session that its conversation has left: the agent cannot read them.
+    ForeignFilesTaken,
+    /// The token for adding files adds them to each session of its tenant.
+    UploadTokenUnscoped,
+    /// The token of a delivery's files adds files, too.
+    FileTokenWrites,
 
     // --- what operators see ---
     /// Closed connections are shown as open.

@@ -14,6 +14,7 @@ mod farewell;
 mod fleet;
 mod gather;
 mod hops;
+mod inbound_files;
 mod mirror;
 mod moved;
 mod outcomes;

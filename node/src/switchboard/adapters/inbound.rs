@@ -14,6 +14,7 @@ use turnway_core::protocol::binding::{Binding, EndedBinding, TargetKind, UnbindR
 use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, InputOrigin, TextLimit};
+use turnway_core::protocol::file_url::names_foreign_file;
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -348,6 +349,16 @@ impl SearchedMessage {
         if self.is_stale {
             let receipt = self.pending.receipt(InboundDisposition::Ignored);
             return InboundResult::Stale(InboundReceipt { reason: Some(IgnoreReason::Stale), ..receipt });
+        }
+        let session = self.binding.as_ref().map_or_else(
+            || self.pending.inbound.conversation.own_session(&account.tenant),
+            |binding| binding.session.clone(),
+        );
+        if names_foreign_file(&session, &self.content) && !planted(Planted::ForeignFilesTaken) {
+            let why =
+                "a file of the message is in another session; prepare the files again, and send the message again";
+            let refusal = Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER);
+            return InboundResult::Refused(self.pending, refusal);
         }
         let touched = self.binding.as_ref().map(|binding| {
             let key = binding.conversation.key(&account.tenant);
