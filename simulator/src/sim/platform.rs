@@ -468,7 +468,7 @@ impl World {
         let mut own = self.platform.places.iter().filter(earlier).map(|known| known.own_session(tenant));
         let session = &files.key.session;
         assert!(
-            !session.is_reserved() || *session == place.own_session(tenant) || own.any(|own| own == *session),
+            !session.is_of_conversation() || *session == place.own_session(tenant) || own.any(|own| own == *session),
             "files of {place:?} go to another conversation: {files:?}"
         );
     }
