@@ -35,7 +35,7 @@ async fn sdk_adapter_reaches_gold() {
     let ended = check(dir.path(), &["--platform", "rooms", "--json"], &adapter).await;
     let report = ended.json();
     assert_eq!((ended.code, &report["grade"]), (Some(0), &json!("gold")), "{}", ended.out);
-    assert_eq!(checks_with(&report, "passed").len(), 18, "{}", ended.out);
+    assert_eq!(checks_with(&report, "passed").len(), 19, "{}", ended.out);
     assert_eq!(report["adapter"]["channel"], "rooms");
     assert!(!ended.out.contains("api_key"), "{}", ended.out);
 }
