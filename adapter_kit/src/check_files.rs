@@ -181,7 +181,7 @@ impl CheckFiles {
         self.read_plans.entry(path.to_owned()).or_default().push_back(problem);
     }
 
-    /// Answers `prepare_files`.
+    /// Answers one `prepare_files`, as planned or with the session and a new token.
     pub(crate) fn prepare(&mut self, conversation: &str, now_ms: u64) -> PrepareAnswer {
         let plan = self.prepare_plans.get_mut(conversation).and_then(VecDeque::pop_front);
         if let Some(PreparePlan::Retry(wait)) = plan {
@@ -211,7 +211,7 @@ impl CheckFiles {
         path
     }
 
-    /// Deletes a file.
+    /// Deletes the file with a path.
     pub(crate) fn delete(&mut self, path: &str) {
         self.blobs.remove(path);
     }
