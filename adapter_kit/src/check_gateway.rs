@@ -302,7 +302,7 @@ impl GatewayState {
             self.violations.push(format!("a message of {} bytes, at most {bytes_max}", text.len()));
             return false;
         }
-        match parse(&as_known_message(text, &message)) {
+        match parse(text) {
             Err(why) => {
                 self.refuse(connection, &message, &why.reason.to_string());
                 return !is_first;
@@ -458,18 +458,6 @@ pub(crate) fn file_paths(content: &Value) -> Vec<String> {
     let parts = content.as_array().into_iter().flatten();
     let urls = parts.filter_map(|part| part["file"]["url"].as_str().or_else(|| part["image_url"]["url"].as_str()));
     urls.map(str::to_owned).collect()
-}
-
-/// Returns a text that a node of this release parses: for `prepare_files` the event whose conversation it names.
-fn as_known_message(text: &str, message: &Value) -> String {
-    if message["type"] != "prepare_files" {
-        return text.to_owned();
-    }
-    let mut event = message.clone();
-    event["type"] = json!("inbound");
-    event["sender"] = json!({ "id": "somebody" });
-    event["message"] = json!({ "message_id": "any", "content": "any" });
-    event.to_string()
 }
 
 /// Chooses an answer for a chaos script: most events are accepted.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any, Literal, NotRequired, TypedDict, cast
+from typing import Any, cast
 
 from turnway.connection import Message
 from turnway.files import InboundFile
@@ -15,7 +15,7 @@ from turnway.inbound import Inbound
 from turnway.link import Link
 from turnway.retry import ConnectionLost, GatewayError, Rejected
 from turnway.transfers import FILE_BYTES_MAX, Answer, transfer
-from turnway.types import Content, Conversation
+from turnway.types import Content, Conversation, FromAdapterPrepareFiles, ToAdapterFilesPrepared
 
 # What the gateway takes with one message.
 FILES_MAX = 10
@@ -27,24 +27,6 @@ NAME_CHARACTERS_MAX = 200
 # Answers after which the upload is made again, with a new token or later: all others are final.
 REPEATED = frozenset({401, 404, 408, 409, 429})
 CODES = {401: "unauthorized", 404: "not_found", 413: "too_large", 415: "invalid_message"}
-
-
-class PrepareFiles(TypedDict):
-    """The question for the session that a message of a conversation would go to now."""
-
-    type: Literal["prepare_files"]
-    request_id: NotRequired[str]
-    conversation: Conversation
-
-
-class FilesPrepared(TypedDict):
-    """The answer: the session, and a token to upload its files with."""
-
-    type: Literal["files_prepared"]
-    request_id: NotRequired[str]
-    session_id: str
-    file_token: str
-    expires_ts: int
 
 
 class LeftOut(Exception):
@@ -69,9 +51,9 @@ class Uploads:
 
         Raises `ConnectionLost` or a retryable `GatewayError` if the attempt is to be made again, from its beginning.
         """
-        question: PrepareFiles = {"type": "prepare_files", "conversation": place}
+        question: FromAdapterPrepareFiles = {"type": "prepare_files", "conversation": place}
         try:
-            prepared = cast(FilesPrepared, await link.request(dict(question)))
+            prepared = cast(ToAdapterFilesPrepared, await link.request(dict(question)))
         except GatewayError as error:
             if error.retryable:
                 raise
