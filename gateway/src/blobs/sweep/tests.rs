@@ -32,14 +32,14 @@ async fn answer_all(
     mut commands: CommandReceiver,
     links: Arc<LinkRegistry>,
     answers: BTreeMap<SessionKey, StoreAnswer>,
-    asked: mpsc::UnboundedSender<(Instant, String)>,
+    asked: mpsc::Sender<(Instant, String)>,
 ) {
     let mut inputs = Vec::new();
     while commands.take(&mut inputs, 1).await > 0 {
         for input in inputs.drain(..) {
             let Input::Command { link, command: LinkCommand::Blob { session, action } } = input else { continue };
             assert_eq!(action, BlobAction::Tend);
-            asked.send((Instant::now(), session.as_str().to_owned())).expect("the test");
+            asked.send((Instant::now(), session.as_str().to_owned())).await.expect("the test");
             let reply = match answers.get(&key(session.as_str())).expect("a known session").clone() {
                 StoreAnswer::Named(body) => {
                     let reply = BlobReply { outcome: BlobOutcome::Applied, table: table_of(body), dropped: vec![] };
@@ -59,7 +59,7 @@ async fn answer_all(
 async fn start(
     answers: BTreeMap<SessionKey, StoreAnswer>,
     interval: Duration,
-) -> (MemoryBodies, SweepRequests, mpsc::UnboundedReceiver<(Instant, String)>) {
+) -> (MemoryBodies, SweepRequests, mpsc::Receiver<(Instant, String)>) {
     let memory = MemoryBodies::default();
     let bodies = BodyStore::Memory(memory.clone());
     for session in answers.keys() {
@@ -71,7 +71,7 @@ async fn start(
     }
     let links = Arc::new(LinkRegistry::new(None, 16, 16));
     let (commands, receiver) = command_channel();
-    let (told, asked) = mpsc::unbounded_channel();
+    let (told, asked) = mpsc::channel(64);
     tokio::spawn(answer_all(receiver, Arc::clone(&links), answers, told));
     let requests = BodySweeper { bodies, links, commands, interval }.start(&Handle::current());
     (memory, requests, asked)
