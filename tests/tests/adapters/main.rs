@@ -24,6 +24,7 @@ mod quic;
 mod rebound;
 mod rooms;
 mod sdk;
+mod sdk_files;
 mod send;
 mod shown;
 mod signals;
