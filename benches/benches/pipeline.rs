@@ -87,6 +87,7 @@ fn order(attempt: u32) -> Option<Invoke> {
         actions: None,
         system_prompt: None,
         run_token: None,
+        messages_url: None,
         resume: None,
     })
 }

@@ -135,6 +135,13 @@ pub const INBOX_INPUTS_MAX: usize = 21;
 /// Earlier messages sent along with one input, as JSON: some 60,000 tokens. Three such inputs fit in an inbox, and
 /// one in a frame.
 pub const HISTORY_BYTES_MAX: usize = 256 * 1024;
+/// One call of an OpenAI client: a picture of some 12 MiB in base64, or more text than the longest context of a model. Files
+/// and long histories of a call become files of its session, which may have as many bytes each.
+pub const CHAT_CALL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Calls longer than [`MESSAGE_BYTES_MAX`] that one node reads at a time, in bytes of their bodies, which the node's users
+/// share: eight of the longest. Until its files are stored, a call takes about three times its body: the body, the message
+/// that is read, and what becomes of the messages.
+pub const CHAT_CALLS_BYTES_MAX: usize = 8 * CHAT_CALL_BYTES_MAX;
 /// Content of waiting inputs that the owner of a session keeps in memory; more is read from the store when the
 /// input's turn comes. Enough for a dozen typed lines, so that those need no second read.
 pub const WAITING_CONTENT_BYTES_MAX: u64 = 8 * 1024;

@@ -393,8 +393,10 @@ define_planted! {
     StreamOutlivesToken,
     /// A call that cannot be resumed runs on after its client has disconnected.
     HangUpNotCancelled,
-    /// Slots for long requests are never released: after 256 requests there are none.
+    /// The room of long calls is never given back: after a hundred MiB of calls there is none.
     LongCallPlaceLost,
+    /// Long calls are read however many there are: together they need more memory than a node has.
+    LongCallsUncounted,
     /// A draining node accepts new turns.
     DrainTakesTurns,
 
@@ -443,6 +445,12 @@ define_planted! {
     UploadTokenUnscoped,
     /// The token of a delivery's files adds files, too.
     FileTokenWrites,
+    /// The files of a refused call stay in its session: the user's quota fills with what no message refers to.
+    CallFilesKept,
+    /// A `data:` URL in an earlier message is passed on as it is: the inbox and the agent get all of its bytes in every attempt.
+    EarlierDataUrlKept,
+    /// An agent gets the address of another session's file as its earlier messages.
+    HistoryOfAnotherSession,
 
     // --- what operators see ---
     /// Closed connections are shown as open.

@@ -3,13 +3,13 @@ use http::Uri;
 use serde_json::Value;
 use std::time::Duration;
 use turnway::http::query::HttpQuery;
-use turnway_core::id::{NodeId, Principal, SessionId, TenantId, UserId};
+use turnway_core::id::{BlobHash, EventId, NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
 use turnway_node::connection::RefreshOutcome;
 use turnway_node::link::{Input, Link, LinkConfig, LinkEvent, Output};
 use turnway_wire::channel::json::parse::{parse, parse_turn};
-use turnway_wire::channel::openai::ChatCall;
+use turnway_wire::channel::openai::{ChatCall, ChatCallIds};
 use turnway_wire::channel::sse::{TurnCursor, log};
 
 /// Maximum length of a refusal, which must not repeat the input.
@@ -109,9 +109,18 @@ pub fn turn(bytes: &[u8]) -> usize {
 
 /// Parses the body of a call of an OpenAI client.
 pub fn openai(bytes: &[u8]) -> usize {
-    let Some(text) = text(bytes) else { return 0 };
-    match ChatCall::parse(text) {
-        Ok(_) => 1,
+    let (Some(text), Ok(session)) = (text(bytes), SessionId::parse("s1")) else { return 0 };
+    let tenant = TenantId::default_tenant();
+    let principal = Principal { tenant, user: UserId::local(), operator: false, writes: true };
+    let name = ChatCallIds::without_session(&principal, None, EventId::new(Millis(1), 1), |_| session);
+    match ChatCall::parse(text, &name) {
+        Ok(call) => {
+            for (hash, file) in &call.files {
+                assert_eq!(*hash, BlobHash::of(&file.bytes));
+                assert!(file.bytes.len() <= text.len() && file.media_type.len() <= text.len() + 16);
+            }
+            1
+        }
         Err(trouble) => {
             let told: Value = serde_json::from_str(&trouble.to_json()).expect("an error is JSON");
             assert!(told["error"].is_object(), "{told}");

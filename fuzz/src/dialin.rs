@@ -71,6 +71,7 @@ fn order() -> Option<(Order, RunId)> {
         actions: None,
         system_prompt: None,
         run_token: None,
+        messages_url: None,
         resume: None,
     };
     Some((Order::Invoke(invoke), run_id))

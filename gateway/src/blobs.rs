@@ -17,7 +17,7 @@ use turnway_core::id::{BodyId, SessionKey};
 
 /// Bytes of one part of a body in memory: a system call or a command for each is cheap, and a hundred transfers at a time
 /// take 25 MiB.
-const PART_BYTES: usize = 256 * 1024;
+pub const PART_BYTES: usize = 256 * 1024;
 
 /// A place where bodies are stored, each under the key of its session and a name of its own.
 #[derive(Clone, Debug)]

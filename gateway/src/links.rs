@@ -41,12 +41,13 @@ pub struct MailboxHandle {
     permit: OnceLock<PoolPermit>,
 }
 
-/// A permit of a user from a pool, returned when dropped.
+/// A part of a pool that a user holds, returned when dropped.
 #[derive(Debug)]
 pub struct PoolPermit {
     links: Arc<LinkRegistry>,
     pool: Pool,
     account: Account,
+    amount: u64,
 }
 
 /// A resource of the node that tenants and users share; each pool is counted separately.
@@ -60,6 +61,8 @@ pub enum Pool {
     Reads,
     /// HTTP requests that transfer a blob.
     Blobs,
+    /// Bytes of long calls of OpenAI clients that are in memory.
+    Calls,
 }
 
 /// An item that a link takes from its mailbox.
@@ -105,13 +108,20 @@ impl LinkRegistry {
     pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
-            ledgers: [by_tcp, by_quic, limits::SCAN_REQUESTS_MAX, limits::BLOB_TRANSFERS_MAX].map(ledger),
+            ledgers: [
+                by_tcp,
+                by_quic,
+                limits::SCAN_REQUESTS_MAX,
+                limits::BLOB_TRANSFERS_MAX,
+                limits::CHAT_CALLS_BYTES_MAX,
+            ]
+            .map(ledger),
             mailboxes: DashMap::new(),
             last_id: AtomicU64::new(0),
         }
     }
 
-    /// Returns the permits of a pool that are held, its capacity, and the number of refusals.
+    /// Returns what is held of a pool, its capacity, and the number of refusals.
     pub fn held(&self, pool: Pool) -> (u64, u64, u64) {
         let ledger = self.ledger(pool);
         (ledger.held(), ledger.capacity(), ledger.refused())
@@ -119,11 +129,26 @@ impl LinkRegistry {
 
     /// Takes a permit for a user, unless the pool or the user's share of it is exhausted.
     pub fn acquire(self: &Arc<Self>, pool: Pool, principal: &Principal) -> Result<PoolPermit, Refusal> {
+        self.acquire_amount(pool, principal, 1)
+    }
+
+    /// Takes a part of a pool for a user, unless the pool or the user's share of it is exhausted.
+    pub fn acquire_amount(
+        self: &Arc<Self>,
+        pool: Pool,
+        principal: &Principal,
+        amount: u64,
+    ) -> Result<PoolPermit, Refusal> {
         let account = Account::from(principal);
-        let is_uncounted = pool == Pool::Reads && planted(Planted::ReadsUncounted);
-        let charged = if is_uncounted { Ok(()) } else { self.ledger(pool).take(&account, 1) };
+        let is_uncounted = match pool {
+            Pool::Reads => planted(Planted::ReadsUncounted),
+            Pool::Calls => planted(Planted::LongCallsUncounted),
+            Pool::Tcp | Pool::Quic | Pool::Blobs => false,
+        };
+        let amount = if is_uncounted { 0 } else { amount };
+        let charged = self.ledger(pool).take(&account, amount);
         charged.map_err(|over| over_share_refusal(over, pool.resource_name()))?;
-        Ok(PoolPermit { links: Arc::clone(self), pool, account })
+        Ok(PoolPermit { links: Arc::clone(self), pool, account, amount })
     }
 
     /// Locks the shares of a pool; no code panics while it holds this lock.
@@ -225,15 +250,25 @@ impl Drop for MailboxHandle {
 
 // === impl PoolPermit ===
 
+impl PoolPermit {
+    /// Returns all but this amount.
+    pub fn shrink(&mut self, amount: u64) {
+        let surplus = self.amount.saturating_sub(amount);
+        self.links.ledger(self.pool).release(&self.account, surplus);
+        self.amount -= surplus;
+    }
+}
+
 impl Drop for PoolPermit {
     fn drop(&mut self) {
         let is_kept = match self.pool {
             Pool::Tcp | Pool::Quic => planted(Planted::ConnectionShareKept),
             Pool::Reads => planted(Planted::ReadsKept),
             Pool::Blobs => false,
+            Pool::Calls => planted(Planted::LongCallPlaceLost),
         };
         if !is_kept {
-            self.links.ledger(self.pool).release(&self.account, 1);
+            self.shrink(0);
         }
     }
 }
@@ -242,7 +277,7 @@ impl Drop for PoolPermit {
 
 impl Pool {
     /// Every pool, in the order of the metrics.
-    pub const ALL: [Self; 4] = [Self::Tcp, Self::Quic, Self::Reads, Self::Blobs];
+    pub const ALL: [Self; 5] = [Self::Tcp, Self::Quic, Self::Reads, Self::Blobs, Self::Calls];
 
     /// Returns the name of the resource for refusals.
     fn resource_name(self) -> &'static str {
@@ -250,6 +285,7 @@ impl Pool {
             Self::Tcp | Self::Quic => "connections",
             Self::Reads => "concurrent reads",
             Self::Blobs => "concurrent transfers of files",
+            Self::Calls => "bytes of long calls; try again once others are answered",
         }
     }
 }

@@ -1,11 +1,12 @@
 """The official OpenAI client against a node: what works there must work here.
 
-The agents behind the node do what the message says: see `tests/tests/openai.rs`, which runs this.
+The agents behind the node do what the message says: see `tests/tests/openai`, which runs this.
 
     python openai_client.py BASE_URL SCENARIO...    `holds: SCENARIO` for each, exit 0 if all did
 """
 
 import asyncio
+import base64
 import json
 import sys
 import uuid
@@ -175,7 +176,7 @@ def a_bad_request_is_refused(client: openai.OpenAI) -> None:
     for request in [{"n": 2}, {"tools": [tool]}, {"response_format": {"type": "json_object"}}]:
         bad = refused(openai.BadRequestError, "unsupported_parameter", 400, client=client, **request)
         assert bad.param in request, bad.body
-    for long in [user("x" * 70_000), [{"role": "system", "content": "x" * 300_000}] + user("hi"), user("x" * 600_000)]:
+    for long in [user("x" * 70_000), user("x" * 600_000), user("x" * 17_000_000)]:
         refused(openai.BadRequestError, "context_length_exceeded", 400, client=client, messages=long)
 
 
@@ -268,6 +269,21 @@ def again(client: openai.OpenAI, key: str) -> None:
                 print(chunk.choices[0].delta.content, flush=True)
     except openai.APIStatusError as error:
         print(f"{error.status_code} {error.code}")
+
+
+def pictures(client: openai.OpenAI) -> None:
+    """A picture twice, and a document: as the client's users send them."""
+    url = data_url("image/png", b"turnway-" * (5 * 1024 * 1024 // 8))
+    picture = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    document = {"type": "file", "file": {"filename": "a.pdf", "file_data": data_url("application/pdf", b"%PDF-1.7")}}
+    history = user([{"type": "text", "text": "this"}, picture]) + [{"role": "assistant", "content": "a picture"}]
+    question = user([{"type": "text", "text": "and these?"}, picture, document])
+    answer = client.chat.completions.create(model="agent/a", messages=history + question)
+    print(answer.choices[0].message.content)
+
+
+def data_url(media_type: str, content: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
 def main() -> None:

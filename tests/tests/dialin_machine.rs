@@ -71,6 +71,7 @@ fn invoke(name: &str, attempt: u32, resume: Option<Resume>) -> Order {
         actions: None,
         system_prompt: None,
         run_token: None,
+        messages_url: None,
         resume,
     })
 }

@@ -51,6 +51,7 @@ fn invoke(call: u64) -> Box<Invoke> {
         actions: None,
         system_prompt: None,
         run_token: None,
+        messages_url: None,
         resume: None,
     })
 }

@@ -1,5 +1,6 @@
 //! Names of files: of a session's blob, by its content, and of stored bytes.
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// The SHA-256 of a blob's bytes: its name within the session. Written as 64 lower-case hexadecimal digits.
@@ -14,6 +15,11 @@ pub struct BodyId(pub u128);
 // === impl BlobHash and BodyId ===
 
 impl BlobHash {
+    /// Returns the hash of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
     /// Parses 64 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

@@ -166,6 +166,9 @@ pub struct Invoke {
     pub message: Message,
     /// Earlier messages, if the client keeps the conversation.
     pub history: Option<History>,
+    /// The whole URL of the earlier messages if they are a file, set with the credential of the agent; owners never set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages_url: Option<Box<str>>,
     /// The conversation that the input came from, and who wrote it there. Nodes of an earlier release do not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Box<InputOrigin>>,

@@ -1,6 +1,9 @@
 //! URLs of the files of a session: paths in content parts and in texts.
 use crate::id::{BlobHash, SessionId};
+use crate::private::Private;
+use crate::protocol::history::{History, HistoryText};
 use crate::protocol::input::Content;
+use crate::protocol::json::read_stored;
 use serde_json::Value;
 
 /// Returns the path of a file of a session.
@@ -41,7 +44,30 @@ fn session_of_path(path: &str) -> Option<SessionId> {
 /// Puts the address of the gateway in front of the paths of the session's files in content parts, so that an agent can
 /// read them as they are. Only a member `url` within an object of a part counts, as in `image_url`.
 pub fn complete_file_urls(session: &SessionId, base: &str, content: &mut Content) {
-    let Content::Parts(parts) = content else { return };
+    if let Content::Parts(parts) = content {
+        complete_part_urls(session, base, parts);
+    }
+}
+
+/// Completes the paths in the content parts of earlier messages that go inline, like those of a message.
+pub fn complete_history_urls(session: &SessionId, base: &str, history: &mut History) {
+    let History::Inline(text) = history else { return };
+    // Most histories name no file, and are not read.
+    if !text.reveal().contains(&files_path(session)) {
+        return;
+    }
+    let Ok(Value::Array(messages)) = read_stored(text.reveal()) else { return };
+    let mut completed = HistoryText::default();
+    for mut message in messages {
+        if let Some(Value::Array(parts)) = message.get_mut("content") {
+            complete_part_urls(session, base, parts);
+        }
+        completed.push(&message);
+    }
+    *text = Private(completed.finish().into());
+}
+
+fn complete_part_urls(session: &SessionId, base: &str, parts: &mut [Value]) {
     let members = parts.iter_mut().filter_map(Value::as_object_mut).flat_map(|part| part.values_mut());
     for member in members {
         if let Some(Value::String(url)) = member.get_mut("url")
@@ -127,5 +153,22 @@ mod tests {
         }
         assert!(!names_foreign_file(&session(), &Content::Text(foreign.clone())));
         assert!(!names_foreign_file(&session(), &Content::Parts(vec![json!({"type": "text", "text": foreign})])));
+    }
+
+    /// Covers: PR-24, MP-G3.
+    #[test]
+    fn paths_in_earlier_messages_become_urls() {
+        let part = json!({"type": "image_url", "image_url": {"url": path()}});
+        let messages =
+            [json!({"role": "user", "content": [part], "n": 1.50}), json!({"role": "assistant", "content": path()})];
+        let mut history = History::from_messages(&messages).expect("short");
+        complete_history_urls(&session(), "http://gw:1", &mut history);
+        let text = history.inline().expect("short").to_owned();
+        let read: Vec<Value> = serde_json::from_str(&text).expect("an array");
+        assert_eq!(read[0]["content"][0]["image_url"]["url"], format!("http://gw:1{}", path()));
+        assert_eq!(read[1]["content"], path(), "a text stays as it is");
+        let other = SessionId::parse("s2").expect("a name");
+        complete_history_urls(&other, "http://gw:1", &mut history);
+        assert_eq!(history.inline(), Some(&*text));
     }
 }

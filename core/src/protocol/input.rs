@@ -176,7 +176,7 @@ pub struct Input {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     pub message: Message,
-    /// Earlier messages, if the client keeps the conversation. Only the agent sees them: a fact has only their hash,
+    /// Earlier messages, if the client keeps the conversation. Only the agent is sent them: a fact has only their hash,
     /// and links get nothing. They stay in the inbox until the turn has ended, so every attempt is sent them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
@@ -254,7 +254,7 @@ impl Input {
             Content::Parts(_) => json_bytes(&self.message.content),
         };
         let metadata = self.metadata.as_ref().map_or(0, json_bytes);
-        let history = self.history.as_ref().map_or(0, |history| history.reveal().len());
+        let history = self.history.as_ref().map_or(0, History::weight);
         let origin = self.origin.as_ref().map_or(0, json_bytes);
         256 + content + history + metadata + origin
     }
@@ -337,7 +337,7 @@ impl ControlRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{SessionId, SessionKey, TenantId};
+    use crate::id::{BlobHash, SessionId, SessionKey, TenantId};
 
     fn input(text: &str, history: Option<&str>) -> Input {
         let session = SessionId::parse("s1").expect("a name");
@@ -369,11 +369,17 @@ mod tests {
         }
         assert_ne!(input("hi", Some("a")).body_hash(), input("hi", Some("b")).body_hash());
         assert_eq!(input("hi", Some("a")).body_hash(), input("hi", Some("a")).body_hash());
+        let in_file = |content: &str| {
+            let history = Some(History::File { sha256: BlobHash::of(content.as_bytes()) });
+            Input { history, ..plain.clone() }
+        };
+        assert_ne!(in_file("a").body_hash(), in_file("b").body_hash());
+        assert_ne!(in_file("a").body_hash(), plain.body_hash());
         let instead = Input { replaces: Some(plain.run_id.clone()), ..plain.clone() };
         assert_ne!(plain.body_hash(), instead.body_hash());
         // Brackets and quotes take 7 bytes more.
         assert_eq!(input("hi", Some("abc")).weight(), plain.weight() + 7);
-        for kept in [plain, input("hi", Some("a"))] {
+        for kept in [in_file("a"), plain.clone(), input("hi", Some("a"))] {
             let json = serde_json::to_string(&kept).expect("serialises");
             assert_eq!(serde_json::from_str::<Input>(&json).ok(), Some(kept));
         }

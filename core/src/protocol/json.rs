@@ -3,7 +3,7 @@ mod number;
 mod reader;
 
 pub use number::{ExactJson, number_literal};
-pub use reader::{BadJson, RESERVED, SurrogateHalves, join_surrogates, read, read_with_halves};
+pub use reader::{BadJson, RESERVED, SurrogateHalves, join_surrogates, read, read_items, read_with_halves};
 
 pub(crate) use number::with_rounded_numbers;
 pub(crate) use reader::read_stored;

@@ -173,6 +173,7 @@ pub(super) fn order_attempt(
         user: input.user.clone(),
         message,
         history: input.history.clone(),
+        messages_url: None,
         origin,
         traceparent: input.traceparent.clone(),
         handover: context.state.handovers.context_for(&run_id),

@@ -186,7 +186,8 @@ impl Script {
         self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
         let answered = invoke.origin.map(|origin| origin.message_id);
         self.prompts.push((invoke.message.content, answered));
-        let after = invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
+        let after =
+            invoke.history.map(|history| format!(",{}", history.inline().unwrap_or("file"))).unwrap_or_default();
         match invoke.resume {
             Some(resume) => {
                 let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());

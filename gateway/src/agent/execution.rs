@@ -39,7 +39,7 @@ impl AttemptAgent {
         if matches!(self, Self::Builtin(_)) {
             return Ok(());
         }
-        access.complete(&attempt.invoke.key.session, &mut attempt.invoke.message.content);
+        access.complete_invoke(&mut attempt.invoke);
         let run = TokenRun { tenant: attempt.invoke.key.tenant.clone(), run_id: attempt.invoke.run_id.clone() };
         let token = access.tokens.mint(&run).await?;
         match self {

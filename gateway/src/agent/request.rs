@@ -55,6 +55,8 @@ struct HttpInvokeBody<'a> {
     input_message: &'a Message,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages_url: Option<&'a str>,
     context: InputContext<'a>,
 }
 
@@ -148,7 +150,8 @@ pub(super) fn invoke(
         session_id: &names.session,
         run_id: &names.run,
         input_message: &invoke.message,
-        messages: invoke.history.as_ref().map(messages).transpose()?,
+        messages: invoke.history.as_ref().and_then(History::inline).map(serde_json::from_str).transpose()?,
+        messages_url: invoke.messages_url.as_deref(),
         context: InputContext::for_invoke(invoke),
     };
     names.build_post(&endpoint.invoke, trace, auth, &body)
@@ -230,11 +233,6 @@ fn build_resume(
         request = request.header("last-event-id", mark.event_id.as_str());
     }
     Ok(request.body(Full::default())?)
-}
-
-/// Returns the earlier messages, in the JSON in which the inbox stores them.
-fn messages(history: &History) -> serde_json::Result<&RawValue> {
-    serde_json::from_str(history.reveal())
 }
 
 /// Returns the given trace context, or a new one if there is none or it is invalid.

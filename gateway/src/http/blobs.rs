@@ -11,14 +11,11 @@ use crate::response::{self, Body};
 use aws_lc_rs::digest;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::Duration;
 use turnway_core::id::{BlobHash, BodyId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -30,12 +27,6 @@ use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 use utoipa::ToSchema;
 
-/// Longest pause of an upload: a client that sends nothing for so long is gone.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a refused upload that are read so that the client gets its answer: the largest file and half as much.
-const DISCARDED_BYTES_MAX: usize = 24 * 1024 * 1024;
-/// Longest time for them.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of a media type: both names have at most 127 (RFC 6838, section 4.2), and parameters are few.
 const MEDIA_TYPE_CHARACTERS_MAX: usize = 255;
 
@@ -44,6 +35,22 @@ pub struct HttpBlobs {
     pub bodies: BodyStore,
     pub sweeps: SweepRequests,
     pub settings: BlobSettings,
+}
+
+/// A file for a session, whose media type and size are permitted.
+pub(super) struct FileUpload<'a> {
+    pub(super) session: &'a SessionId,
+    pub(super) media_type: String,
+    /// The most bytes that the body may have; exactly so many if the place of the bytes must know them before.
+    pub(super) room: u64,
+}
+
+/// A file that is a blob of its session now.
+pub(super) struct UploadedFile {
+    hash: BlobHash,
+    blob: StoredBlob,
+    /// False if the session had a blob with these bytes before.
+    pub(super) is_new: bool,
 }
 
 /// A blob of a session
@@ -99,7 +106,7 @@ pub(super) async fn upload(
     let mut body = body;
     let taken = take_upload(&context.blobs, link, &session, &headers, &mut body).await;
     if taken.is_err() {
-        discard(body).await;
+        request_parts::discard(body).await;
     }
     taken
 }
@@ -112,29 +119,39 @@ async fn take_upload(
     body: &mut Body,
 ) -> HttpResult {
     let media_type = read_media_type(headers, &blobs.settings.types)?;
-    let most = blobs.settings.bytes_max;
     // A request without a body has no header, and is empty.
     let length = read_length(headers)?.or_else(|| body.size_hint().exact());
     if length.is_none() && blobs.bodies.needs_length() && !planted(Planted::S3LengthGuessed) {
         return Err(length_required());
     }
-    let room = length.unwrap_or(most);
-    if room > most || most == 0 {
-        return Err(too_large(most));
-    }
+    let room = length.unwrap_or(blobs.settings.bytes_max);
+    check_size(blobs, room)?;
     let _slot = link.acquire_transfer_slot()?;
+    let upload = FileUpload { session, media_type, room };
+    let UploadedFile { hash, blob, .. } = store(blobs, &mut link, upload, body).await?;
+    Ok(response::json(StatusCode::CREATED, &BlobPayload::new(session, hash, &blob)))
+}
+
+/// Makes the content of a body a blob of a session. A client that goes away meanwhile gives the room back.
+pub(super) async fn store(
+    blobs: &HttpBlobs,
+    link: &mut RequestLink,
+    upload: FileUpload<'_>,
+    body: &mut Body,
+) -> Result<UploadedFile, HttpProblem> {
+    let FileUpload { session, media_type, room } = upload;
     let key = link.session_key(session);
     let id = new_body_id()?;
-    act(&mut link, session, BlobAction::Reserve { body: id, bytes: room }).await?;
+    act(link, session, BlobAction::Reserve { body: id, bytes: room }).await?;
     // Also if the client goes away in the middle.
     if !planted(Planted::UploadRoomKept) {
         link.on_hang_up(LinkCommand::Blob { session: session.clone(), action: BlobAction::Abandon { body: id } });
     }
     let received = tokio::time::timeout(limits::UPLOAD_KEPT, receive(blobs, &key, id, room, body)).await;
-    let (hash, bytes) = received.unwrap_or_else(|_| Err(too_slow()))?;
+    let (hash, bytes) = received.unwrap_or_else(|_| Err(request_parts::too_slow()))?;
     link.check_run().await?;
     let commit = BlobAction::Commit { body: id, hash, bytes, media_type };
-    let reply = match act(&mut link, session, commit).await {
+    let mut reply = match act(link, session, commit).await {
         Ok(reply) => reply,
         Err(problem) => {
             // Without an answer nobody knows whether the bytes are a blob's now: the sweep finds out.
@@ -144,24 +161,45 @@ async fn take_upload(
     };
     link.complete();
     blobs.bodies.delete(&key, &reply.dropped).await;
-    let blob = reply.table.blobs.get(&hash).ok_or_else(HttpProblem::internal)?;
-    Ok(response::json(StatusCode::CREATED, &BlobPayload::new(session, hash, blob)))
+    let blob = reply.table.blobs.remove(&hash).ok_or_else(HttpProblem::internal)?;
+    let is_new = blob.body == id;
+    Ok(UploadedFile { hash, blob, is_new })
 }
 
-/// Reads the rest of a refused upload: many clients read an answer only once they have sent everything, and lose it if the
-/// connection is closed before.
-async fn discard(mut body: Body) {
-    let rest = async {
-        let mut bytes = 0;
-        while bytes < DISCARDED_BYTES_MAX {
-            match next_part(&mut body).await {
-                Ok(Some(part)) => bytes += part.len(),
-                Ok(None) | Err(_) => return,
-            }
-        }
-    };
-    // A client that sends still more, or too slowly, loses the answer.
-    let _ = tokio::time::timeout(DISCARD_TIMEOUT, rest).await;
+/// Removes a blob of a session, and its bytes.
+pub(super) async fn remove(
+    blobs: &HttpBlobs,
+    link: &mut RequestLink,
+    session: &SessionId,
+    hash: BlobHash,
+) -> Result<(), HttpProblem> {
+    let key = link.session_key(session);
+    let reply = act(link, session, BlobAction::Remove { hash }).await?;
+    blobs.bodies.delete(&key, &reply.dropped).await;
+    Ok(())
+}
+
+/// Returns the blobs of a session.
+pub(super) async fn read_table(link: &mut RequestLink, session: &SessionId) -> Result<BlobTable, HttpProblem> {
+    Ok(act(link, session, BlobAction::Read).await?.table)
+}
+
+/// Checks the media type of a file.
+pub(super) fn check_media_type(text: &str, types: &MediaRanges) -> Result<(), HttpProblem> {
+    let essence = media_essence(text).filter(|_| text.len() <= MEDIA_TYPE_CHARACTERS_MAX);
+    let essence =
+        essence.ok_or_else(|| HttpProblem::invalid("content-type: expected TYPE/SUBTYPE, as in image/png"))?;
+    if !types.contain(&essence) && !planted(Planted::BlobTypesIgnored) {
+        let why = format!("content-type: {essence} is not taken here; the operator has allowed {}", types.list());
+        return Err(HttpProblem::invalid(why).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    Ok(())
+}
+
+/// Checks the size of a file.
+pub(super) fn check_size(blobs: &HttpBlobs, bytes: u64) -> Result<(), HttpProblem> {
+    let most = blobs.settings.bytes_max;
+    if bytes > most || most == 0 { Err(too_large(most)) } else { Ok(()) }
 }
 
 /// Lists the blobs of a session
@@ -182,7 +220,7 @@ pub(super) async fn list(
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     let mut link = context.open_link(&headers).await?;
-    let table = act(&mut link, &session, BlobAction::Read).await?.table;
+    let table = read_table(&mut link, &session).await?;
     let blobs = table.blobs.iter().map(|(hash, blob)| BlobPayload::new(&session, *hash, blob)).collect();
     Ok(response::json(StatusCode::OK, &BlobListPayload { blobs, bytes: table.bytes() }))
 }
@@ -253,9 +291,7 @@ pub(super) async fn delete(
 ) -> HttpResult {
     let (session, hash) = named_blob(path)?;
     let mut link = context.open_link(&headers).await?;
-    let key = link.session_key(&session);
-    let reply = act(&mut link, &session, BlobAction::Remove { hash }).await?;
-    context.blobs.bodies.delete(&key, &reply.dropped).await;
+    remove(&context.blobs, &mut link, &session, hash).await?;
     Ok(response::empty(StatusCode::NO_CONTENT))
 }
 
@@ -280,7 +316,7 @@ async fn act(link: &mut RequestLink, session: &SessionId, action: BlobAction) ->
 }
 
 async fn find_blob(link: &mut RequestLink, session: &SessionId, hash: BlobHash) -> Result<StoredBlob, HttpProblem> {
-    let BlobTable { mut blobs, .. } = act(link, session, BlobAction::Read).await?.table;
+    let BlobTable { mut blobs, .. } = read_table(link, session).await?;
     blobs.remove(&hash).ok_or_else(no_such_blob)
 }
 
@@ -295,7 +331,7 @@ async fn receive(
     let mut writer = blobs.bodies.begin(key, id, room).await.map_err(problem_of)?;
     let mut sum = digest::Context::new(&digest::SHA256);
     let mut bytes = 0;
-    while let Some(part) = next_part(body).await? {
+    while let Some(part) = request_parts::next_part(body).await? {
         bytes += part.len() as u64;
         if bytes > room {
             return Err(too_large(room));
@@ -308,33 +344,10 @@ async fn receive(
     Ok((BlobHash(sum), bytes))
 }
 
-/// Returns the next bytes of a request's body; none at its end.
-async fn next_part(body: &mut Body) -> Result<Option<Bytes>, HttpProblem> {
-    loop {
-        match tokio::time::timeout(PAUSE_MAX, body.frame()).await {
-            Err(_) => return Err(too_slow()),
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(_))) => return Err(HttpProblem::invalid("the body ended early")),
-            // Trailers are no content.
-            Ok(Some(Ok(frame))) => {
-                if let Ok(part) = frame.into_data() {
-                    return Ok(Some(part));
-                }
-            }
-        }
-    }
-}
-
 fn read_media_type(headers: &HeaderMap, types: &MediaRanges) -> Result<String, HttpProblem> {
     let text = request_parts::header(headers, header::CONTENT_TYPE.as_str())?;
     let text = text.ok_or_else(|| HttpProblem::invalid("content-type: expected the media type of the file"))?;
-    let essence = media_essence(text).filter(|_| text.len() <= MEDIA_TYPE_CHARACTERS_MAX);
-    let essence =
-        essence.ok_or_else(|| HttpProblem::invalid("content-type: expected TYPE/SUBTYPE, as in image/png"))?;
-    if !types.contain(&essence) && !planted(Planted::BlobTypesIgnored) {
-        let why = format!("content-type: {essence} is not taken here; the operator has allowed {}", types.list());
-        return Err(HttpProblem::invalid(why).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
-    }
+    check_media_type(text, types)?;
     Ok(text.to_owned())
 }
 
@@ -365,10 +378,6 @@ fn too_large(most: u64) -> HttpProblem {
 fn length_required() -> HttpProblem {
     HttpProblem::invalid("content-length: this gateway takes files only with their length")
         .with_status(StatusCode::LENGTH_REQUIRED)
-}
-
-fn too_slow() -> HttpProblem {
-    HttpProblem::invalid("the body took too long").with_status(StatusCode::REQUEST_TIMEOUT)
 }
 
 fn no_such_blob() -> HttpProblem {

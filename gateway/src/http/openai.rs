@@ -1,26 +1,21 @@
 //! Serves the OpenAI-compatible API: chat completions by agents ([`completions`]), the list of models, and errors in
 //! OpenAI's format ([`error`]). The message formats are in `turnway_wire::channel::openai`.
+mod call_body;
+mod call_files;
 mod completions;
 mod error;
 
 use crate::http::HttpContext;
 use crate::response::{self, Body};
+use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 use error::OpenAiError;
 use http::{HeaderMap, Response, StatusCode};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use turnway_wire::channel::openai::ChatError;
 use turnway_wire::channel::openai::model::{self, OpenAiModel, OpenAiModelList};
-
-/// Maximum requests read at a time that are larger than a channel message: together about 100 MB.
-const LONG_REQUESTS_MAX: usize = 256;
-
-/// A semaphore for requests that are larger than a channel message.
-type LongRequestSlots = Arc<Semaphore>;
 
 /// The response to a request, or its error.
 type OpenAiResult = Result<Response<Body>, OpenAiError>;
@@ -32,7 +27,6 @@ pub(super) fn router() -> Router<Arc<HttpContext>> {
         .route("/v1/models", get(list))
         .route("/v1/models/{*model}", get(show))
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(Extension(LongRequestSlots::new(Semaphore::new(LONG_REQUESTS_MAX))))
 }
 
 async fn method_not_allowed() -> OpenAiError {

@@ -177,6 +177,11 @@ impl RequestLink {
         self.hang_up_command = None;
     }
 
+    /// Stops counting commands in rates: the request that they are a part of was counted.
+    pub fn stop_counting(&mut self) {
+        self.rates = RateLimiter::default();
+    }
+
     /// Takes a slot among the requests that scan sessions or their logs; dropping the slot releases it.
     pub fn acquire_read_slot(&self) -> Result<PoolPermit, LinkClosed> {
         self.context.links.acquire(Pool::Reads, &self.principal).map_err(LinkClosed::OverLimit)

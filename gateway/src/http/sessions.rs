@@ -4,7 +4,7 @@ use crate::http::openapi::refusals::{CommonRefusals, ResourceRefusals};
 use crate::http::openapi::shape;
 use crate::http::problem::HttpProblem;
 use crate::http::query::HttpQuery;
-use crate::http::request_link::RequestFailure;
+use crate::http::request_link::{RequestFailure, RequestLink};
 use crate::http::session_facts::SessionFactReader;
 use crate::http::{HttpContext, HttpResult, request_parts};
 use crate::response;
@@ -128,6 +128,12 @@ pub(super) async fn delete(
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     let mut link = context.open_link(&headers).await?;
+    remove(&mut link, &session).await?;
+    Ok(response::empty(StatusCode::NO_CONTENT))
+}
+
+/// Closes and deletes a session.
+pub(super) async fn remove(link: &mut RequestLink, session: &SessionId) -> Result<(), HttpProblem> {
     let mut refusal = None;
     for _ in 0..DELETE_TRIES {
         link.send(LinkCommand::Delete { session: session.clone() }).await?;
@@ -136,8 +142,8 @@ pub(super) async fn delete(
             .await
         {
             Ok(()) => {
-                context.blobs.sweeps.request(link.session_key(&session));
-                return Ok(response::empty(StatusCode::NO_CONTENT));
+                link.context().blobs.sweeps.request(link.session_key(session));
+                return Ok(());
             }
             Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
             Err(why) => return Err(why.into()),

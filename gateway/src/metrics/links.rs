@@ -29,6 +29,8 @@ label_values! {
         Reads = "reads",
         /// HTTP requests that transfer a blob.
         Blobs = "blobs",
+        /// Bytes of long calls of OpenAI clients that are in memory.
+        Calls = "call_bytes",
     }
 }
 
@@ -130,7 +132,7 @@ impl LinkMetrics {
                 .counter("turnway_quic_breaks_total", "Restarts of the QUIC listener after a failure of its socket.")?,
             held: workshop.gauges(
                 "turnway_link_held",
-                "Links that are admitted now, and requests that read pages, counted for their users.",
+                "Links that are admitted now, requests, and bytes of long calls, counted for their users.",
                 "resource",
                 &LinkResource::NAMES,
             )?,
@@ -142,18 +144,18 @@ impl LinkMetrics {
             )?,
             over: workshop.counters(
                 "turnway_link_over_total",
-                "Links and reads that were refused because a limit or a share was reached.",
+                "Links and requests that were refused because a limit or a share was reached.",
                 "resource",
                 &LinkResource::NAMES,
             )?,
         })
     }
 
-    /// Sets the use, the capacity and the refusals of TCP links, QUIC links, reads and transfers.
+    /// Sets the use, the capacity and the refusals of TCP links, QUIC links, reads, transfers and long calls.
     pub fn set_usage(&self, by: [(u64, u64, u64); LinkResource::NAMES.len()]) {
-        for (way, (held, capacity, refused)) in
-            [LinkResource::Tcp, LinkResource::Quic, LinkResource::Reads, LinkResource::Blobs].into_iter().zip(by)
-        {
+        let resources =
+            [LinkResource::Tcp, LinkResource::Quic, LinkResource::Reads, LinkResource::Blobs, LinkResource::Calls];
+        for (way, (held, capacity, refused)) in resources.into_iter().zip(by) {
             let n = way as usize;
             self.held[n].set(i64::try_from(held).unwrap_or(i64::MAX));
             self.capacity[n].set(i64::try_from(capacity).unwrap_or(i64::MAX));

@@ -9,12 +9,13 @@ mod stats;
 
 use fixture::{Fixture, connected, key, say, session, subscribe, user};
 use std::time::Duration;
-use turnway_core::id::{LinkId, Principal, SessionId, TenantId};
+use turnway_core::id::{BlobHash, LinkId, Principal, SessionId, TenantId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
 use turnway_core::protocol::entry::{FACT_LEVEL, LOWEST_FACT_LEVEL};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::ControlRequest;
 use turnway_core::protocol::json::Json;
 use turnway_core::store::StoreError;
@@ -231,6 +232,29 @@ fn open_without_agents_is_refused() {
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     let seen = bench.take_shown(1);
     assert!(seen.last().is_some_and(|line| line.ends_with("run.failed")), "{seen:?}");
+}
+
+/// A node of an earlier release would give the agent no earlier messages, or none of the input.
+///
+/// Covers: PR-24.
+#[test]
+fn history_in_a_file_waits_until_every_node_reads_it() {
+    let mut node = Fixture::new();
+    connected(&mut node, 1, "ann");
+    let told = || {
+        let LinkCommand::Invoke(mut invoke) = say("m1", "hi") else { panic!("an input") };
+        invoke.history = Some(History::File { sha256: BlobHash([7; 32]) });
+        LinkCommand::Invoke(invoke)
+    };
+    node.give(Input::FactLevel(LOWEST_FACT_LEVEL));
+    node.give(Input::Command { link: LinkId(1), command: told() });
+    assert_eq!(node.take_shown(1), ["refused fleet_upgrading"]);
+    assert!(node.model.session(&key()).is_none());
+    node.give(Input::FactLevel(FACT_LEVEL));
+    node.give(Input::Command { link: LinkId(1), command: told() });
+    node.answer(&["hello"]);
+    node.run(Duration::from_millis(100));
+    assert!(node.take_shown(1).last().is_some_and(|line| line.ends_with("run.done")));
 }
 
 /// A request that leads to a fact of a later level is refused while a node of an earlier release lives.

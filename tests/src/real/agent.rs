@@ -50,6 +50,8 @@ pub struct Invocation {
     pub content: Value,
     /// Field `messages`: the conversation so far, or null.
     pub messages: Value,
+    /// Field `messages_url`: the URL of a file with the conversation so far, or null.
+    pub messages_url: Value,
     pub context: Value,
     /// The token of the run, from the header `authorization`.
     pub token: String,
@@ -321,6 +323,7 @@ async fn answer(request: Request<Incoming>, script: Script, memory: Arc<Memory>)
                 content: body["input_message"]["content"].clone(),
                 text: text(&body["input_message"]["content"]),
                 messages: body["messages"].clone(),
+                messages_url: body["messages_url"].clone(),
                 context: body["context"].clone(),
                 token,
             };

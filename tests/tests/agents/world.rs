@@ -336,6 +336,7 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
         actions: None,
         system_prompt: None,
         run_token: None,
+        messages_url: None,
         resume: None,
     }
 }

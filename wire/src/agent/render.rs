@@ -34,6 +34,8 @@ struct DialInInvokeBody<'a> {
     input_message: &'a Message,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages_url: Option<&'a str>,
     context: InputContext<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<&'a str>,
@@ -84,7 +86,8 @@ pub fn invoke(ts: Millis, invoke: &Invoke) -> String {
         agent_id,
         input_message: message,
         // The stored history was validated when it entered the inbox, so it can be written unchanged.
-        messages: invoke.history.as_ref().and_then(|history| serde_json::from_str(history.reveal()).ok()),
+        messages: invoke.history.as_ref().and_then(|history| serde_json::from_str(history.inline()?).ok()),
+        messages_url: invoke.messages_url.as_deref(),
         context: InputContext::for_invoke(invoke),
         traceparent: invoke.traceparent.as_deref(),
         run_token: invoke.run_token.as_ref().map(|token| token.reveal()),
@@ -127,4 +130,53 @@ fn frame(kind: &'static str, ts: Millis, of: (&SessionKey, &RunId, u32), body: i
     let run_id = QualifiedRun::of(key, run_id);
     // Messages have string keys and finite numbers only, so they always serialise.
     serde_json::to_string(&OrderFrame { kind, ts, session_id, run_id, attempt, body }).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use turnway_core::id::{BlobHash, SessionId, UserId};
+    use turnway_core::protocol::history::History;
+    use turnway_core::protocol::input::{Content, Role};
+
+    fn order(history: Option<History>, messages_url: Option<&str>) -> Value {
+        let session = SessionId::parse("s1").expect("a name");
+        let key = SessionKey { tenant: TenantId::default_tenant(), session };
+        let message_id = MessageId::parse("m1").expect("a name");
+        let user = UserId::local();
+        let invoke = Invoke {
+            run_id: RunId::derive(&key, &user, &message_id),
+            key,
+            attempt: 1,
+            epoch: Epoch(7),
+            agent_id: AgentId::parse("a").expect("a name"),
+            user,
+            message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
+            history,
+            messages_url: messages_url.map(Box::from),
+            origin: None,
+            traceparent: None,
+            handover: None,
+            actions: None,
+            system_prompt: None,
+            run_token: None,
+            resume: None,
+        };
+        serde_json::from_str(&super::invoke(Millis(1), &invoke)).expect("JSON")
+    }
+
+    /// Covers: PR-24, MP-G3.
+    #[test]
+    fn invoke_has_earlier_messages_or_their_url() {
+        let short = History::from_messages(&[json!({"role": "user", "content": "a"})]).expect("short");
+        let order_of_short = order(Some(short), None);
+        assert_eq!(order_of_short["messages"], json!([{"role": "user", "content": "a"}]));
+        assert_eq!(order_of_short.get("messages_url"), None);
+        let url = "http://gw:1/v1/sessions/s1/blobs/07";
+        let order_of_long = order(Some(History::File { sha256: BlobHash([7; 32]) }), Some(url));
+        assert_eq!((order_of_long.get("messages"), &order_of_long["messages_url"]), (None, &json!(url)));
+        let order_of_none = order(None, None);
+        assert_eq!((order_of_none.get("messages"), order_of_none.get("messages_url")), (None, None));
+    }
 }

@@ -4,6 +4,7 @@
 mod call;
 mod call_ids;
 mod collect;
+mod data_url;
 mod error;
 mod frame;
 mod messages;
@@ -12,9 +13,10 @@ mod progress;
 mod stream;
 mod usage;
 
-pub use call::{CHAT_CALL_BYTES_MAX, ChatCall};
+pub use call::ChatCall;
 pub use call_ids::ChatCallIds;
 pub use collect::ChatCollector;
 pub use error::ChatError;
 pub use frame::ChatResponseHead;
+pub use messages::{ChatFile, ChatFiles};
 pub use stream::ChatStream;

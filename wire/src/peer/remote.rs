@@ -7,6 +7,7 @@ use std::sync::Arc;
 use turnway_core::id::{AgentEventId, AgentId, NodeId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{Order, TextKind};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::json::json_bytes;
 
 /// The id that addresses every node on the bus, including the sender. No node has this id.
@@ -109,7 +110,7 @@ impl RemoteMessage {
             Self::Serving { agents } => agents.len() * 96,
             Self::Order { order, .. } => match &**order {
                 Order::Invoke(invoke) => {
-                    json_bytes(&invoke.message) + invoke.history.as_ref().map_or(0, |past| past.reveal().len())
+                    json_bytes(&invoke.message) + invoke.history.as_ref().map_or(0, History::weight)
                 }
                 Order::Steer(steer) => json_bytes(&steer.message),
                 Order::News(delivery) => delivery.entry.weight(),

@@ -143,6 +143,7 @@ fn orders() -> Vec<MessageSpec> {
         required("agent_id", Defined("agent_id"), ""),
         required("input_message", Defined("message"), ""),
         optional("messages", list(Any), "Earlier messages of the conversation."),
+        optional("messages_url", text(), "Instead of `messages`: URL of a file with them, read with `run_token`."),
         required("context", Defined("input_context"), ""),
         optional("traceparent", text(), "W3C trace context."),
         optional("run_token", text(), "Credential of the run for HTTP requests, as `Authorization: Bearer`."),

@@ -59,6 +59,16 @@ pub fn read_with_halves(text: &str, key: &str) -> Result<(Value, SurrogateHalves
     Ok((value, reader.halves))
 }
 
+/// Reads one value like [`read`], but for the list in the field `key` of the outermost object: the items go to `each`, one
+/// after the other, and the list is empty in the value. Each item may have as many values as a whole text, so that a long
+/// list needs memory for one item at a time.
+pub fn read_items(text: &str, key: &str, each: &mut dyn FnMut(Value)) -> Result<Value, BadJson> {
+    let mut reader = JsonReader::new(text, JsonBounds::for_peers());
+    reader.watched_key = Some(key);
+    reader.each = Some(each);
+    reader.read_document()
+}
+
 /// Reads one value that this gateway wrote earlier.
 pub(crate) fn read_stored(text: &str) -> Result<Value, BadJson> {
     JsonReader::new(text, JsonBounds::for_stores()).read_document()
@@ -69,9 +79,10 @@ struct JsonReader<'a> {
     position: usize,
     values: usize,
     bounds: JsonBounds,
-    /// The field of the outermost object whose surrogate halves are returned.
+    /// The field of the outermost object whose surrogate halves are returned, or whose items go to `each`.
     watched_key: Option<&'a str>,
     halves: SurrogateHalves,
+    each: Option<&'a mut dyn FnMut(Value)>,
 }
 
 // === impl JsonBounds ===
@@ -93,7 +104,8 @@ impl JsonBounds {
 
 impl<'a> JsonReader<'a> {
     fn new(text: &'a str, bounds: JsonBounds) -> Self {
-        Self { text, position: 0, values: 0, bounds, watched_key: None, halves: SurrogateHalves::default() }
+        let halves = SurrogateHalves::default();
+        Self { text, position: 0, values: 0, bounds, watched_key: None, halves, each: None }
     }
 
     fn read_document(&mut self) -> Result<Value, BadJson> {
@@ -206,13 +218,42 @@ impl<'a> JsonReader<'a> {
     }
 
     fn watched_value(&mut self, depth: usize) -> Result<Value, BadJson> {
-        if self.next_token() != Some(b'"') {
+        let first = self.next_token();
+        if first == Some(b'[')
+            && let Some(each) = self.each.take()
+        {
+            return self.items(depth + 1, each);
+        }
+        if first != Some(b'"') {
             return self.value(depth + 1);
         }
         let (text, halves) = self.string()?;
         self.values += 1;
         self.halves = halves;
         Ok(Value::String(text))
+    }
+
+    /// Reads a list, whose items go to `each`.
+    fn items(&mut self, depth: usize, each: &mut dyn FnMut(Value)) -> Result<Value, BadJson> {
+        let outside = self.values + 1;
+        self.expect(b'[')?;
+        if self.next_token() == Some(b']') {
+            self.position += 1;
+        } else {
+            loop {
+                self.values = 0;
+                each(self.value(depth + 1)?);
+                let next = self.next_token();
+                self.position += 1;
+                match next {
+                    Some(b',') => {}
+                    Some(b']') => break,
+                    Some(_) | None => return Err(BadJson::Syntax),
+                }
+            }
+        }
+        self.values = outside;
+        Ok(Value::Array(Vec::new()))
     }
 
     fn number(&mut self) -> Result<Value, BadJson> {

@@ -1,8 +1,10 @@
 //! Serves `POST /v1/chat/completions`: a turn, answered in OpenAI's format. A call that names neither itself nor a
 //! session is cancelled when its connection ends. A call with either name continues, since its client can return to it.
 use crate::auth::AuthenticatedClient;
+use crate::http::openai::OpenAiResult;
+use crate::http::openai::call_body::CallBody;
+use crate::http::openai::call_files::{self, CallFiles};
 use crate::http::openai::error::OpenAiError;
-use crate::http::openai::{LongRequestSlots, OpenAiResult};
 use crate::http::problem::HttpProblem;
 use crate::http::request_link::{LinkClosed, RequestFailure, RequestLink};
 use crate::http::stream::{self, NoteRenderer};
@@ -15,19 +17,15 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use hyper::body::Body as _;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{EventId, MessageId, RunId, SessionId};
-use turnway_core::limits::{MESSAGE_BYTES_MAX, STORE_RETRY_AFTER};
-use turnway_core::planted::{Planted, planted};
+use turnway_core::limits::STORE_RETRY_AFTER;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::{CancelTarget, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
-use turnway_wire::channel::openai::{
-    CHAT_CALL_BYTES_MAX, ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream,
-};
+use turnway_wire::channel::openai::{ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream};
 
 /// Header of the session to continue; also sent with every answer.
 const SESSION: &str = "x-session-id";
@@ -54,20 +52,13 @@ struct CompletionOptions {
 
 pub(super) async fn create(
     State(context): State<Arc<HttpContext>>,
-    Extension(long_calls): Extension<LongRequestSlots>,
     watch: Option<Extension<ClientWatch>>,
     headers: HeaderMap,
     body: Body,
 ) -> OpenAiResult {
     let admitted =
         context.authenticate(&headers).await.map_err(|problem| OpenAiError::from(problem).with_unread_body())?;
-    let call = read_call(&long_calls, &headers, body).await?;
-    if !context.directory.agents.contains_key(&call.agent) {
-        return Err(ChatError::model_not_found().into());
-    }
-    if context.life.phase() >= NodePhase::Draining {
-        return Err(HttpProblem::draining().into());
-    }
+    let body = CallBody::read(&context, &admitted, &headers, body).await?;
     let now = context.clock.now().store;
     let key = parse_header(&headers, IDEMPOTENCY_KEY, MessageId::parse)?;
     let session = parse_header(&headers, SESSION, SessionId::parse)?;
@@ -76,6 +67,13 @@ pub(super) async fn create(
     // connection.
     let repeatable = named || session.is_none();
     let name = resolve_name(&context, &admitted, session, key, new_event_id(now)?).await?;
+    let (call, room) = body.parse(&name).await?;
+    if !context.directory.agents.contains_key(&call.agent) {
+        return Err(ChatError::model_not_found().into());
+    }
+    if context.life.phase() >= NodePhase::Draining {
+        return Err(HttpProblem::draining().into());
+    }
     let wanted = CompletionOptions {
         stream: call.stream,
         include_usage: call.include_usage,
@@ -84,14 +82,9 @@ pub(super) async fn create(
         named,
     };
     let trace = request_parts::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
-    let invoke = call.into_command(&name, trace)?;
     let mut link = RequestLink::open(Arc::clone(&context), admitted.clone()).await?;
     link.set_watch(watch.map(|Extension(watch)| watch));
-    if name.unrepeatable {
-        let target = CancelTarget::Run(name.run_id.clone());
-        link.on_hang_up(LinkCommand::Cancel { request_id: None, target, wants_receipt: false });
-    }
-    let accepted = match link.invoke(invoke).await {
+    let accepted = match ask(&mut link, &admitted, &name, call, trace).await? {
         Ok(accepted) => accepted,
         Err(why) => {
             if matches!(why, RequestFailure::Refused(_)) {
@@ -100,6 +93,8 @@ pub(super) async fn create(
             return Err(OpenAiError::unanswered(why, repeatable));
         }
     };
+    // The files are stored, and the message is on disk.
+    drop(room);
     let answer = if wanted.stream {
         respond_streamed(link, admitted, wanted, &accepted).await
     } else {
@@ -116,6 +111,29 @@ pub(super) async fn create(
         }
     }
     Ok(response)
+}
+
+/// Stores the files of a call, then asks its agent. If the call is refused, its files are taken back.
+async fn ask(
+    link: &mut RequestLink,
+    client: &AuthenticatedClient,
+    name: &ChatCallIds,
+    mut call: ChatCall,
+    trace: Option<String>,
+) -> Result<Result<AcceptedTurn, RequestFailure>, OpenAiError> {
+    call_files::check(link.context(), &call)?;
+    let mut files = CallFiles::store(&link.context_handle(), client, name, &mut call).await?;
+    if name.unrepeatable {
+        let target = CancelTarget::Run(name.run_id.clone());
+        link.on_hang_up(LinkCommand::Cancel { request_id: None, target, wants_receipt: false });
+    }
+    // From now on a message may name the files.
+    files.keep();
+    let accepted = link.invoke(call.into_command(name, trace)).await;
+    if let Err(RequestFailure::Refused(_)) = &accepted {
+        files.take_back().await;
+    }
+    Ok(accepted)
 }
 
 /// Determines the session and the turn of a call. The naming secret is needed only if the call names no session.
@@ -147,22 +165,6 @@ fn naming_error(why: &SecretUnavailable) -> ChatError {
             ChatError::new(Code::InternalError, why.to_string())
         }
     }
-}
-
-/// Reads a call; one larger than a channel message only while a slot is free.
-async fn read_call(long_calls: &LongRequestSlots, headers: &HeaderMap, body: Body) -> Result<ChatCall, OpenAiError> {
-    let short = body.size_hint().upper().is_some_and(|bytes| bytes <= MESSAGE_BYTES_MAX as u64);
-    let slot = if short { None } else { Some(long_calls.try_acquire()) };
-    if planted(Planted::LongCallPlaceLost)
-        && let Some(Ok(slot)) = slot
-    {
-        slot.forget();
-    } else if matches!(slot, Some(Err(_))) {
-        let refusal = Refusal::new(Code::RateLimited, "too many long requests are being read");
-        return Err(OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))).with_unread_body());
-    }
-    let text = request_parts::read_json_within(headers, body, CHAT_CALL_BYTES_MAX).await;
-    Ok(ChatCall::parse(&text.map_err(|problem| OpenAiError::from(problem).with_unread_body())?)?)
 }
 
 /// Returns a new id, for a call that did not name itself.

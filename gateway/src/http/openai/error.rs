@@ -46,6 +46,11 @@ impl OpenAiError {
         }
     }
 
+    /// Names the field of the request that the error is about.
+    pub(super) fn with_param(self, param: String) -> Self {
+        Self { trouble: self.trouble.with_param(param), ..self }
+    }
+
     /// Marks the error as one of a request whose body was not read.
     pub(super) fn with_unread_body(self) -> Self {
         Self { closes_connection: true, ..self }

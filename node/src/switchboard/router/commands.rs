@@ -29,6 +29,9 @@ use turnway_wire::channel::binding::BindChildCommand;
 use turnway_wire::channel::command::{CancelTarget, InvokeCommand, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 
+/// A fact of the level from which nodes read inputs whose earlier messages are a file.
+const HISTORY_FILE_FACT: &str = "turn.gathered";
+
 impl RequestRouter {
     /// Handles a command of a link.
     pub(in crate::switchboard) fn handle_command(
@@ -59,9 +62,7 @@ impl RequestRouter {
             return sink.refuse(link, command.request_id().cloned(), None, None, Refusal::not_found());
         }
         if command.kind().leads_to.is_some_and(|fact| !self.is_known_to_all(fact)) {
-            let why = "a node of an earlier release is running; try again after the upgrade";
-            let refusal = Refusal::new(Code::FleetUpgrading, why).retry_after(limits::UPGRADE_RETRY_AFTER);
-            return sink.refuse(link, command.request_id().cloned(), None, None, refusal);
+            return sink.refuse(link, command.request_id().cloned(), None, None, upgrading_refusal());
         }
         match command {
             LinkCommand::Subscribe(command) => sink.push(DeliveryCommand::Subscribe { link, command }),
@@ -131,6 +132,10 @@ impl RequestRouter {
         let now = context.now;
         if invoke.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
             return sink.refuse(link, invoke.request_id, invoke.session, None, Refusal::not_found());
+        }
+        let is_in_file = invoke.history.as_ref().is_some_and(|history| history.file().is_some());
+        if is_in_file && !self.is_known_to_all(HISTORY_FILE_FACT) {
+            return sink.refuse(link, invoke.request_id, invoke.session, None, upgrading_refusal());
         }
         let is_placed = invoke.session.is_some();
         let session = invoke.session.unwrap_or_else(|| new_session(now, sink));
@@ -307,4 +312,10 @@ impl RequestRouter {
 fn new_session(now: Now, sink: &mut EffectSink) -> SessionId {
     let id = EventId::new(now.store, sink.rng.next_u128()).to_string();
     SessionId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a name"))
+}
+
+/// Returns the refusal of a request that a live node of an earlier release would not understand.
+fn upgrading_refusal() -> Refusal {
+    let why = "a node of an earlier release is running; try again after the upgrade";
+    Refusal::new(Code::FleetUpgrading, why).retry_after(limits::UPGRADE_RETRY_AFTER)
 }

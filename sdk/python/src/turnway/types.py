@@ -2433,6 +2433,8 @@ class ToAgentInvoke(TypedDict):
     input_message: Message
     # Earlier messages of the conversation.
     messages: NotRequired[list[Json]]
+    # Instead of `messages`: URL of a file with them, read with `run_token`.
+    messages_url: NotRequired[str]
     # Send the events after this event again.
     resume: NotRequired[ToAgentInvokeResume]
     run_id: QualifiedRunId

@@ -13,12 +13,18 @@ pub fn value(text: &str) -> Result<Value, MalformedReason> {
 
 /// Parses a text as one JSON object.
 pub fn object(text: &str) -> Result<Map<String, Value>, MalformedReason> {
-    object_within(text, MESSAGE_BYTES_MAX)
+    into_object(json::read(check_length(text, MESSAGE_BYTES_MAX)?)?)
 }
 
-/// Parses a text like [`object`], with its own size limit.
-pub(in crate::channel) fn object_within(text: &str, bytes_max: usize) -> Result<Map<String, Value>, MalformedReason> {
-    into_object(json::read(check_length(text, bytes_max)?)?)
+/// Parses a text like [`object`], with its own size limit; the items of the list in the field `key` go to `each`
+/// ([`json::read_items`]).
+pub(in crate::channel) fn object_with_items(
+    text: &str,
+    bytes_max: usize,
+    key: &str,
+    each: &mut dyn FnMut(Value),
+) -> Result<Map<String, Value>, MalformedReason> {
+    into_object(json::read_items(check_length(text, bytes_max)?, key, each)?)
 }
 
 /// Parses a text like [`object`], and returns the unpaired surrogates at both ends of the field `key`.

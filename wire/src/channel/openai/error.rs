@@ -3,7 +3,6 @@ use crate::channel::json::malformed::MalformedReason;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Duration;
-use turnway_core::protocol::history::HistoryTooLong;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// An error object, and its HTTP status.
@@ -147,6 +146,12 @@ impl ChatError {
         Self::new(Code::OwnerLost, why).not_retryable()
     }
 
+    /// Names the field of the request that the error is about.
+    #[must_use]
+    pub fn with_param(self, param: impl Into<Box<str>>) -> Self {
+        Self { param: Some(param.into()), ..self }
+    }
+
     /// Marks the error as not retryable automatically, because the request had an effect.
     #[must_use]
     pub fn not_retryable(self) -> Self {
@@ -176,12 +181,6 @@ impl From<&Refusal> for ChatError {
         }
         let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
         Self { retry_after, ..Self::new(refusal.code, refusal.message.clone()) }
-    }
-}
-
-impl From<HistoryTooLong> for ChatError {
-    fn from(too_long: HistoryTooLong) -> Self {
-        Self::context_too_long(too_long.to_string())
     }
 }
 

@@ -152,3 +152,29 @@ fn ordinary_json_is_read_as_serde_json_reads_it() {
     }
     assert_eq!(written(r#"{"b":1,"a":[ "\u0041" ]}"#), json!({"a": ["A"], "b": 1}).to_string());
 }
+
+/// Covers: S-13.
+#[test]
+fn items_of_a_long_list_are_read_one_by_one() {
+    let items = |text: &str| {
+        let mut seen = Vec::new();
+        read_items(text, "m", &mut |item| seen.push(item)).map(|rest| (rest, seen))
+    };
+    let (rest, seen) = items(r#"{"a":[1],"m":[{"x":[2]}, "y" ,3],"z":{"m":[4]}}"#).expect("JSON");
+    assert_eq!(rest, json!({"a": [1], "m": [], "z": {"m": [4]}}));
+    assert_eq!(seen, [json!({"x": [2]}), json!("y"), json!(3)]);
+    assert_eq!(items(r#"{"m":[]}"#), Ok((json!({"m": []}), Vec::new())));
+    assert_eq!(items(r#"{"m":"y"}"#), Ok((json!({"m": "y"}), Vec::new())));
+    for bad in [r#"{"m":[1"#, r#"{"m":[1,]}"#, r#"{"m":[1}"#, r#"{"m":[1 2]}"#, r#"{"m":[,1]}"#] {
+        assert_eq!(items(bad), Err(BadJson::Syntax), "{bad}");
+    }
+    assert_eq!(items(r#"{"m":[1],"m":[2]}"#), Err(BadJson::RepeatedKey));
+    let list = |count: usize| format!("[{}]", vec!["0"; count - 1].join(","));
+    let many = vec![list(JSON_NODES_MAX); 3].join(",");
+    assert_eq!(items(&format!(r#"{{"m":[{many}]}}"#)).map(|(_, seen)| seen.len()), Ok(3));
+    assert_eq!(items(&format!(r#"{{"m":[{}]}}"#, list(JSON_NODES_MAX + 1))), Err(BadJson::TooManyValues));
+    assert_eq!(items(&format!(r#"{{"m":[{many}],"z":{}}}"#, list(JSON_NODES_MAX))), Err(BadJson::TooManyValues));
+    let deep = |depth: usize| format!(r#"{{"m":[{}{}]}}"#, "[".repeat(depth), "]".repeat(depth));
+    assert!(items(&deep(JSON_DEPTH_MAX - 2)).is_ok());
+    assert_eq!(items(&deep(JSON_DEPTH_MAX - 1)), Err(BadJson::TooDeep));
+}

@@ -91,6 +91,7 @@ fn invoke() -> Invoke {
         actions: None,
         system_prompt: None,
         run_token: None,
+        messages_url: None,
         resume: None,
     }
 }

@@ -1,6 +1,9 @@
 //! Tests of the OpenAI-compatible API: OpenAI's own Python client against a real node with a real HTTP agent.
 //!
 //! Covers: ST-41.
+mod files;
+mod room;
+
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +13,6 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{AgentStream, Agents, Invocation, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
-use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::WebSocketClient;
 
 const CLIENT: &str = "openai_client.py";
@@ -305,22 +307,4 @@ async fn slow_reader_does_not_delay_other_calls() {
     assert!(all.contains("data: [DONE]"));
     // Text may be split anywhere between two HTTP chunks; only the agent's text contains this letter.
     assert!(all.matches('x').count() >= PIECE * PIECES, "{}", all.matches('x').count());
-}
-
-/// Long requests are read a few at a time, and a request that was read frees its place for another.
-///
-/// Covers: S-11, G8.
-#[tokio::test]
-async fn long_requests_release_their_read_capacity() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let node = Node::start(dir.path(), &["--demo"]).await;
-    let web = Web::new(node.http, Some("ann"));
-    let json_ = [("content-type", "application/json")];
-    let earlier = json!({"role": "user", "content": "x".repeat(80 * 1024)});
-    let last = json!({"role": "user", "content": "hi"});
-    let call = json!({"model": "agent/nobody", "messages": [earlier, last]}).to_string();
-    for n in 0..260 {
-        let reply = web.ask("POST", "/v1/chat/completions", &json_, &call).await;
-        assert_eq!(reply.status, 404, "{n}: {}", reply.text);
-    }
 }
