@@ -2,7 +2,7 @@
 //! that ends without its event is a failure with the reason; the evidence comes from the recorded messages.
 use crate::adapter_process::AdapterProcess;
 use crate::check_gateway::{CheckGateway, InboundPlan, now_ms, without_secrets};
-use crate::control::{ControlApi, PlatformLine};
+use crate::control::{ControlApi, PersonFile, PlatformLine};
 use crate::limits::{
     ANSWER_TIMEOUT, EVIDENCE_CHARACTERS_MAX, EVIDENCE_MESSAGES_MAX, LOOK_INTERVAL, QUIET, RECONNECT_TIMEOUT, SETTLE,
     START_TIMEOUT,
@@ -150,7 +150,12 @@ impl CheckBench {
 
     /// Posts a line of a person; returns the platform's id.
     pub(crate) async fn post(&self, room: &str, text: &str) -> CheckResult<String> {
-        Ok(self.platform()?.post(room, "ann", text).await?)
+        Ok(self.platform()?.post(room, "ann", text, &[]).await?)
+    }
+
+    /// Posts a line of a person with files; returns the platform's id.
+    pub(crate) async fn post_files(&self, room: &str, text: &str, files: &[PersonFile]) -> CheckResult<String> {
+        Ok(self.platform()?.post(room, "ann", text, files).await?)
     }
 
     /// Plans the answers to the next lines of a room.
@@ -165,6 +170,20 @@ impl CheckBench {
         nth.await.ok_or_else(|| {
             let seen = self.inbound_count(room);
             CheckFailure(format!("{seen} of {n} inbound events of room {room} within {} s", ANSWER_TIMEOUT.as_secs()))
+        })
+    }
+
+    /// Waits until a line of a room is accepted; returns the event by which it was.
+    pub(crate) async fn accepted(&self, room: &str, id: &str) -> CheckResult<Value> {
+        let key = (room.to_owned(), id.to_owned());
+        let accepted = self.gateway.wait(ANSWER_TIMEOUT, |state| {
+            let is_accepted = state.accepted_messages().contains(&key);
+            let events = state.inbound(room);
+            let last = events.iter().rfind(|event| event.message["message"]["message_id"] == id);
+            last.filter(|_| is_accepted).map(|event| event.message.clone())
+        });
+        accepted.await.ok_or_else(|| {
+            CheckFailure(format!("line {id} of room {room} was not accepted within {} s", ANSWER_TIMEOUT.as_secs()))
         })
     }
 

@@ -115,7 +115,11 @@ pub const CATALOG: [CheckEntry; 20] = [
         "previews",
         "previews are one line that changes in order, is never reported, and is removed",
     ),
-    gold(AdapterCheck::Attachments, "attachments", "files are sent and brought"),
+    on_platform(gold(
+        AdapterCheck::Attachments,
+        "attachments",
+        "files are sent and brought whole, once, and a file that cannot be had stops nothing",
+    )),
     on_platform(gold(
         AdapterCheck::UnknownSends,
         "unknown-sends",

@@ -1,20 +1,17 @@
 //! The gateway's side of the kit: accepts adapters on a free port, answers as the checks have planned, and records every
-//! message. It stores nothing and takes no decisions of a gateway; each message is parsed as a node parses it.
-use crate::limits::{CONNECTIONS_MAX, OUTGOING_MAX, RECORDS_MAX};
-use futures_util::stream::SplitSink;
-use futures_util::{SinkExt, StreamExt};
+//! message. It takes no decisions of a gateway and keeps files only; each message is parsed as a node parses it.
+mod listener;
+
+use crate::check_files::{CheckFiles, FileOwner, PrepareAnswer};
+use crate::limits::RECORDS_MAX;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response};
-use tokio_tungstenite::tungstenite::http::HeaderValue;
-use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use turnway_core::limits::{HELLO_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::rng::Rng;
 use turnway_wire::channel::hello::ConnectionRole;
@@ -60,6 +57,8 @@ pub(crate) struct GatewayState {
     accepted: BTreeSet<(String, String, String)>,
     /// Chooses the answers that nothing is planned for, in a chaos script.
     chaos: Option<Rng>,
+    /// The files of the conversations' sessions.
+    pub(crate) files: CheckFiles,
 }
 
 /// A connection of the adapter.
@@ -120,7 +119,7 @@ impl CheckGateway {
         let url = format!("ws://{}/v1/connect", listener.local_addr()?);
         let state = Mutex::new(GatewayState::new());
         let state = Arc::new(SharedGateway { state, changed: watch::Sender::new(0) });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&state))).abort_handle();
+        let accepting = tokio::spawn(listener::accept(listener, Arc::clone(&state))).abort_handle();
         Ok(Self { url, state, accepting })
     }
 
@@ -224,6 +223,7 @@ impl GatewayState {
             held: Vec::new(),
             accepted: BTreeSet::new(),
             chaos: None,
+            files: CheckFiles::default(),
         }
     }
 
@@ -332,6 +332,7 @@ impl GatewayState {
     fn handle(&mut self, connection: usize, message: &Value) -> bool {
         match message["type"].as_str() {
             Some("inbound") => return self.handle_inbound(connection, message),
+            Some("prepare_files") => self.handle_prepare(connection, message),
             Some("delivered" | "conversation_created") => {}
             Some("capabilities") => self.answer(connection, message, json!({ "type": "capabilities_set" })),
             Some(_) | None => self.refuse(connection, message, "the kit does not serve this type"),
@@ -339,26 +340,63 @@ impl GatewayState {
         true
     }
 
+    /// Answers with the session that the conversation leads to, and a token to upload its files with.
+    fn handle_prepare(&mut self, connection: usize, message: &Value) {
+        let conversation = message["conversation"]["conversation_id"].as_str().unwrap_or_default();
+        let answer = match self.files.prepare(conversation, now_ms()) {
+            PrepareAnswer::Prepared { session, token, expires_ts } => {
+                json!({ "type": "files_prepared", "session_id": session, "file_token": token, "expires_ts": expires_ts })
+            }
+            PrepareAnswer::Retry(wait) => {
+                let mut answer = planned_error("store_unavailable", true);
+                answer["retry_after_ms"] = wait.into();
+                answer
+            }
+        };
+        self.answer(connection, message, answer);
+    }
+
+    /// Refuses an event whose files are not in the session that its conversation leads to; returns whether it did.
+    fn refuses_files(&mut self, connection: usize, message: &Value, conversation: &str) -> bool {
+        let mut is_earlier = false;
+        for path in file_paths(&message["message"]["content"]) {
+            match self.files.owner(conversation, &path) {
+                FileOwner::Present => {}
+                FileOwner::Earlier => is_earlier = true,
+                FileOwner::Nobody => {
+                    self.violations.push(format!("`inbound` names a file that the session does not have: {path}"));
+                }
+            }
+        }
+        if is_earlier {
+            self.answer(connection, message, planned_error("busy", true));
+        }
+        is_earlier
+    }
+
     fn handle_inbound(&mut self, connection: usize, message: &Value) -> bool {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let conversation = text(&message["conversation"]["conversation_id"]);
+        if self.refuses_files(connection, message, &conversation) {
+            return true;
+        }
         let kind = message["event"].as_str().unwrap_or("message").to_owned();
         let key = (conversation.clone(), kind, text(&message["message"]["message_id"]));
         let planned = self.plans.get_mut(&conversation).and_then(VecDeque::pop_front);
         let plan = planned.or_else(|| self.chaos.as_mut().map(random_plan)).unwrap_or(InboundPlan::Accept);
-        let error = |code: &str, retryable: bool| json!({ "type": "error", "code": code, "message": "a planned fault", "retryable": retryable });
         match plan {
             InboundPlan::Ignore => {}
             InboundPlan::Cut => return false,
             InboundPlan::Retry(wait) => {
-                let mut answer = error("store_unavailable", true);
+                let mut answer = planned_error("store_unavailable", true);
                 answer["retry_after_ms"] = wait.into();
                 self.answer(connection, message, answer);
             }
-            InboundPlan::Refuse => self.answer(connection, message, error("not_found", false)),
+            InboundPlan::Refuse => self.answer(connection, message, planned_error("not_found", false)),
             InboundPlan::Accept | InboundPlan::Hold => {
+                let session = self.files.session_of(&conversation);
                 let mut answer = json!({ "type": "inbound_accepted", "disposition": "run",
-                    "session_id": "conv-check", "duplicate": !self.accepted.insert(key) });
+                    "session_id": session, "duplicate": !self.accepted.insert(key) });
                 if plan == InboundPlan::Hold {
                     answer["request_id"] = message["request_id"].clone();
                     self.held.push((connection, answer));
@@ -406,9 +444,20 @@ impl GatewayState {
 pub(crate) fn without_secrets(message: &Value) -> Value {
     let mut message = message.clone();
     if let Value::Object(fields) = &mut message {
-        fields.retain(|name, _| name != "api_key" && name != "token");
+        fields.retain(|name, _| name != "api_key" && name != "token" && name != "file_token");
     }
     message
+}
+
+fn planned_error(code: &str, retryable: bool) -> Value {
+    json!({ "type": "error", "code": code, "message": "a planned fault", "retryable": retryable })
+}
+
+/// Returns the paths of files that the parts of a content name.
+pub(crate) fn file_paths(content: &Value) -> Vec<String> {
+    let parts = content.as_array().into_iter().flatten();
+    let urls = parts.filter_map(|part| part["file"]["url"].as_str().or_else(|| part["image_url"]["url"].as_str()));
+    urls.map(str::to_owned).collect()
 }
 
 /// Chooses an answer for a chaos script: most events are accepted.
@@ -418,90 +467,4 @@ fn random_plan(rng: &mut Rng) -> InboundPlan {
         4..20 => InboundPlan::Retry(rng.below(300)),
         20.. => InboundPlan::Accept,
     }
-}
-
-async fn accept(listener: TcpListener, shared: Arc<SharedGateway>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let mut is_refused = false;
-        shared.change(|state| {
-            is_refused = state.refusals_left > 0 || state.connections.len() >= CONNECTIONS_MAX;
-            if is_refused {
-                state.refusals_left = state.refusals_left.saturating_sub(1);
-                state.refused.push(Instant::now());
-            }
-        });
-        if !is_refused {
-            tokio::spawn(serve_connection(stream, Arc::clone(&shared)));
-        }
-    }
-}
-
-async fn serve_connection(stream: TcpStream, shared: Arc<SharedGateway>) {
-    let mut headers = OfferedHeaders::default();
-    let Ok(socket) = accept_hdr_async(stream, &mut headers).await else {
-        return shared.change(|state| state.violations.push("a connection that is no WebSocket".to_owned()));
-    };
-    let (sender, outgoing) = mpsc::channel(OUTGOING_MAX);
-    let bearer = headers.authorization.and_then(|value| value.strip_prefix("Bearer ").map(str::to_owned));
-    let mut connection = 0;
-    shared.change(|state| connection = state.open(headers.protocols, bearer, sender));
-    exchange(socket, outgoing, connection, &shared).await;
-    shared.change(|state| state.connections[connection].closed = Some(Instant::now()));
-}
-
-/// The headers of a handshake that the checks look at.
-#[derive(Debug, Default)]
-struct OfferedHeaders {
-    protocols: Option<String>,
-    authorization: Option<String>,
-}
-
-impl Callback for &mut OfferedHeaders {
-    fn on_request(self, request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
-        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        self.protocols = header("sec-websocket-protocol");
-        self.authorization = header("authorization");
-        if self.protocols.is_some() {
-            response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
-        }
-        Ok(response)
-    }
-}
-
-/// Carries messages between a connection and the state until either side ends it.
-async fn exchange(
-    socket: WebSocketStream<TcpStream>,
-    mut outgoing: mpsc::Receiver<Outgoing>,
-    connection: usize,
-    shared: &SharedGateway,
-) {
-    let (mut sink, mut frames) = socket.split();
-    loop {
-        let frame = tokio::select! {
-            frame = frames.next() => frame,
-            order = outgoing.recv() => match order {
-                Some(Outgoing::Text(message)) if write(&mut sink, &message).await => continue,
-                Some(Outgoing::Text(_) | Outgoing::Cut) | None => return,
-            },
-        };
-        match frame {
-            Some(Ok(Message::Text(text))) => {
-                let mut goes_on = true;
-                shared.change(|state| goes_on = state.receive(connection, &text));
-                if !goes_on {
-                    return;
-                }
-            }
-            Some(Ok(Message::Binary(_))) => {
-                shared.change(|state| state.violations.push("a binary frame".to_owned()));
-                return;
-            }
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-        }
-    }
-}
-
-async fn write(sink: &mut SplitSink<WebSocketStream<TcpStream>, Message>, message: &Value) -> bool {
-    sink.send(Message::text(message.to_string())).await.is_ok()
 }

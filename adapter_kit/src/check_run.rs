@@ -92,9 +92,6 @@ fn outcome_without_run(entry: &CheckEntry, options: &CheckOptions) -> Option<Che
     if let Some((_, reason)) = exempt {
         return Some(CheckOutcome::Exempt(reason.clone()));
     }
-    if entry.check == AdapterCheck::Attachments {
-        return Some(CheckOutcome::NotBuilt("no platform of the kit has files yet".to_owned()));
-    }
     (entry.needs_platform && options.platform == CheckPlatform::Absent).then_some(CheckOutcome::NotRun)
 }
 
@@ -119,13 +116,13 @@ async fn perform(bench: &CheckBench, entry: &CheckEntry, script: ChaosScript) ->
     CheckOutcome::Failed { reason, evidence: bench.evidence(records).await }
 }
 
-/// Performs a check; returns false if the adapter does not declare its capability.
+/// Performs a check; returns false if the adapter does not declare what the check proves.
 async fn prepare_and_perform(bench: &CheckBench, entry: &CheckEntry, script: ChaosScript) -> CheckResult<bool> {
     bench.prepare().await?;
     if entry.capability.is_some_and(|capability| !bench.declares(capability)) {
         return Ok(false);
     }
-    checks::perform(entry.check, bench, script).await.map(|()| true)
+    checks::perform(entry.check, bench, script).await
 }
 
 // === impl CheckStage ===

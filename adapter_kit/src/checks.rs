@@ -1,5 +1,6 @@
 //! The checks, one function for each, in a module for each grade. A check works on rooms of its own and leaves the adapter
 //! connected and active.
+mod attachments;
 mod bronze;
 mod chaos;
 mod gold;
@@ -10,9 +11,9 @@ use crate::catalog::AdapterCheck;
 
 pub(crate) use chaos::ChaosScript;
 
-/// Performs a check, once the adapter is connected and active.
-pub(crate) async fn perform(check: AdapterCheck, bench: &CheckBench, script: ChaosScript) -> CheckResult {
-    match check {
+/// Performs a check, once the adapter is connected and active; returns false if the adapter does nothing of its subject.
+pub(crate) async fn perform(check: AdapterCheck, bench: &CheckBench, script: ChaosScript) -> CheckResult<bool> {
+    let performed = match check {
         AdapterCheck::Hello => bronze::hello(bench),
         AdapterCheck::Inbound => bronze::inbound(bench).await,
         AdapterCheck::Deliver => bronze::deliver(bench).await,
@@ -28,11 +29,11 @@ pub(crate) async fn perform(check: AdapterCheck, bench: &CheckBench, script: Cha
         AdapterCheck::Reactions => gold::reactions(bench).await,
         AdapterCheck::Typing => gold::typing(bench).await,
         AdapterCheck::Previews => gold::previews(bench).await,
-        // The runner reports it as exempt: there is nothing to perform.
-        AdapterCheck::Attachments => Ok(()),
+        AdapterCheck::Attachments => return attachments::attachments(bench).await,
         AdapterCheck::UnknownSends => gold::unknown_sends(bench).await,
         AdapterCheck::ErrorClasses => gold::error_classes(bench).await,
         AdapterCheck::Capabilities => gold::capabilities(bench).await,
         AdapterCheck::Chaos => chaos::chaos(bench, script).await,
-    }
+    };
+    performed.map(|()| true)
 }

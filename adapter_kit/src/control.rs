@@ -1,6 +1,8 @@
 //! Client of a platform's control API (docs/adapter-check.md): posts lines of people, reads what the bot has done, and
 //! plants faults. The kit sees the platform only through this.
 use crate::limits::{CONTROL_BYTES_MAX, CONTROL_TIMEOUT};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -25,6 +27,25 @@ pub(crate) struct PlatformLine {
     pub(crate) id: String,
     pub(crate) room: String,
     pub(crate) text: String,
+    pub(crate) files: Vec<PlatformFile>,
+}
+
+/// A file of a line, as the platform shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlatformFile {
+    pub(crate) name: String,
+    pub(crate) media_type: String,
+    pub(crate) sha256: String,
+    /// True for a picture that is shown within the line; `None` if the platform has no such difference.
+    pub(crate) inline: Option<bool>,
+}
+
+/// A file that a person attaches to a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PersonFile {
+    pub(crate) name: &'static str,
+    pub(crate) media_type: &'static str,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A failed call of the control API.
@@ -46,8 +67,18 @@ impl ControlApi {
     }
 
     /// Posts a line of a person; returns the platform's id of it.
-    pub(crate) async fn post(&self, room: &str, sender: &str, text: &str) -> Result<String, ControlError> {
-        let body = json!({ "sender": sender, "text": text });
+    pub(crate) async fn post(
+        &self,
+        room: &str,
+        sender: &str,
+        text: &str,
+        files: &[PersonFile],
+    ) -> Result<String, ControlError> {
+        let mut body = json!({ "sender": sender, "text": text });
+        if !files.is_empty() {
+            let form = |file: &PersonFile| json!({ "name": file.name, "media_type": file.media_type, "data": STANDARD.encode(&file.bytes) });
+            body["files"] = files.iter().map(form).collect();
+        }
         let answer = self.call(Method::POST, &format!("/rooms/{room}"), Some(body)).await?;
         answer.get("id").and_then(id_text).ok_or_else(|| format!("POST /rooms/{room}: no id in {answer}"))
     }
@@ -58,7 +89,8 @@ impl ControlApi {
         let lines = answer["lines"].as_array().ok_or_else(|| format!("GET /journal: no lines in {answer}"))?;
         let read = |line: &Value| {
             let text = |key: &str| line[key].as_str().map(str::to_owned);
-            Some(PlatformLine { id: id_text(&line["id"])?, room: text("room")?, text: text("text")? })
+            let files = line["files"].as_array().into_iter().flatten().map(read_file).collect::<Option<_>>()?;
+            Some(PlatformLine { id: id_text(&line["id"])?, room: text("room")?, text: text("text")?, files })
         };
         lines
             .iter()
@@ -128,6 +160,12 @@ impl ControlApi {
         }
         serde_json::from_slice(&bytes).map_err(|_| "the answer is no JSON".to_owned())
     }
+}
+
+fn read_file(file: &Value) -> Option<PlatformFile> {
+    let text = |key: &str| file[key].as_str().map(str::to_owned);
+    let inline = file["inline"].as_bool();
+    Some(PlatformFile { name: text("name")?, media_type: text("media_type")?, sha256: text("sha256")?, inline })
 }
 
 /// Returns an id as text, because platforms have numbers or texts as ids.

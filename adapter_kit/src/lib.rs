@@ -3,6 +3,7 @@
 mod adapter_process;
 mod bench;
 pub mod catalog;
+mod check_files;
 mod check_gateway;
 pub mod check_run;
 mod checks;

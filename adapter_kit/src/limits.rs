@@ -49,6 +49,14 @@ pub const EVIDENCE_CHARACTERS_MAX: usize = 400;
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Size of an answer of the control API: a journal of a chaos script has some 100 KiB.
 pub const CONTROL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest file that the kit's gateway takes: the checks send files of some 100 KiB.
+pub const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// Files, and requests about them, that the kit's gateway keeps in one run; a check makes some fifty.
+pub const FILES_MAX: usize = 1000;
+/// Uploads of one file of which the first four fail: one more succeeds, and a restart of the whole attempt adds some.
+pub const FILE_ATTEMPTS_MAX: usize = 10;
+/// Life of a token for files: longer than a check.
+pub const FILE_TOKEN_TTL: Duration = Duration::from_secs(600);
 /// Between two looks at the platform while a check waits for a line.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(30);
 /// Units of the text that proves a declared limit: four times the largest limit of the known platforms.

@@ -15,8 +15,6 @@ pub enum CheckOutcome {
         /// Messages, lines of the platform and output of the adapter, one on each line.
         evidence: Vec<String>,
     },
-    /// The kit has nothing to check yet.
-    NotBuilt(String),
     /// The author has exempted the adapter, which costs the grade of the check.
     Exempt(String),
     /// The adapter does not declare the capability.
@@ -64,7 +62,7 @@ impl CheckOutcome {
     /// Returns whether the outcome lets the adapter have the grade of the check.
     pub const fn permits_grade(&self) -> bool {
         match self {
-            Self::Passed | Self::NotBuilt(_) | Self::NotDeclared => true,
+            Self::Passed | Self::NotDeclared => true,
             Self::Failed { .. } | Self::Exempt(_) | Self::NotRun => false,
         }
     }
@@ -73,7 +71,7 @@ impl CheckOutcome {
         match self {
             Self::Passed => "passed",
             Self::Failed { .. } => "failed",
-            Self::NotBuilt(_) | Self::Exempt(_) => "exempt",
+            Self::Exempt(_) => "exempt",
             Self::NotDeclared => "not_declared",
             Self::NotRun => "not_run",
         }
@@ -97,7 +95,7 @@ impl CheckedRow {
                 }
                 text
             }
-            CheckOutcome::NotBuilt(why) | CheckOutcome::Exempt(why) => format!("- {name:<14}          exempt: {why}\n"),
+            CheckOutcome::Exempt(why) => format!("- {name:<14}          exempt: {why}\n"),
             CheckOutcome::NotDeclared => format!("- {name:<14}          not declared\n"),
             CheckOutcome::NotRun => format!("- {name:<14}          not run: the check needs --platform\n"),
         }
@@ -119,7 +117,7 @@ impl CheckedRow {
                 form.reason = Some(reason);
                 form.evidence = evidence;
             }
-            CheckOutcome::NotBuilt(reason) | CheckOutcome::Exempt(reason) => form.reason = Some(reason),
+            CheckOutcome::Exempt(reason) => form.reason = Some(reason),
             CheckOutcome::Passed | CheckOutcome::NotDeclared | CheckOutcome::NotRun => {}
         }
         form
@@ -195,9 +193,7 @@ mod tests {
             assert_eq!(grade_with(AdapterCheck::Offsets, &outcome), Some(AdapterGrade::Bronze));
             assert_eq!(grade_with(AdapterCheck::Hello, &outcome), None);
         }
-        for outcome in [CheckOutcome::NotDeclared, CheckOutcome::NotBuilt("later".to_owned())] {
-            assert_eq!(grade_with(AdapterCheck::Edits, &outcome), Some(AdapterGrade::Platinum));
-        }
+        assert_eq!(grade_with(AdapterCheck::Edits, &CheckOutcome::NotDeclared), Some(AdapterGrade::Platinum));
     }
 
     #[test]

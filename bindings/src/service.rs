@@ -66,6 +66,8 @@ pub enum AskPurpose {
     Request,
     /// An event of an adapter waits for the answer; the link is told what follows from it.
     Inbound(u64),
+    /// An adapter that wants to add files waits for the binding of their conversation.
+    Files(u64),
     /// A message to a conversation waits for the bindings of its session; the link is told what follows from them.
     Send(u64),
 }

@@ -494,6 +494,9 @@ pub const SESSION_BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub const ATTACHMENTS_MAX: usize = 10;
 /// The time for which room is kept for an upload: the largest one by a line of 300 kbit/s takes 7 minutes.
 pub const UPLOAD_KEPT: Duration = Duration::from_secs(10 * 60);
+/// The time for which an adapter may add files to the session of a conversation once it has asked: the longest upload, and
+/// others before it.
+pub const UPLOAD_TOKEN_KEPT: Duration = Duration::from_secs(15 * 60);
 /// Texts in a binding's metadata: a persona has a name, a picture, and a few properties. A row is read for every message.
 pub const BINDING_METADATA_MAX: usize = 8;
 /// Characters of one text in a binding's metadata: a name, or the address of a picture.
@@ -634,8 +637,8 @@ pub const BLOB_BYTES_MAX: u64 = SESSION_BLOB_BYTES_MAX / 16;
 pub const BLOB_SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Deleted sessions whose bytes wait to be removed. More than that wait for the next look at all sessions.
 pub const BLOB_SWEEPS_MAX: usize = 1024;
-/// Largest random addition to [`BLOB_SWEEP_INTERVAL`], so that the nodes of a fleet look at different times.
-pub const BLOB_SWEEP_JITTER: Duration = Duration::from_secs(5 * 60);
+/// Largest random addition to that pause, as a share of it, so that the nodes of a fleet look at different times.
+pub const BLOB_SWEEP_JITTER: f64 = 0.5;
 /// Time for a TCP connection to an S3-compatible store: its client waits meanwhile.
 pub const S3_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest pause of an S3-compatible store in a transfer, and before an answer: some close a connection after 20 s, too.

@@ -435,6 +435,16 @@ define_planted! {
     FileUrlsBare,
     /// The token of a run adds files to sessions of others, too.
     RunUploadsAnywhere,
+    /// An adapter may add files for conversations of other accounts.
+    FilesForeignAccount,
+    /// Files of a bound conversation are added to its own session.
+    FilesPreparedUnbound,
+    /// A message may name files of a session that its conversation has left: the agent cannot read them.
+    ForeignFilesTaken,
+    /// The token for adding files adds them to each session of its tenant.
+    UploadTokenUnscoped,
+    /// The token of a delivery's files adds files, too.
+    FileTokenWrites,
     /// The files of a refused call stay in its session: the user's quota fills with what no message refers to.
     CallFilesKept,
     /// A `data:` URL in an earlier message is passed on as it is: the inbox and the agent get all of its bytes in every attempt.

@@ -2,14 +2,14 @@
 
     python rooms.py [PORT]      default 8090; 0 takes a free port; prints `rooms: http://127.0.0.1:PORT`
 
-POST /rooms/ROOM  {"sender", "text"} -> {"id"}: adds a line that a person writes.
+POST /rooms/ROOM  {"sender", "text", "files"?} -> {"id"}: adds a line that a person writes.
 GET /rooms/ROOM?after=ID  -> {"lines": [{"id", "sender", "text", "time", "bot", "reply_to"?, "key"?, "edited"?,
-    "reactions"?}]}, with the time in Unix milliseconds. With `?plain` or `Accept: text/plain` the answer is text, such
-    as `ann: hello`.
+    "reactions"?, "files"?}]}, with the time in Unix milliseconds. With `?plain` or `Accept: text/plain` the answer is
+    text, such as `ann: hello`.
 GET /updates?after=N&wait=SECONDS  -> {"updates": [{"update", "room", "line"}]}: at most 100 lines of people, of all
     rooms, after update N. If there is none, the answer waits for one, at most 60 s. Lines of the bot are no updates.
-POST /send  {"room", "text", "key", "reply_to"?} -> {"id"}: adds a line of the bot. If the room has a line with the same
-    key, nothing is added, and the answer has the id of that line.
+POST /send  {"room", "text", "key", "reply_to"?, "files"?} -> {"id"}: adds a line of the bot. If the room has a line
+    with the same key, nothing is added, and the answer has the id of that line.
 POST /edit  {"room", "target": {"external_id"}, "text"} -> {"id"}: changes the text of a line of the bot.
 POST /delete  {"room", "target": {"external_id"}} -> {"id"}: removes a line of the bot, if it is still there.
 POST /reaction  {"room", "target": {"message_id"}, "reaction": {"emoji", "remove"}} -> {"id"}: the bot reacts to a line,
@@ -20,10 +20,17 @@ POST /delete_message  {"room", "key"} -> {}: removes the preview with this key, 
 POST /typing  {"room", "state": "on" or "off"} -> {}: the bot is writing in the room, or not.
 GET /typing/ROOM  -> {"typing": BOOL}
 
-An error is {"error": CODE}: 400 `invalid` or `too_long` (over 2,000 UTF-16 units), 404 `not_found`, 413 `too_large`.
+GET /files/ID  -> the bytes of a file of a line, with its media type.
+
+Files are sent as [{"name", "media_type", "data", "inline"?}], at most 10 of 256 KiB, with the bytes as base64, and shown
+in lines as [{"id", "name", "media_type", "bytes", "sha256", "inline"}]. A line with files may have an empty text. `inline`
+is true for a picture that is shown within the line.
+
+An error is {"error": CODE}: 400 `invalid`, `too_many` or `too_long` (over 2,000 UTF-16 units), 404 `not_found`, 413
+`too_large`.
 
 Control, for tests (docs/adapter-check.md, with POST and GET /rooms/ROOM and GET /typing/ROOM):
-GET /journal  -> {"lines": [{"id", "room", "text", "key", "reply_to"?}]}: every line of the bot, in order.
+GET /journal  -> {"lines": [{"id", "room", "text", "key", "reply_to"?, "files"?}]}: every line of the bot, in order.
 GET /reads  -> {"begun": COUNT}: the calls of /updates so far.
 POST /wake  -> {}: calls of /updates that wait are answered now.
 POST /faults  [FAULT, ...] -> {"faults": COUNT}: replaces the faults that are left. Each call of /send uses the first one
@@ -35,6 +42,8 @@ POST /faults  [FAULT, ...] -> {"faults": COUNT}: replaces the faults that are le
     {"kind": "status", "status": 403 or 404, "room"?}: nothing is added
 """
 
+import base64
+import hashlib
 import json
 import sys
 import threading
@@ -44,7 +53,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 TEXT_MAX = 2000
-BODY_BYTES_MAX = 64 * 1024
+FILES_MAX = 10
+FILE_BYTES_MAX = 256 * 1024
+# All files are in memory: as much as some hundred of the largest.
+FILES_BYTES_MAX = 64 * 1024 * 1024
+# The files of a line as base64, and room for its text.
+BODY_BYTES_MAX = FILES_MAX * FILE_BYTES_MAX * 4 // 3 + 64 * 1024
 DELAY_SECONDS_MAX = 60
 FAULT_STATUSES = {"drop_reply": {None}, "no_id": {None}, "delay": {None}, "refuse": {429, 503}, "status": {403, 404}}
 
@@ -65,6 +79,8 @@ class Rooms:
         self.updates: list[dict] = []
         self.faults: list[dict] = []
         self.journal: list[dict] = []
+        self.files: dict[int, tuple[str, bytes]] = {}  # media types and bytes
+        self.files_bytes = 0
         self.typing: set[str] = set()  # the rooms where the bot is writing
         self.reads = 0  # calls of `updates_after`
         self.wakes = 0  # calls of `wake`
@@ -75,8 +91,23 @@ class Rooms:
         self.lines.setdefault(room, []).append(line)
         return line
 
+    def add_files(self, files: list[dict]) -> dict:
+        """Keeps files; returns what a line shows of them."""
+        if self.files_bytes + sum(len(file["data"]) for file in files) > FILES_BYTES_MAX:
+            raise Refusal(413, "too_large", None)
+        shown = []
+        for file in files:
+            data = file.pop("data")
+            self.last_id += 1
+            self.files[self.last_id] = (file["media_type"], data)
+            self.files_bytes += len(data)
+            shown.append({"id": self.last_id, **file, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+        return {"files": shown} if shown else {}
+
     def post(self, room: str, body: dict) -> dict:
-        line = self.add_line(room, sender=take_name(body["sender"]), text=take_text(body["text"]), bot=False)
+        files = take_files(body.get("files", []))
+        sender, text = take_name(body["sender"]), take_text(body["text"], has_files=bool(files))
+        line = self.add_line(room, sender=sender, text=text, bot=False, **self.add_files(files))
         self.updates.append({"update": self.first_update + len(self.updates) + 1, "room": room, "line": line})
         self.changed.notify_all()
         return {"id": line["id"]}
@@ -90,12 +121,14 @@ class Rooms:
             raise Refusal(fault["status"], "fault", fault.get("retry_after"))
         if fault["kind"] == "delay":
             self.changed.wait_for(lambda: False, timeout=min(float(fault["seconds"]), DELAY_SECONDS_MAX))
-        room, key, text = take_name(body["room"]), take_name(body["key"]), take_text(body["text"])
+        files, room, key = take_files(body.get("files", [])), take_name(body["room"]), take_name(body["key"])
+        text = take_text(body["text"], has_files=bool(files))
         line = next((line for line in self.lines.get(room, []) if line.get("key") == key), None)
         if line is None:
-            reply_to = {"reply_to": body["reply_to"]} if body.get("reply_to") is not None else {}
-            line = self.add_line(room, sender="bot", text=text, bot=True, key=key, **reply_to)
-            self.journal.append({"id": line["id"], "room": room, "text": text, "key": key, **reply_to})
+            more = {"reply_to": body["reply_to"]} if body.get("reply_to") is not None else {}
+            more |= self.add_files(files)
+            line = self.add_line(room, sender="bot", text=text, bot=True, key=key, **more)
+            self.journal.append({"id": line["id"], "room": room, "text": text, "key": key, **more})
         return {"drop_reply": None, "no_id": {}}.get(fault["kind"], {"id": line["id"]})
 
     def find_line(self, room: str, target: str, is_bot: bool) -> dict:
@@ -163,11 +196,30 @@ def take_name(value: str) -> str:
     return value
 
 
-def take_text(value: str) -> str:
+def take_text(value: str, has_files: bool = False) -> str:
     units = len(value.encode("utf-16-le", "surrogatepass")) // 2
-    if not 0 < units <= TEXT_MAX:
+    if not (0 if has_files else 1) <= units <= TEXT_MAX:
         raise Refusal(400, "too_long" if units else "invalid", None)
     return value
+
+
+def take_files(values: list[dict]) -> list[dict]:
+    if len(values) > FILES_MAX:
+        raise Refusal(400, "too_many", None)
+    files = []
+    for value in values:
+        data, media_type = base64.b64decode(value["data"], validate=True), take_name(value["media_type"])
+        if len(data) > FILE_BYTES_MAX:
+            raise Refusal(413, "too_large", None)
+        if not media_type.isascii():
+            raise Refusal(400, "invalid", None)
+        inline = bool(value.get("inline", False))
+        files.append({"name": take_name(value["name"]), "media_type": media_type, "inline": inline, "data": data})
+    return files
+
+
+def plain(line: dict) -> str:
+    return " ".join([line["text"], *(f"[file {file['name']}]" for file in line.get("files", []))]).strip()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -196,7 +248,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, LookupError, TypeError, AttributeError):  # not JSON, or JSON of another shape
             return 400, {"error": "invalid"}
 
-    def route(self, path: list[str], query: dict[str, list[str]], body: object) -> dict | str | None:
+    def route(self, path: list[str], query: dict[str, list[str]], body: object) -> dict | str | tuple | None:
         after, wait = int(query.get("after", ["0"])[0]), float(query.get("wait", ["0"])[0])
         match self.command, *path:
             case "POST", "rooms", room:
@@ -204,8 +256,10 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", "rooms", room:
                 lines = [line for line in self.rooms.lines.get(room, []) if line["id"] > after]
                 if "plain" in query or self.headers.get("Accept") == "text/plain":
-                    return "".join(f"{line['sender']}: {line['text']}\n" for line in lines)
+                    return "".join(f"{line['sender']}: {plain(line)}\n" for line in lines)
                 return {"lines": lines}
+            case "GET", "files", number if number.isdecimal() and int(number) in self.rooms.files:
+                return self.rooms.files[int(number)]
             case "GET", "updates":
                 return {"updates": self.rooms.updates_after(after, wait)}
             case "POST", "send":
@@ -237,12 +291,18 @@ class Handler(BaseHTTPRequestHandler):
                 return {"faults": len(body)}
         raise Refusal(404, "not_found", None)
 
-    def write(self, status: int, answer: dict | str | None, retry_after: float | None = None) -> None:
-        if answer is None:
-            return  # the server closes the connection after each request
-        data = answer.encode(errors="replace") if isinstance(answer, str) else json.dumps(answer).encode()
+    def write(self, status: int, answer: object, retry_after: float | None = None) -> None:
+        match answer:
+            case None:
+                return  # the server closes the connection after each request
+            case str():
+                media_type, data = "text/plain; charset=utf-8", answer.encode(errors="replace")
+            case (media_type, data):
+                pass
+            case _:
+                media_type, data = "application/json", json.dumps(answer).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8" if isinstance(answer, str) else "application/json")
+        self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(data)))
         if retry_after is not None:
             self.send_header("Retry-After", str(retry_after))

@@ -12,7 +12,7 @@ pub mod service_scope;
 pub mod token_verifier;
 
 use crate::config::RateSettings;
-use crate::file_token::{FileScope, FileTokens};
+use crate::file_token::{FileRight, FileScope, FileTokens};
 use crate::metrics::{DenialReason, Metrics};
 use crate::rates::{RateLimiter, RateLimits, UsageSender};
 use crate::run_token::{RunTokens, TokenRun};
@@ -97,7 +97,7 @@ pub enum AuthProof {
     },
     /// The token of a run, which is valid until the run ends.
     Run(TokenRun),
-    /// The token of a delivery's files, which ends by itself.
+    /// The token for files of a session, which ends by itself.
     Files(FileScope),
 }
 
@@ -261,17 +261,23 @@ impl Authenticator {
         }
     }
 
-    /// Mints the token with which an adapter reads the files of a session until a time.
-    pub fn mint_file_token(&self, key: &SessionKey, ends: Millis) -> Option<Private<String>> {
-        self.file_tokens()?.mint(&FileScope { key: key.clone(), ends })
+    /// Mints the token with which an adapter reads the files of a session, or adds some, until a time. If the secret was not
+    /// read yet, reads it for the next time.
+    pub fn mint_file_token(&self, key: &SessionKey, right: FileRight, ends: Millis) -> Option<Private<String>> {
+        let tokens = self.file_tokens()?;
+        let token = tokens.mint(&FileScope { key: key.clone(), right, ends });
+        if token.is_none() {
+            tokio::spawn(async move { tokens.prepare().await.is_ok() });
+        }
+        token
     }
 
-    /// Authenticates a request for a file of a session, if it shows a file token; another credential is left to
-    /// [`Self::admit_request`].
+    /// Authenticates a request that reads a file of a session, or adds one, if it shows a file token; another credential is
+    /// left to [`Self::admit_request`].
     pub async fn admit_file_request(
         &self,
         headers: &HeaderMap,
-        session: &SessionId,
+        (session, adds): (&SessionId, bool),
         now: Millis,
     ) -> Option<Result<AuthenticatedClient, AuthError>> {
         let shown = bearer_credential(headers).ok().flatten().filter(|shown| FileTokens::is_token(shown))?;
@@ -281,7 +287,8 @@ impl Authenticator {
             Err(_) => Err(AuthError::Unchecked),
         };
         let decided = decided.and_then(|scope| {
-            if scope.key.session != *session && !planted(Planted::FileTokenUnscoped) {
+            let bug = if adds { Planted::UploadTokenUnscoped } else { Planted::FileTokenUnscoped };
+            if scope.adds() != adds || scope.key.session != *session && !planted(bug) {
                 return Err(AuthError::OtherUser);
             }
             let principal = scope.principal();

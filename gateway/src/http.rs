@@ -133,11 +133,16 @@ impl HttpContext {
         self.open_link_of(admitted).await
     }
 
-    /// Opens a link as [`Self::open_link`] does, over which the token of a run adds files to the session of its run.
+    /// Opens a link as [`Self::open_link`] does, over which the token of a run adds files to the session of its run, and
+    /// that of an adapter to the session that it was given for.
     pub async fn open_upload_link(
         self: &Arc<Self>,
         headers: &HeaderMap,
+        session: &SessionId,
     ) -> Result<request_link::RequestLink, HttpProblem> {
+        if let Some(admitted) = self.auth.admit_file_request(headers, (session, true), self.clock.now().store).await {
+            return self.open_link_of(admitted?).await;
+        }
         let mut admitted = self.admit(headers).await?;
         admitted.principal.writes |= matches!(admitted.proof, AuthProof::Run(_));
         self.open_link_of(admitted).await
@@ -150,7 +155,7 @@ impl HttpContext {
         headers: &HeaderMap,
         session: &SessionId,
     ) -> Result<request_link::RequestLink, HttpProblem> {
-        match self.auth.admit_file_request(headers, session, self.clock.now().store).await {
+        match self.auth.admit_file_request(headers, (session, false), self.clock.now().store).await {
             Some(admitted) => self.open_link_of(admitted?).await,
             None => self.open_link(headers).await,
         }

@@ -200,6 +200,8 @@ impl Switchboard {
         let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
         if let PartEffect::SubmitSend(send) = effect {
             self.router.submit_send(context, *send, &mut self.sink);
+        } else if let PartEffect::OpenForFiles(opening) = effect {
+            self.router.open_for_files(context, *opening, &mut self.sink);
         } else if let PartEffect::SubmitCreation { link, bind } = effect {
             self.router.create_conversation(context, link, *bind, &mut self.sink);
         }
@@ -226,7 +228,9 @@ impl Switchboard {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };
                 self.router.submit_task(context, link, (key, input), &mut self.sink);
             }
-            PartEffect::SubmitSend(_) | PartEffect::SubmitCreation { .. } => self.submit_checked(now, effect),
+            PartEffect::SubmitSend(_) | PartEffect::SubmitCreation { .. } | PartEffect::OpenForFiles(_) => {
+                self.submit_checked(now, effect);
+            }
             PartEffect::DropLink(link) => self.handle_disconnect(now, link),
             PartEffect::CancelInbound(cancel) => {
                 let context = RouterContext { now, ownership: &self.ownership, delivery: &self.delivery };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// Capabilities that the checks of the kit prove, apart from `create_conversation`.
-const PROVED: [&str; 7] = ["text", "key", "edit", "delete", "reaction", "typing", "preview"];
+const PROVED: [&str; 8] = ["text", "key", "edit", "delete", "reaction", "typing", "preview", "attachments"];
 
 /// Returns the order of a change of a message.
 fn change(bench: &CheckBench, room: &str, kind: &str, target: Value) -> Value {

@@ -4,6 +4,7 @@ It speaks to the example platform `rooms` until you change the methods of `Platf
 """
 
 import asyncio
+import base64
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from turnway.adapter import Adapter, Capabilities, Delivery, Inbound, Limit, NotSent, Rejected, Sent, Update
+from turnway.files import InboundFile
 
 
 class Platform(Adapter):
@@ -20,7 +22,7 @@ class Platform(Adapter):
 
     channel = "@NAME@"
     # Declare what your platform can do. `key`: a message that is sent again with the same key appears once.
-    capabilities = Capabilities(text=Limit(2000), key=2)
+    capabilities = Capabilities(text=Limit(2000), key=2, attachments=2)
 
     def __init__(self, account: str, address: str) -> None:
         super().__init__(account)
@@ -37,13 +39,25 @@ class Platform(Adapter):
                     message_id=str(line["id"]),
                     sender_id=line["sender"],
                     content=line["text"],
+                    files=[self.file_of(file) for file in line.get("files", [])],
                     platform_time=line["time"],
                 )
                 yield Update(offset, inbound)
 
+    def file_of(self, file: dict[str, Any]) -> InboundFile:
+        """Returns a file that a person has attached. The SDK reads it when the gateway is ready to take it."""
+        return InboundFile(file["name"], file["media_type"], lambda: self.ask(f"/files/{file['id']}"))
+
     async def deliver(self, delivery: Delivery) -> Sent:
         """Sends a message. Any error but `NotSent` and `Rejected` means that the platform may have it."""
-        answer = await self.ask("/send", {"room": delivery.conversation_id, **delivery.message})
+        files = []
+        for item in delivery.attachments:
+            # Read before the platform gets anything: an error is then reported as not sent. None: it was deleted.
+            if file := await item.read():
+                data = base64.b64encode(file.content).decode()
+                files.append({"name": item.name, "media_type": file.media_type, "inline": item.inline, "data": data})
+        body = {"text": delivery.text, "key": delivery.key, "reply_to": delivery.reply_to, "files": files}
+        answer = await self.ask("/send", {"room": delivery.conversation_id, **body})
         # If your platform's answer names the conversation, return that one: it proves the place.
         return Sent(answer["id"], delivery.conversation_id)
 
@@ -55,7 +69,7 @@ class Platform(Adapter):
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
-                return json.load(response)
+                return response.read() if path.startswith("/files/") else json.load(response)
         except urllib.error.HTTPError as error:
             raise Rejected.by_status(error.code, error.headers.get("Retry-After")) from error
         except urllib.error.URLError as error:

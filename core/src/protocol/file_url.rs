@@ -26,6 +26,21 @@ pub fn parse_file_url(session: &SessionId, url: &str) -> Option<BlobHash> {
     BlobHash::parse(path.strip_prefix(&files_path(session))?)
 }
 
+/// Returns whether a content part names a file of another session, by its path. An agent of this session cannot read it.
+pub fn names_foreign_file(session: &SessionId, content: &Content) -> bool {
+    let Content::Parts(parts) = content else { return false };
+    let members = parts.iter().filter_map(Value::as_object).flat_map(|part| part.values());
+    let mut urls = members.filter_map(|member| member.get("url")?.as_str());
+    urls.any(|url| session_of_path(url).is_some_and(|named| named != *session))
+}
+
+/// Returns the session whose file a path names.
+fn session_of_path(path: &str) -> Option<SessionId> {
+    let (session, hash) = path.strip_prefix("/v1/sessions/")?.split_once("/blobs/")?;
+    BlobHash::parse(hash)?;
+    SessionId::parse(session).ok()
+}
+
 /// Puts the address of the gateway in front of the paths of the session's files in content parts, so that an agent can
 /// read them as they are. Only a member `url` within an object of a part counts, as in `image_url`.
 pub fn complete_file_urls(session: &SessionId, base: &str, content: &mut Content) {
@@ -117,6 +132,27 @@ mod tests {
         assert_eq!(parts[2]["file"]["url"], full);
         assert_eq!(parts[3]["image_url"]["url"], foreign);
         assert_eq!(parts[4]["image_url"]["url"], "https://example.org/a.png");
+    }
+
+    /// Covers: PR-24, S-06.
+    #[test]
+    fn only_paths_of_other_sessions_are_foreign_files() {
+        let foreign = path().replace("/s1/", "/s2/");
+        let part =
+            |url: &str| Content::Parts(vec![json!({"type": "text", "text": "a"}), json!({"file": {"url": url}})]);
+        assert!(names_foreign_file(&session(), &part(&foreign)));
+        for url in [
+            path(),
+            format!("https://gateway.example{foreign}"),
+            foreign.replace("/v1/", "/v2/"),
+            format!("{foreign}0"),
+            "/v1/sessions/s2/blobs/".to_owned(),
+            format!("/v1/sessions//blobs/{HASH}"),
+        ] {
+            assert!(!names_foreign_file(&session(), &part(&url)), "{url}");
+        }
+        assert!(!names_foreign_file(&session(), &Content::Text(foreign.clone())));
+        assert!(!names_foreign_file(&session(), &Content::Parts(vec![json!({"type": "text", "text": foreign})])));
     }
 
     /// Covers: PR-24, MP-G3.

@@ -378,8 +378,12 @@ impl NodeParts {
         runtime: &Handle,
     ) -> Result<http::HttpBlobs, BuildError> {
         let bodies = self.bodies(&plan.config, runtime)?;
-        let sweeper =
-            BodySweeper { bodies: bodies.clone(), links: Arc::clone(&self.links), commands: commands.clone() };
+        let sweeper = BodySweeper {
+            bodies: bodies.clone(),
+            links: Arc::clone(&self.links),
+            commands: commands.clone(),
+            interval: limits::BLOB_SWEEP_INTERVAL,
+        };
         Ok(http::HttpBlobs { bodies, sweeps: sweeper.start(runtime), settings: plan.config.blobs.clone() })
     }
 

@@ -276,7 +276,7 @@ async fn tokens_of_one_secret_serve_one_purpose() {
     let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
     let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
     let run = runs.mint(&TokenRun { tenant: key.tenant.clone(), run_id }).await.expect("a token");
-    let file = files.mint(&FileScope { key, ends: Millis(100) }).expect("a token");
+    let file = files.mint(&FileScope { key, right: FileRight::Read, ends: Millis(100) }).expect("a token");
     assert!(runs.verify(run.reveal()).is_some() && files.verify(file.reveal(), Millis(1)).is_some());
     assert_eq!(files.verify(&run.reveal().replace("twrun_", "twfile_"), Millis(1)), None);
     assert_eq!(runs.verify(&file.reveal().replace("twfile_", "twrun_")), None);

@@ -11,6 +11,9 @@ use tokio::fs::{self, File};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use turnway_core::id::{BodyId, SessionId, SessionKey, TenantId};
 
+/// Bytes that are written at a time. The runtime's file keeps a copy of them, so that both together are a part.
+const WRITTEN_BYTES: usize = PART_BYTES / 2;
+
 /// Bodies below a directory.
 #[derive(Clone, Debug)]
 pub struct FileBodies {
@@ -76,7 +79,7 @@ impl FileBodies {
         }
         let path = directory.join(body.to_string());
         let file = File::create_new(&path).await?;
-        let file = BufWriter::with_capacity(PART_BYTES, file);
+        let file = BufWriter::with_capacity(WRITTEN_BYTES, file);
         Ok(FileWriter { file, path, is_synced: self.is_synced, is_finished: false })
     }
 

@@ -28,6 +28,8 @@ pub struct BodySweeper {
     pub bodies: BodyStore,
     pub links: Arc<LinkRegistry>,
     pub commands: CommandSender,
+    /// Pause between two sweeps of all sessions, without the random addition.
+    pub interval: Duration,
 }
 
 impl SweepRequests {
@@ -40,7 +42,7 @@ impl SweepRequests {
 }
 
 impl BodySweeper {
-    /// Starts to sweep: all sessions every [`limits::BLOB_SWEEP_INTERVAL`], and single ones on request.
+    /// Starts to sweep: all sessions after each interval, and single ones on request.
     pub fn start(self, runtime: &Handle) -> SweepRequests {
         let (sender, requests) = mpsc::channel(limits::BLOB_SWEEPS_MAX);
         supervise::spawn_required(runtime, "sweep of blobs", self.run(requests));
@@ -49,7 +51,7 @@ impl BodySweeper {
 
     async fn run(self, mut requests: mpsc::Receiver<SessionKey>) {
         loop {
-            let next = sleep(limits::BLOB_SWEEP_INTERVAL + jitter());
+            let next = sleep(self.interval + self.interval.mul_f64(limits::BLOB_SWEEP_JITTER * random_share()));
             tokio::pin!(next);
             loop {
                 tokio::select! {
@@ -103,13 +105,12 @@ impl BodySweeper {
     }
 }
 
-/// Returns a random wait up to [`limits::BLOB_SWEEP_JITTER`]. Nodes that sweep at the same time do no harm, but ask the store
-/// about the same sessions.
-fn jitter() -> Duration {
+/// Returns a random number up to 1. Nodes that sweep at the same time do no harm, but ask the store about the same sessions.
+fn random_share() -> f64 {
     let mut random = [0; 4];
     // Without randomness the nodes of a fleet sweep at times that differ by their starts.
     let _ = getrandom::fill(&mut random);
-    limits::BLOB_SWEEP_JITTER.mul_f64(f64::from(u32::from_be_bytes(random)) / f64::from(u32::MAX))
+    f64::from(u32::from_be_bytes(random)) / f64::from(u32::MAX)
 }
 
 /// Waits for the answer about a table.
@@ -135,3 +136,6 @@ async fn answer(mailbox: &mut MailboxHandle) -> Option<BlobTable> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

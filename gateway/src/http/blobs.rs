@@ -102,7 +102,7 @@ pub(super) async fn upload(
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     // The body of an unauthenticated client is not read.
-    let link = context.open_upload_link(&headers).await?;
+    let link = context.open_upload_link(&headers, &session).await?;
     let mut body = body;
     let taken = take_upload(&context.blobs, link, &session, &headers, &mut body).await;
     if taken.is_err() {

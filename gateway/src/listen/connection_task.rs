@@ -3,6 +3,7 @@
 //! connections of agents and tool runners.
 mod agent;
 mod credential;
+mod file_rights;
 mod runner;
 mod service;
 
@@ -232,14 +233,9 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
         Ok(())
     }
 
-    /// Passes a note on; an adapter gets the token for the files of a delivery with it.
-    fn handle_note(&mut self, mut note: Notification) {
-        if let Notification::Deliver(message) = &mut note
-            && message.takes_files
-        {
-            message.file_token = self.context.auth.mint_file_token(&message.order.key, message.order.deadline);
-        }
-        self.handle_input(Input::Note(note));
+    /// Passes a note on; an adapter gets the tokens for files with it.
+    fn handle_note(&mut self, note: Notification) {
+        self.handle_input(Input::Note(file_rights::with_tokens(self.context, note)));
     }
 
     fn handle_inbound(&mut self, event: TransportEvent) {

@@ -5,6 +5,7 @@ mod bots;
 mod capabilities;
 pub(super) mod changes;
 mod desk;
+pub(super) mod files;
 pub(super) mod inbound;
 mod lease;
 mod lookups;
@@ -24,6 +25,7 @@ use super::sink::{EffectSink, Timer};
 use bots::{BotClaims, BotEffect, BotKey, ClaimReply, ClaimingNode};
 use changes::{ChangeStep, MessageChanges};
 use desk::{AdapterDesk, DeskEffect, ReceivedOrder};
+use files::FilePreparations;
 use inbound::{EarlierTurn, InboundEvents, InboundResult, InboundStage, PendingInbound, PlaceBindings};
 use lease::{LeaseChange, LeaseRecord, StoredAccount};
 use lookups::{AccountLookups, HolderPlace};
@@ -48,7 +50,9 @@ use turnway_core::protocol::signal::{ConversationSignal, SignalKind, preview_id}
 use turnway_core::session::{Input as RuntimeInput, RecentDelivery};
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Mono, Now};
-use turnway_wire::channel::adapter::{AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand};
+use turnway_wire::channel::adapter::{
+    AdapterHello, CapabilitiesCommand, DeliveredCommand, InboundCommand, PrepareFilesCommand,
+};
 use turnway_wire::channel::binding::BindingCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
 use turnway_wire::peer::PeerMessage;
@@ -77,6 +81,7 @@ pub(super) struct Adapters {
     checks: BTreeSet<AccountKey>,
     bots: BotClaims,
     presses: ButtonPresses,
+    files: FilePreparations,
     /// Every live node knows the messages between nodes about deliveries.
     may_publish: bool,
     /// Every live node knows the fact of a gathered message.
@@ -115,6 +120,7 @@ impl Adapters {
             checks: BTreeSet::new(),
             bots: BotClaims::default(),
             presses: ButtonPresses::default(),
+            files: FilePreparations::default(),
             may_publish: false,
             may_gather: false,
             directory,
@@ -134,7 +140,7 @@ impl Adapters {
     pub(super) fn open_count(&self) -> usize {
         let desks = self.accounts.values().filter_map(|account| account.desk.as_ref());
         let open = self.orders.len() + self.inbound.len() + self.changes.len() + self.presses.len();
-        let asked = self.pauses.len() + self.lookups.len();
+        let asked = self.pauses.len() + self.lookups.len() + self.files.len();
         open + asked + desks.map(AdapterDesk::open_count).sum::<usize>()
     }
 
@@ -219,6 +225,12 @@ impl Adapters {
             }
             AdaptersCommand::UseBinding { number, result } => self.use_binding(context.now, number, result, sink),
             AdaptersCommand::UseAnswers { number, answers } => self.use_answers(number, answers, sink),
+            AdaptersCommand::PrepareFiles { link, files } => self.prepare_files(link, *files, sink),
+            AdaptersCommand::UseFilesBinding { link, number, result } => {
+                let Some(account) = account_of(link, sink) else { return self.files.forget(number) };
+                self.files.use_binding(number, &account, result, sink);
+            }
+            AdaptersCommand::UsePhase { number, phase } => self.files.use_phase(number, phase, sink),
             AdaptersCommand::Send(order) => {
                 let mut effects = Vec::new();
                 self.orders.add(context.now, order, &mut effects);
@@ -255,6 +267,16 @@ impl Adapters {
         let pending = PendingInbound { link, inbound, text_limit, buttons, settings, arrived_at: now.store, stage };
         let number = self.inbound.add(pending);
         sink.push(BindingsCommand::Perform { link, request_id, command, purpose: AskPurpose::Inbound(number) });
+    }
+
+    fn prepare_files(&mut self, link: LinkId, files: PrepareFilesCommand, sink: &mut EffectSink) {
+        let Some(account) = account_of(link, sink) else { return refuse_stranger(link, files.request_id, sink) };
+        let is_own = AccountKey::of(&account.tenant, &files.conversation) == account;
+        if !is_own && !planted(Planted::FilesForeignAccount) {
+            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
+            return sink.refuse(link, files.request_id, None, None, refusal);
+        }
+        self.files.begin(link, files, sink);
     }
 
     fn set_capabilities(&mut self, link: LinkId, change: CapabilitiesCommand, sink: &mut EffectSink) {

@@ -185,6 +185,10 @@ impl Bindings {
                             let result = reply.map(PlaceBindings::of_reply);
                             sink.push(AdaptersCommand::UseBinding { number, result });
                         }
+                        (AskPurpose::Files(number), reply) => {
+                            let result = reply.map(PlaceBindings::of_reply);
+                            sink.push(AdaptersCommand::UseFilesBinding { link, number, result });
+                        }
                         (AskPurpose::Send(number), reply) => self.route_send(now, number, reply, sink),
                         (AskPurpose::Request, Ok(reply)) => {
                             let reply = CommandReply::Binding { request_id, reply };

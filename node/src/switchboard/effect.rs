@@ -1,6 +1,7 @@
 //! The effects of the parts: outputs of the node, and commands to other parts. Only [`super::Switchboard::step`] hands
 //! them over; a part never calls another part.
 use super::adapters::changes::InboundCancel;
+use super::adapters::files::FileSessionOpening;
 use super::adapters::inbound::InboundTurn;
 use super::adapters::inbound::PlaceBindings;
 use super::adapters::signals::TurnEvent;
@@ -25,11 +26,11 @@ use turnway_core::protocol::input::Input;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::protocol::route::RouteQuestion;
 use turnway_core::protocol::task::TaskOrder;
-use turnway_core::session::{Input as RuntimeInput, RecentDelivery, State};
+use turnway_core::session::{Input as RuntimeInput, RecentDelivery, SessionPhase, State};
 use turnway_core::store::{FactPage, SessionView};
 use turnway_core::time::Mono;
 use turnway_wire::channel::account::AccountCommand;
-use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
+use turnway_wire::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand, PrepareFilesCommand};
 use turnway_wire::channel::binding::{BindChildCommand, BindingCommand};
 use turnway_wire::channel::command::{LinkCommand, SendCommand, SubscribeCommand};
 use turnway_wire::channel::notification::Notification;
@@ -49,6 +50,8 @@ pub(super) enum PartEffect {
     Membership(MembershipCommand),
     /// Submit what somebody wrote in a conversation; the router needs more than its own state for that.
     SubmitInbound(Box<InboundTurn>),
+    /// Open the own session of a conversation for files.
+    OpenForFiles(Box<FileSessionOpening>),
     Tasks(TasksCommand),
     /// Perform a command of one of the node's own links.
     NodeCommand {
@@ -128,6 +131,12 @@ pub(super) enum AdaptersCommand {
     Delivered { link: LinkId, delivered: DeliveredCommand },
     /// An adapter can do something else from now on.
     SetCapabilities { link: LinkId, change: Box<CapabilitiesCommand> },
+    /// An adapter wants to add files to the session of a conversation.
+    PrepareFiles { link: LinkId, files: Box<PrepareFilesCommand> },
+    /// The binding of a conversation was looked up for files.
+    UseFilesBinding { link: LinkId, number: u64, result: Result<PlaceBindings, Refusal> },
+    /// The phase of a session was read for files.
+    UsePhase { number: u64, phase: Result<SessionPhase, Refusal> },
     /// Perform an operator's request about accounts.
     Account { link: LinkId, request_id: Option<RequestId>, command: AccountCommand },
     /// Check a request for a conversation before it is submitted.

@@ -5,6 +5,7 @@ mod commands;
 pub(super) mod queries;
 pub(super) mod requests;
 
+use super::adapters::files;
 use super::adapters::inbound::InboundSession;
 use super::bindings::repeats;
 use super::delivery::Delivery;
@@ -460,6 +461,10 @@ impl RequestRouter {
                 continue;
             }
             match ControlKind::of(&control.what).answer {
+                ControlAnswer::Opened if waiter.inbound.is_some() => {
+                    let answer = files::prepared(request.key.clone(), control.user.clone(), waiter.request_id);
+                    sink.notify(waiter.link, answer);
+                }
                 ControlAnswer::Opened => await_snapshot(&request.key, waiter, SnapshotPurpose::Open, sink),
                 ControlAnswer::Members => await_snapshot(&request.key, waiter, SnapshotPurpose::Members, sink),
                 ControlAnswer::Handover(handover_id) => {

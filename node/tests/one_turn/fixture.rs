@@ -264,6 +264,7 @@ pub(crate) fn describe(note: &Notification) -> String {
         Notification::Reply(CommandReply::InboundAccepted(receipt)) => {
             format!("inbound {:?} {}", receipt.disposition, receipt.duplicate)
         }
+        Notification::Reply(CommandReply::FilesPrepared(files)) => format!("files {}", files.key.session),
         Notification::Reply(CommandReply::CapabilitiesSet { .. }) => "capabilities".to_owned(),
         Notification::Reply(CommandReply::Account { reply, .. }) => format!("account {reply:?}"),
         Notification::Reply(CommandReply::DeliveryList(reply)) => format!("deliveries {}", reply.deliveries.len()),

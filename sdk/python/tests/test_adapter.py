@@ -27,6 +27,7 @@ from turnway.adapter import (
     Update,
     function_adapter,
 )
+from turnway.files import InboundFile
 from turnway.retry import Backoff
 from turnway.testing import Answer, FakeGateway
 
@@ -203,6 +204,18 @@ async def test_stopped_adapter_ends_open_deliveries_and_refuses_new_ones() -> No
         adapter.gate.set()
         assert (await first.report())["outcome"] == "sent"
         await asyncio.wait([task])
+
+
+async def test_message_is_brought_where_its_files_are_not_taken() -> None:
+    adapter = Plain()
+    file = InboundFile("a.txt", "text/plain", b"a")
+    event = Inbound(conversation_id="lobby", message_id="m1", sender_id="ann", content="look", files=[file])
+    async with FakeGateway() as gateway, run(adapter, gateway):
+        settled = await adapter.forward(event)
+        assert settled.disposition == "run"
+        content = gateway.recorded.inbound[0]["message"]["content"]
+        assert content == "look\n[file a.txt was not taken: not_supported]"
+        assert gateway.recorded.violations == []
 
 
 class Everything(Plain):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from turnway.files import File, read_file
+from turnway.files import Attachment, File
 from turnway.orders import Delivery
-from turnway.retry import ConnectionLost, GatewayError
+from turnway.retry import NotSent
 
 CONTENT = b"\x89PNG" * 100_000
 PATH = "/v1/sessions/s1/blobs/" + hashlib.sha256(CONTENT).hexdigest()
@@ -50,54 +50,47 @@ def gateway() -> Iterator[str]:
     server.server_close()
 
 
-def delivery(url: str, token: str = "twfile_a") -> Delivery:
-    file = {"name": "a cat", "sha256": PATH.rsplit("/", 1)[1], "url": url, "inline": True}
+def attachment(url: str, gateway: str, token: str = "twfile_a", sha256: str | None = None) -> Attachment:
+    file = {"name": "a cat", "sha256": sha256 or PATH.rsplit("/", 1)[1], "url": url, "inline": True}
     message: Any = {"type": "deliver", "text": "", "attachments": [file], "file_token": token}
-    return Delivery(message)
+    return Delivery(message, gateway).attachments[0]
 
 
 async def test_file_is_read_with_its_token(gateway: str) -> None:
-    order = delivery(PATH)
-    assert await read_file(order, order.attachments[0], url=gateway) == File(CONTENT, "image/png")
+    found = attachment(PATH, gateway)
+    assert (found.name, found.inline) == ("a cat", True)
+    assert await found.read() == File(CONTENT, "image/png")
 
 
-async def test_address_comes_from_the_environment(gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TURNWAY_URL", gateway)
-    order = delivery(PATH)
-    assert (await read_file(order, order.attachments[0])).content == CONTENT
+async def test_deleted_file_is_none(gateway: str) -> None:
+    assert await attachment("/other", gateway).read() is None
 
 
-@pytest.mark.parametrize(("url", "token", "code"), [("/other", "twfile_a", "not_found"), (PATH, "b", "unauthorized")])
-async def test_refused_file_has_a_code(gateway: str, url: str, token: str, code: str) -> None:
-    order = delivery(url, token)
-    with pytest.raises(GatewayError) as refused:
-        await read_file(order, order.attachments[0], url=gateway)
-    assert refused.value.code == code
-    assert not refused.value.retryable
+async def test_refused_token_means_not_sent(gateway: str) -> None:
+    with pytest.raises(NotSent, match="401"):
+        await attachment(PATH, gateway, token="b").read()
 
 
-@pytest.mark.parametrize("ending", ["cut", "other"])
-async def test_file_that_is_not_whole_is_refused(gateway: str, ending: str) -> None:
-    order = delivery("/v1/sessions/s1/blobs/" + ending)
-    if ending == "other":
-        order.attachments[0]["sha256"] = "0" * 64
-    with pytest.raises(ConnectionLost):
-        await read_file(order, order.attachments[0], url=gateway)
+@pytest.mark.parametrize(("ending", "sha256"), [("cut", None), ("other", "0" * 64)])
+async def test_file_that_is_not_whole_is_refused(gateway: str, ending: str, sha256: str | None) -> None:
+    with pytest.raises(NotSent):
+        await attachment("/v1/sessions/s1/blobs/" + ending, gateway, sha256=sha256).read()
 
 
 async def test_token_follows_no_redirect(gateway: str) -> None:
-    order = delivery("/v1/sessions/s1/blobs/moved")
-    with pytest.raises(GatewayError):
-        await read_file(order, order.attachments[0], url=gateway)
+    with pytest.raises(NotSent, match="307"):
+        await attachment("/v1/sessions/s1/blobs/moved", gateway).read()
 
 
-async def test_lost_gateway_is_told() -> None:
-    order = delivery(PATH)
-    with pytest.raises(ConnectionLost):
-        await read_file(order, order.attachments[0], url="ws://127.0.0.1:1")
+async def test_lost_gateway_means_not_sent() -> None:
+    with pytest.raises(NotSent):
+        await attachment(PATH, "ws://127.0.0.1:1").read()
+
+
+def test_token_is_not_shown() -> None:
+    assert "twfile" not in repr(attachment(PATH, "ws://127.0.0.1:1"))
 
 
 def test_part_without_files_has_none() -> None:
     message: Any = {"type": "deliver", "text": "hello"}
     assert Delivery(message).attachments == []
-    assert Delivery(message).file_token == ""

@@ -21,7 +21,7 @@ use turnway_node::switchboard::Input;
 use turnway_wire::channel::account::NamedAccount;
 use turnway_wire::channel::adapter::{
     AdapterCapabilities, AdapterHello, AdapterOutcome, Capability, DeliverMessage, DeliveredCommand, InboundCommand,
-    InboundDisposition, InboundEvent, InboundReceipt,
+    InboundDisposition, InboundEvent, InboundReceipt, PrepareFilesCommand, PreparedFiles,
 };
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -154,6 +154,8 @@ pub(super) enum Brought {
     Event(usize),
     /// A press of a button.
     Press(usize),
+    /// A message has files, which are to be added to the session of its conversation first.
+    Files(ConversationRef),
 }
 
 /// A part of an answer that stands in a room.
@@ -437,8 +439,38 @@ impl World {
         let Some(line) = self.line_of_account(account) else { return };
         let time = self.request_time(line);
         self.platform.brought.entry((line.0, n)).or_insert(time);
+        if n % 3 == 1 {
+            self.prepare_files(line, conversation.clone());
+        }
         let event = InboundEvent::Message(fixtures::say(n, false).content);
         self.give_inbound(line, Brought::Message { n, is_repeat }, fixtures::message_id(n), conversation, event);
+    }
+
+    /// Asks for the session to which the files of a message are to be added.
+    fn prepare_files(&mut self, line: LineId, conversation: ConversationRef) {
+        self.requests += 1;
+        let request_id = fixtures::request(self.requests);
+        self.platform.asked.insert(request_id.clone(), Brought::Files(conversation.clone()));
+        let command = PrepareFilesCommand { request_id: Some(request_id), conversation };
+        let command = LinkCommand::PrepareFiles(Box::new(command));
+        self.give_to(line.0, Input::Command { link: line.1, command });
+    }
+
+    /// Checks the session to which files are to be added: a conversation's own one is no other conversation's.
+    fn files_were_prepared(&mut self, files: &PreparedFiles) {
+        let asked = files.request_id.as_ref().and_then(|id| self.platform.asked.remove(id));
+        let Some(Brought::Files(place)) = asked else { panic!("nobody has asked: {files:?}") };
+        let tenant = &files.key.tenant;
+        assert_eq!(*tenant, self::tenant(), "{files:?}");
+        let user = UserId::of_account(&place.channel, &place.account_id);
+        assert_eq!(files.user, user, "an adapter adds files as its account: {files:?}");
+        let earlier = |known: &&ConversationRef| self.platform.has_become(known, &place);
+        let mut own = self.platform.places.iter().filter(earlier).map(|known| known.own_session(tenant));
+        let session = &files.key.session;
+        assert!(
+            !session.is_of_conversation() || *session == place.own_session(tenant) || own.any(|own| own == *session),
+            "files of {place:?} go to another conversation: {files:?}"
+        );
     }
 
     /// Brings an event of a room on any connection of its account, until it was accepted.
@@ -472,7 +504,7 @@ impl World {
         let request_id = fixtures::request(self.requests);
         let sender = match &brought {
             Brought::Message { n, .. } => PEOPLE[(n / 5 % 3) as usize],
-            Brought::Event(_) | Brought::Press(_) => PEOPLE[0],
+            Brought::Event(_) | Brought::Press(_) | Brought::Files(_) => PEOPLE[0],
         };
         self.platform.asked.insert(request_id.clone(), brought);
         let inbound = InboundCommand {
@@ -504,6 +536,8 @@ impl World {
             self.later(100, 6000, ScheduledEvent::Platform(Box::new(Step::Leave { adapter, line })));
         } else if let Notification::Reply(CommandReply::InboundAccepted(receipt)) = note {
             self.was_brought(receipt);
+        } else if let Notification::Reply(CommandReply::FilesPrepared(files)) = note {
+            self.files_were_prepared(files);
         } else if let Notification::Reply(CommandReply::Refused { request_id: Some(id), refusal, .. }) = note {
             self.press_was_refused(id, refusal);
         }
@@ -550,6 +584,7 @@ impl World {
                 self.platform.events[n].is_accepted = true;
             }
             Some(Brought::Press(n)) => self.was_pressed(n, receipt),
+            Some(Brought::Files(place)) => panic!("{place:?} was asked about, and nothing was brought: {receipt:?}"),
             None => {}
         }
     }

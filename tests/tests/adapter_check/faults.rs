@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::tempdir;
 
 /// Runs that are made at a time. Each mostly waits.
-const AT_A_TIME: usize = 8;
+pub(super) const AT_A_TIME: usize = 8;
 
 /// Checks that every faulty adapter passes but for the one that is meant for its fault: the quick ones.
 const QUICK: [&str; 11] = [
@@ -25,11 +25,11 @@ const QUICK: [&str; 11] = [
 ];
 
 /// A fault and the only check that must find it.
-struct AdapterFault {
-    name: &'static str,
-    check: &'static str,
-    old: &'static str,
-    new: &'static str,
+pub(super) struct AdapterFault {
+    pub(super) name: &'static str,
+    pub(super) check: &'static str,
+    pub(super) old: &'static str,
+    pub(super) new: &'static str,
 }
 
 const FAULTS: [AdapterFault; 21] = [
@@ -199,7 +199,7 @@ const FAULTS: [AdapterFault; 21] = [
 ];
 
 /// Returns the example with the fault.
-fn planted(example: &str, fault: &AdapterFault) -> String {
+pub(super) fn planted(example: &str, fault: &AdapterFault) -> String {
     assert_eq!(
         example.matches(fault.old).count(),
         1,

@@ -1,6 +1,7 @@
 //! `turnway adapter-check` on real adapters: the examples reach their grades, planted faults are found, and wrong usage is
 //! refused.
 mod faults;
+mod file_faults;
 mod grades;
 mod scaffold;
 

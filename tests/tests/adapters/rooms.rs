@@ -17,7 +17,7 @@ use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::web::Web;
 
 /// Returns the path of a program of the example.
-fn program(name: &str) -> String {
+pub(super) fn program(name: &str) -> String {
     format!("{}/../examples/rooms/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -48,14 +48,14 @@ impl Example {
 }
 
 /// Starts the platform; returns its process, its URL and a client.
-async fn start_rooms() -> (Running, String, Web) {
+pub(super) async fn start_rooms() -> (Running, String, Web) {
     let mut rooms = Running::start(script(&program("rooms.py"), &["0"]));
     let url = rooms.line().await.strip_prefix("rooms: ").expect("its address").to_owned();
     let address: SocketAddr = url.strip_prefix("http://").expect("a URL").parse().expect("an address");
     (rooms, url, Web::new(address, None))
 }
 
-async fn post(platform: &Web, path: &str, body: &Value) -> Value {
+pub(super) async fn post(platform: &Web, path: &str, body: &Value) -> Value {
     let headers = [("content-type", "application/json")];
     let reply = platform.ask("POST", path, &headers, &body.to_string()).await;
     assert_eq!(reply.status, 200, "{path}: {}", reply.text);

@@ -1,5 +1,6 @@
 //! Files in sessions: uploads and downloads over HTTP on each store, rights, limits, and what is left after crashes.
 mod crashes;
+mod load;
 mod rights;
 mod room;
 mod s3;

@@ -92,6 +92,7 @@ fn answer(command: &LinkCommand) -> Option<Notification> {
         | LinkCommand::Account { .. }
         | LinkCommand::Send(_)
         | LinkCommand::Inbound(_)
+        | LinkCommand::PrepareFiles(_)
         | LinkCommand::Delivered(_)
         | LinkCommand::Capabilities(_)
         | LinkCommand::Blob { .. }

@@ -171,6 +171,7 @@ pub(crate) fn describe(output: &Output) -> String {
             LinkCommand::Account { .. } => "account".to_owned(),
             LinkCommand::Send(_) => "send".to_owned(),
             LinkCommand::Inbound(_) => "inbound".to_owned(),
+            LinkCommand::PrepareFiles(_) => "prepare files".to_owned(),
             LinkCommand::Delivered(_) => "delivered".to_owned(),
             LinkCommand::Capabilities(_) => "capabilities".to_owned(),
         },

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_core::id::{
-    AccountId, ChannelName, ConversationId, DeliveryId, MessageId, NodeId, RequestId, RunId, SessionId,
+    AccountId, ChannelName, ConversationId, DeliveryId, MessageId, NodeId, RequestId, RunId, SessionId, SessionKey,
+    UserId,
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::conversation::ConversationRef;
@@ -77,6 +78,31 @@ pub struct CapabilitiesCommand {
     pub conversation: Option<ConversationRef>,
     /// Takes the place of what was declared before.
     pub capabilities: AdapterCapabilities,
+}
+
+/// A request for the right to add files to the session of a conversation, for a message that is to name them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrepareFilesCommand {
+    pub request_id: Option<RequestId>,
+    pub conversation: ConversationRef,
+}
+
+/// The session that a message of a conversation goes to now, and the right to add files to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedFiles {
+    pub request_id: Option<RequestId>,
+    pub key: SessionKey,
+    /// The user as whom the adapter adds them.
+    pub user: UserId,
+    /// The token with which the adapter adds files, and its end. The machines mint none: the connection's task does.
+    pub token: Option<UploadToken>,
+}
+
+/// The right to add files to one session, until a time of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadToken {
+    pub text: Private<String>,
+    pub ends: Millis,
 }
 
 /// Something that happened in a conversation.

@@ -2,7 +2,7 @@
 mod kind;
 
 use crate::channel::account::AccountCommand;
-use crate::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand};
+use crate::channel::adapter::{CapabilitiesCommand, DeliveredCommand, InboundCommand, PrepareFilesCommand};
 use crate::channel::binding::{BindChildCommand, BindingCommand};
 pub use kind::{CommandKind, CommandTarget, ControlAnswer, ControlKind, OrderedKind, RateClass};
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
@@ -73,6 +73,9 @@ pub enum LinkCommand {
     BindChild(Box<BindChildCommand>),
     /// Something happened in a conversation of the adapter's account.
     Inbound(Box<InboundCommand>),
+    /// The adapter wants to add files to the session of a conversation. Answered by
+    /// [`CommandReply::FilesPrepared`](super::notification::CommandReply::FilesPrepared).
+    PrepareFiles(Box<PrepareFilesCommand>),
     /// The adapter's report about a part that it was to send.
     Delivered(Box<DeliveredCommand>),
     /// The adapter can do something else from now on.

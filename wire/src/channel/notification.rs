@@ -1,6 +1,6 @@
 //! Notifications to a link: facts, text, and replies to commands.
 use crate::channel::account::AccountReply;
-use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt};
+use crate::channel::adapter::{AdapterState, DeliverMessage, InboundReceipt, PreparedFiles};
 use crate::channel::binding::BindingReply;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +118,8 @@ pub enum CommandReply {
     Account { request_id: Option<RequestId>, reply: AccountReply },
     /// The answer to an inbound event.
     InboundAccepted(Box<InboundReceipt>),
+    /// The answer to an adapter that wants to add files.
+    FilesPrepared(Box<PreparedFiles>),
     /// The answer to a change of an adapter's capabilities.
     CapabilitiesSet { request_id: Option<RequestId> },
     /// The answer to a deletion.
@@ -319,6 +321,7 @@ impl CommandReply {
             | Self::RunLocation { .. }
             | Self::Deleted { .. }
             | Self::InboundAccepted(_)
+            | Self::FilesPrepared(_)
             | Self::CapabilitiesSet { .. }
             | Self::Refused { .. } => 512,
         }

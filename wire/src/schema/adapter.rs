@@ -124,6 +124,11 @@ fn requests() -> Vec<MessageSpec> {
     vec![
         MessageSpec::new("capabilities", "The adapter can do something else.", connection::received(change)),
         MessageSpec::new("inbound", "Something happened in a conversation.", connection::received(inbound)),
+        MessageSpec::new(
+            "prepare_files",
+            "Asks for the right to add files to the session of a conversation.",
+            connection::received(vec![required("conversation", Defined("conversation"), "Of the adapter's account.")]),
+        ),
         MessageSpec::new("delivered", "What became of a part.", connection::received(delivered)),
         MessageSpec::new(
             "conversation_created",
@@ -187,6 +192,11 @@ fn answers() -> Vec<MessageSpec> {
         optional("run_id", Defined("run_id"), ""),
         required("duplicate", JsonShape::Flag, "The message had been accepted before."),
     ];
+    let prepared = vec![
+        required("session_id", Defined("session_id"), "The session that a message of the conversation goes to now."),
+        required("file_token", text(), "The bearer token with which files are added to the session."),
+        required("expires_ts", Defined("timestamp"), "The end of the token."),
+    ];
     let create = vec![
         required("delivery_id", Defined("delivery_id"), "Named in the answer."),
         required("attempt", small_integer(), "From 2: the conversation may have been made before."),
@@ -219,6 +229,7 @@ fn answers() -> Vec<MessageSpec> {
         MessageSpec::new("typing", "An answer is being written, or not any more.", sent(typing)),
         MessageSpec::new("delete_message", "Remove the preview with this key.", sent(delete)),
         MessageSpec::new("inbound_accepted", "Answers `inbound`: what follows is durable.", answer(accepted)),
+        MessageSpec::new("files_prepared", "Answers `prepare_files`.", answer(prepared)),
         MessageSpec::new("capabilities_set", "Answers `capabilities`.", answer(Vec::new())),
         MessageSpec::new("deliver", "Send a part; answered by `delivered`.", sent(deliver())),
         MessageSpec::new(

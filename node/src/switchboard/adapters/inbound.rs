@@ -14,6 +14,7 @@ use turnway_core::protocol::binding::{Binding, EndedBinding, TargetKind, UnbindR
 use turnway_core::protocol::channels::ChannelSettings;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::{AccountKey, InputOrigin, TextLimit};
+use turnway_core::protocol::file_url::names_foreign_file;
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -349,12 +350,24 @@ impl SearchedMessage {
             let receipt = self.pending.receipt(InboundDisposition::Ignored);
             return InboundResult::Stale(InboundReceipt { reason: Some(IgnoreReason::Stale), ..receipt });
         }
+        if names_foreign_file(&self.session(account), &self.content) && !planted(Planted::ForeignFilesTaken) {
+            let why =
+                "a file of the message is in another session; prepare the files again, and send the message again";
+            let refusal = Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER);
+            return InboundResult::Refused(self.pending, refusal);
+        }
         let touched = self.binding.as_ref().map(|binding| {
             let key = binding.conversation.key(&account.tenant);
             let action = BindingAction::Touch { generation: binding.generation, at: now.store };
             ConversationOp::Change { key, action }
         });
         InboundResult::Turn(Box::new(self.turn(account)), touched)
+    }
+
+    /// Returns the session that the conversation leads to now.
+    fn session(&self, account: &AccountKey) -> SessionId {
+        let own = || self.pending.inbound.conversation.own_session(&account.tenant);
+        self.binding.as_ref().map_or_else(own, |binding| binding.session.clone())
     }
 
     /// Returns the turn that the message has if this session has accepted it.
@@ -384,14 +397,11 @@ impl SearchedMessage {
     }
 
     fn turn(self, account: &AccountKey) -> InboundTurn {
+        let session = SessionKey { tenant: account.tenant.clone(), session: self.session(account) };
         let Self { pending, content, binding, version, .. } = self;
         let origin = pending.origin();
         let conversation = &origin.conversation;
-        let (kind, session) = match &binding {
-            Some(binding) => (InboundSession::Bound, binding.session.clone()),
-            None => (InboundSession::Own, conversation.own_session(&account.tenant)),
-        };
-        let session = SessionKey { tenant: account.tenant.clone(), session };
+        let kind = if binding.is_some() { InboundSession::Bound } else { InboundSession::Own };
         let user = UserId::of_account(&account.channel, &account.account);
         // The binding lets the conversation write to its session.
         let principal =

@@ -41,6 +41,8 @@ pub(in crate::switchboard) enum SnapshotPurpose {
     Handover(EventId),
     /// The part for adapters looks for the answer below which somebody has pressed a button; not the link is answered.
     Press(u64),
+    /// The part for adapters looks whether the session takes files; not the link is answered.
+    Files(u64),
 }
 
 impl SnapshotWaiters {
@@ -60,8 +62,8 @@ impl SnapshotWaiters {
     /// Refuses every link that waits for a session.
     pub(in crate::switchboard) fn refuse_all(&mut self, key: &SessionKey, refusal: &Refusal, sink: &mut EffectSink) {
         for SnapshotWaiter { link, request_id, purpose, .. } in self.0.remove(key).unwrap_or_default() {
-            if let SnapshotPurpose::Press(number) = purpose {
-                sink.push(AdaptersCommand::UseAnswers { number, answers: Err(refusal.clone()) });
+            if let Some(command) = command_of_refusal(purpose, refusal) {
+                sink.push(command);
                 continue;
             }
             sink.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
@@ -83,9 +85,8 @@ impl SnapshotWaiters {
             self.0.insert(key.clone(), early);
         }
         for SnapshotWaiter { link, request_id, purpose, .. } in ready {
-            if let SnapshotPurpose::Press(number) = purpose {
-                // A conversation may ask any session: only answers that went to it count.
-                sink.push(AdaptersCommand::UseAnswers { number, answers: Ok(answers_with_buttons(state)) });
+            if let Some(command) = command_of_state(purpose, state) {
+                sink.push(command);
                 continue;
             }
             let Some(there) = sink.links.get(link) else { continue };
@@ -95,6 +96,35 @@ impl SnapshotWaiters {
                 Err(refusal) => sink.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }
         }
+    }
+}
+
+/// Returns what the part for adapters is told of a session's state, if it has asked.
+fn command_of_state(purpose: SnapshotPurpose, state: &State) -> Option<AdaptersCommand> {
+    match purpose {
+        // A conversation may ask any session: only answers that went to it count.
+        SnapshotPurpose::Press(number) => {
+            Some(AdaptersCommand::UseAnswers { number, answers: Ok(answers_with_buttons(state)) })
+        }
+        SnapshotPurpose::Files(number) => Some(AdaptersCommand::UsePhase { number, phase: Ok(state.phase) }),
+        SnapshotPurpose::Open
+        | SnapshotPurpose::Get
+        | SnapshotPurpose::Deliveries
+        | SnapshotPurpose::Members
+        | SnapshotPurpose::Handover(_) => None,
+    }
+}
+
+/// Returns what the part for adapters is told if the state cannot be read, if it has asked.
+fn command_of_refusal(purpose: SnapshotPurpose, refusal: &Refusal) -> Option<AdaptersCommand> {
+    match purpose {
+        SnapshotPurpose::Press(number) => Some(AdaptersCommand::UseAnswers { number, answers: Err(refusal.clone()) }),
+        SnapshotPurpose::Files(number) => Some(AdaptersCommand::UsePhase { number, phase: Err(refusal.clone()) }),
+        SnapshotPurpose::Open
+        | SnapshotPurpose::Get
+        | SnapshotPurpose::Deliveries
+        | SnapshotPurpose::Members
+        | SnapshotPurpose::Handover(_) => None,
     }
 }
 
@@ -123,7 +153,7 @@ fn reply_of(
             CommandReply::Handover(Box::new(HandoverReply { request_id, session, handover_id, standing }))
         }
         // Answered above.
-        SnapshotPurpose::Press(_) => return Err(Refusal::not_found()),
+        SnapshotPurpose::Press(_) | SnapshotPurpose::Files(_) => return Err(Refusal::not_found()),
         SnapshotPurpose::Deliveries => {
             let open = state.deliveries.open.iter();
             let mut deliveries: Vec<DeliveryListEntry> = open

@@ -4,7 +4,8 @@ use super::queries;
 use super::requests::{NewRequest, RequestKey, RequestPayload, RequestWaiter};
 use super::{RequestRouter, RouterContext, new_control};
 use crate::switchboard::adapters::changes::InboundCancel;
-use crate::switchboard::adapters::inbound::InboundTurn;
+use crate::switchboard::adapters::files::FileSessionOpening;
+use crate::switchboard::adapters::inbound::{InboundSession, InboundTurn};
 use crate::switchboard::bindings::sends::{RoutedSend, given_name, random_name};
 use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{AdaptersCommand, BindingsCommand, DeliveryCommand};
@@ -89,6 +90,7 @@ impl RequestRouter {
             LinkCommand::Send(send) => sink.push(BindingsCommand::Send { link, send }),
             LinkCommand::BindChild(bind) => sink.push(AdaptersCommand::CheckPlacement { link, bind }),
             LinkCommand::Inbound(inbound) => sink.push(AdaptersCommand::Inbound { link, inbound }),
+            LinkCommand::PrepareFiles(files) => sink.push(AdaptersCommand::PrepareFiles { link, files }),
             LinkCommand::Delivered(delivered) => {
                 sink.push(AdaptersCommand::Delivered { link, delivered: *delivered });
             }
@@ -205,6 +207,23 @@ impl RequestRouter {
         let waiter = RequestWaiter { inbound: Some(session), ..RequestWaiter::new(context.now, link, request_id) };
         let payload = RequestPayload::Input(input);
         self.put_request(context, NewRequest { request_key, key, principal, waiter, payload, route }, sink);
+    }
+
+    /// Opens the own session of a conversation, whose adapter is answered once it takes files.
+    pub(in crate::switchboard) fn open_for_files(
+        &mut self,
+        context: RouterContext<'_>,
+        opening: FileSessionOpening,
+        sink: &mut EffectSink,
+    ) {
+        let FileSessionOpening { link, request_id, key, principal } = opening;
+        if sink.links.get(link).is_none() {
+            return;
+        }
+        let inbound = Some(InboundSession::Own);
+        let waiter = RequestWaiter { inbound, ..RequestWaiter::new(context.now, link, request_id) };
+        let what = ControlRequest::Open { agents: Vec::new(), active: None };
+        self.put_control(context, key, principal, waiter, what, sink);
     }
 
     /// Submits the input of a task for a link of the node, which then follows the session.

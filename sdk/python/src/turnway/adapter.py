@@ -20,6 +20,7 @@ from typing import Any, ClassVar, cast
 from turnway.capabilities import Capabilities, Limit
 from turnway.connection import Connection, Message, endpoints
 from turnway.deliveries import Deliveries, Outcome
+from turnway.files import Attachment, File, InboundFile
 from turnway.forwarding import Window
 from turnway.inbound import Inbound, OffsetFile, Settled, Update, settle
 from turnway.link import Link
@@ -35,15 +36,19 @@ from turnway.retry import (
 from turnway.running import end, run_until_signal, until
 from turnway.signals import Signals
 from turnway.types import Conversation, ToAdapterCreateConversation
+from turnway.uploads import FILES_AT_A_TIME, Uploads
 
 __all__ = [
     "AccessDenied",
     "Adapter",
+    "Attachment",
     "Capabilities",
     "Change",
     "Delivery",
+    "File",
     "Functions",
     "Inbound",
+    "InboundFile",
     "Limit",
     "NewConversation",
     "NotSent",
@@ -100,6 +105,7 @@ class Adapter:
         self._inactive.set()
         self._conversation_capabilities: OrderedDict[str, tuple[Conversation, Capabilities]] = OrderedDict()
         self._deliveries: Deliveries | None = None
+        self._uploading = asyncio.Semaphore(FILES_AT_A_TIME)
         self._signals = Signals(self._perform_signal)
 
     # What an author writes.
@@ -217,12 +223,15 @@ class Adapter:
         if inbound is None:
             return settle({"disposition": "ignored"}, None, offset)
         place = self._conversation(inbound.conversation_id, inbound.parent_conversation_id)
+        uploads = Uploads(inbound, self._uploading) if inbound.files else None
         backoff = Backoff(first=0.5, longest=RETRY_SECONDS_MAX)
         while True:
             await self._active.wait()
             try:
                 link = self._current_link()
-                answer = await link.request(inbound.as_message(place))
+                # Again for each attempt: a conversation that is bound to another session needs its files there.
+                content = await uploads.content(link, place) if uploads else inbound.content
+                answer = await link.request(inbound.as_message(place, content))
             except ConnectionLost as error:
                 log.info("inbound is sent again: %s", error)
                 await asyncio.sleep(backoff.next_wait())
@@ -390,13 +399,13 @@ class Adapter:
                     log.info("the outcome of delivery %s was not reported", message["delivery_id"])
 
         async def perform() -> Outcome:
-            return await (self._deliver(message) if is_delivery else self._create(message))
+            return await (self._deliver(message, link.connection.url) if is_delivery else self._create(message))
 
         assert self._deliveries is not None
         self._deliveries.take(message, perform, report)
 
-    async def _deliver(self, message: Message) -> Outcome:
-        order = delivery_of(message)
+    async def _deliver(self, message: Message, gateway: str) -> Outcome:
+        order = delivery_of(message, gateway)
         if isinstance(order, Change):
             method = {"edit": self.edit, "delete": self.delete, "reaction": self.react}[order.kind]
             await method(order)
@@ -421,7 +430,8 @@ class Adapter:
         elif message["type"] == "delete_message":
             await self.delete_preview(conversation_id, message["key"])
         else:
-            await self.preview(delivery_of(message))
+            # The gateway orders a preview without files.
+            await self.preview(delivery_of(message, ""))
 
     def _conversation(self, conversation_id: str, parent: str | None = None) -> Conversation:
         place: Conversation = {

@@ -1,24 +1,14 @@
-"""Files of deliveries: an adapter reads what an answer refers to, with the token that comes with the part."""
+"""Files of messages: what an answer refers to, read with the token that comes with the part, and what people attach."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import os
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
-from turnway.connection import endpoints
-from turnway.orders import Delivery
-from turnway.retry import ConnectionLost, GatewayError
+from turnway.retry import ConnectionLost, NotSent
+from turnway.transfers import transfer
 from turnway.types import ToAdapterDeliverAttachmentsItem
-
-# The gateway ends a transfer that pauses for longer.
-PAUSE_SECONDS_MAX = 30.0
-# A file is held in memory, so a gateway that sends more than it promises is not believed.
-FILE_BYTES_MAX = 16 * 1024 * 1024
-CODES = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
 
 
 @dataclass(frozen=True)
@@ -29,35 +19,52 @@ class File:
     media_type: str
 
 
-async def read_file(
-    delivery: Delivery, attachment: ToAdapterDeliverAttachmentsItem, *, url: str | None = None
-) -> File:
-    """Reads a file of a delivery from the gateway: `url`, or else `TURNWAY_URL`.
+@dataclass(frozen=True)
+class Attachment:
+    """A file to send with a part."""
 
-    Raises `GatewayError` with the code `not_found` if the file was deleted, and `ConnectionLost` if the gateway cannot be
-    reached or the bytes are not those of the delivery.
-    """
-    base = endpoints(url or os.environ["TURNWAY_URL"])[0]
-    return await asyncio.to_thread(_read, base, attachment, delivery.file_token)
+    name: str
+    # The hash of the bytes in hexadecimal digits.
+    sha256: str
+    # True for a picture that is to be shown within the message.
+    inline: bool
+    # The path at the gateway.
+    url: str
+    _gateway: str = field(repr=False)
+    _token: str = field(repr=False)
+
+    async def read(self) -> File | None:
+        """Returns the file, or None if it was deleted: the message is then sent without it.
+
+        Raises `NotSent` if the file could not be read, so read every file before the platform gets anything.
+        """
+        try:
+            answer = await transfer(self._gateway, self._token, self.url)
+        except ConnectionLost as error:
+            raise NotSent(str(error)) from error
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise NotSent(f"the gateway answered {answer.status} to the request for a file")
+        if hashlib.sha256(answer.body).hexdigest() != self.sha256:
+            raise NotSent("a file did not arrive whole")
+        return File(answer.body, answer.media_type)
 
 
-def _read(base: str, attachment: ToAdapterDeliverAttachmentsItem, token: str) -> File:
-    # No redirect is followed, so the token goes to the gateway and nowhere else.
-    gateway = urlsplit(base)
-    connect = HTTPSConnection if gateway.scheme == "wss" else HTTPConnection
-    connection = connect(gateway.netloc, timeout=PAUSE_SECONDS_MAX)
-    try:
-        connection.request("GET", attachment["url"], headers={"Authorization": f"Bearer {token}"})
-        answer = connection.getresponse()
-        content = answer.read(FILE_BYTES_MAX + 1)
-        media_type = answer.headers.get("content-type", "application/octet-stream")
-    except (OSError, HTTPException) as error:
-        raise ConnectionLost(f"the file could not be read: {error}") from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        code = CODES.get(answer.status, "store_unavailable")
-        raise GatewayError(code, f"the gateway answered {answer.status}", retryable=answer.status >= 429)
-    if hashlib.sha256(content).hexdigest() != attachment["sha256"]:
-        raise ConnectionLost("the file did not arrive whole")
-    return File(content, media_type)
+def attachment_of(item: ToAdapterDeliverAttachmentsItem, gateway: str, token: str) -> Attachment:
+    """Returns an attachment of an order, which is read at the node with this address."""
+    return Attachment(item["name"], item["sha256"], item["inline"], item["url"], gateway, token)
+
+
+@dataclass(frozen=True)
+class InboundFile:
+    """A file that a person has attached to a message."""
+
+    name: str
+    media_type: str
+    # The bytes, or a function that reads them from the platform: called for each attempt at an upload.
+    content: bytes | Callable[[], Awaitable[bytes]]
+
+    def __post_init__(self) -> None:
+        if not self.media_type.isascii() or not self.media_type.isprintable() or "/" not in self.media_type:
+            raise ValueError(f"the file {self.name!r} has the media type {self.media_type!r}: write TYPE/SUBTYPE")

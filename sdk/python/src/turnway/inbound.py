@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from turnway.connection import Message
+from turnway.files import InboundFile
 from turnway.retry import GatewayError
 from turnway.types import Content, Conversation, FromAdapterInboundDecision
 
@@ -30,8 +32,10 @@ class Inbound:
     # The platform's id of the message. The gateway accepts it once for each conversation.
     message_id: str
     sender_id: str
-    # A text or content parts. Required for the event `message`.
+    # A text or content parts. Required for the event `message` without files.
     content: Content | None = None
+    # The files of a message or of an edit, in their order. The first 10 are brought.
+    files: Sequence[InboundFile] = ()
     sender_name: str | None = None
     is_bot: bool | None = None
     parent_conversation_id: str | None = None
@@ -50,13 +54,15 @@ class Inbound:
             if not getattr(self, field):
                 raise ValueError(f"the inbound event has an empty {field}")
         required = {"message": "content", "decision": "decision", "moved": "moved_to"}.get(self.event)
-        if required is not None and not getattr(self, required):
+        if self.files and self.event not in ("message", "edit"):
+            raise ValueError(f"an inbound event {self.event!r} has no files")
+        if required is not None and not getattr(self, required) and not self.files:
             raise ValueError(f"an inbound event {self.event!r} needs {required}")
 
-    def as_message(self, conversation: Conversation) -> Message:
-        """Returns the event as the message `inbound`."""
+    def as_message(self, conversation: Conversation, content: Content | None) -> Message:
+        """Returns the event as the message `inbound`, with a content that names its files."""
         sender = {"id": self.sender_id, "name": self.sender_name, "is_bot": self.is_bot}
-        message = {"message_id": self.message_id, "content": self.content, "edit_id": self.edit_id}
+        message = {"message_id": self.message_id, "content": content, "edit_id": self.edit_id}
         found: dict[str, Any] = {
             "type": "inbound",
             "event": self.event,

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from turnway.connection import Message
-from turnway.types import (
-    ToAdapterCreateConversation,
-    ToAdapterDeliver,
-    ToAdapterDeliverAttachmentsItem,
-    ToAdapterDeliverButtonsItem,
-)
+from turnway.files import Attachment, attachment_of
+from turnway.types import ToAdapterCreateConversation, ToAdapterDeliver, ToAdapterDeliverButtonsItem
 
 ID_BYTES_MAX = 256
 
@@ -42,6 +38,8 @@ class Delivery:
     """A part of a message to send to a conversation. `preview` gets it, too, for an answer that is being written."""
 
     message: ToAdapterDeliver
+    # The address of the node that has ordered the part, where its files are read.
+    gateway: str = ""
 
     @property
     def conversation_id(self) -> str:
@@ -79,14 +77,10 @@ class Delivery:
         return self.message.get("buttons", [])
 
     @property
-    def attachments(self) -> list[ToAdapterDeliverAttachmentsItem]:
-        """Returns the files to send with the text; `turnway.files.read_file` reads one."""
-        return self.message.get("attachments", [])
-
-    @property
-    def file_token(self) -> str:
-        """Returns the credential for the files; empty if there are none."""
-        return self.message.get("file_token", "")
+    def attachments(self) -> list[Attachment]:
+        """Returns the files to send with the text, in their order. Their token is not for the platform."""
+        token = self.message.get("file_token", "")
+        return [attachment_of(item, self.gateway, token) for item in self.message.get("attachments", [])]
 
     @property
     def part(self) -> int:
@@ -159,7 +153,8 @@ class NewConversation:
         return self.message.get("reply_to")
 
 
-def delivery_of(message: Message) -> Delivery | Change:
-    """Returns the order in a `deliver` message."""
+def delivery_of(message: Message, gateway: str) -> Delivery | Change:
+    """Returns the order in a `deliver` message of the node with this address."""
     order = cast(ToAdapterDeliver, message)
-    return Change(order) if order["kind"] in ("edit", "delete", "reaction") else Delivery(order)
+    is_change = order["kind"] in ("edit", "delete", "reaction")
+    return Change(order, gateway) if is_change else Delivery(order, gateway)

@@ -278,10 +278,15 @@ class FakeGateway:
                 await self._handle_report(message)
             case "ping":
                 await peer.send({"type": "pong", "request_id": message.get("request_id")})
+            case "prepare_files":
+                await self._refuse(peer, message, "not_supported", "the fake gateway takes no files")
             case kind:
                 self.recorded.violations.append(f"a message of type {kind!r}")
-                error = {"type": "error", "code": "invalid_message", "message": "unknown type", "retryable": False}
-                await peer.send({**error, "request_id": message.get("request_id")})
+                await self._refuse(peer, message, "invalid_message", "unknown type")
+
+    async def _refuse(self, peer: Peer, message: Message, code: str, reason: str) -> None:
+        error = {"type": "error", "code": code, "message": reason, "retryable": False}
+        await peer.send({**error, "request_id": message.get("request_id")})
 
     async def _handle_inbound(self, peer: Peer, message: Message) -> None:
         answer = self._answers.popleft() if self._answers else Answer()

@@ -1021,6 +1021,18 @@ class FromAdapterPing(TypedDict):
     type: Literal["ping"]
 
 
+class FromAdapterPrepareFiles(TypedDict):
+    """Asks for the right to add files to the session of a conversation."""
+
+    # Of the adapter's account.
+    conversation: Conversation
+    # The answer repeats it.
+    request_id: NotRequired[RequestId | None]
+    # The time of sending; not used.
+    ts: NotRequired[Timestamp | None]
+    type: Literal["prepare_files"]
+
+
 class FromAdapterRefresh(TypedDict):
     """Presents the next token of the same user."""
 
@@ -2235,6 +2247,22 @@ class ToAdapterError(TypedDict):
     # The time of sending; of a fact: the time of the decision.
     ts: Timestamp
     type: Literal["error"]
+
+
+class ToAdapterFilesPrepared(TypedDict):
+    """Answers `prepare_files`."""
+
+    # The end of the token.
+    expires_ts: Timestamp
+    # The bearer token with which files are added to the session.
+    file_token: str
+    # The id of the request.
+    request_id: NotRequired[RequestId]
+    # The session that a message of the conversation goes to now.
+    session_id: SessionId
+    # The time of sending; of a fact: the time of the decision.
+    ts: Timestamp
+    type: Literal["files_prepared"]
 
 
 class ToAdapterGoAway(TypedDict):
@@ -4011,8 +4039,8 @@ class ToolError(TypedDict):
 
 
 FromAdapter: TypeAlias = (
-    FromAdapterHello | FromAdapterCapabilities | FromAdapterInbound | FromAdapterDelivered |
-    FromAdapterConversationCreated | FromAdapterPing | FromAdapterRefresh
+    FromAdapterHello | FromAdapterCapabilities | FromAdapterInbound | FromAdapterPrepareFiles | FromAdapterDelivered
+    | FromAdapterConversationCreated | FromAdapterPing | FromAdapterRefresh
 )
 
 FromAgent: TypeAlias = (
@@ -4037,9 +4065,9 @@ FromToolRunner: TypeAlias = (
 )
 
 ToAdapter: TypeAlias = (
-    ToAdapterTyping | ToAdapterDeleteMessage | ToAdapterInboundAccepted | ToAdapterCapabilitiesSet |
-    ToAdapterDeliver | ToAdapterCreateConversation | ToAdapterAdapterState | ToAdapterError | ToAdapterWelcome |
-    ToAdapterPong | ToAdapterRefreshed | ToAdapterGoAway
+    ToAdapterTyping | ToAdapterDeleteMessage | ToAdapterInboundAccepted | ToAdapterFilesPrepared |
+    ToAdapterCapabilitiesSet | ToAdapterDeliver | ToAdapterCreateConversation | ToAdapterAdapterState |
+    ToAdapterError | ToAdapterWelcome | ToAdapterPong | ToAdapterRefreshed | ToAdapterGoAway
 )
 
 ToAgent: TypeAlias = (

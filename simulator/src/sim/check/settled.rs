@@ -180,6 +180,7 @@ fn must_be_answered(ask: &turnway_wire::channel::command::LinkCommand) -> bool {
         | LinkCommand::Send(_)
         | LinkCommand::BindChild(_)
         | LinkCommand::Inbound(_)
+        | LinkCommand::PrepareFiles(_)
         | LinkCommand::Capabilities(_)
         | LinkCommand::Blob { .. }
         | LinkCommand::FindRun { .. } => true,

@@ -139,7 +139,9 @@ impl LinkCommand {
             Self::Blob { .. } => CommandKind::request(ClientOperation::Change),
             Self::BindChild(_) => CommandKind::kind_of_creation(),
             Self::Send(_) => Self::kind_of_send(),
-            Self::Inbound(_) => CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested"),
+            Self::Inbound(_) | Self::PrepareFiles(_) => {
+                CommandKind::request(ClientOperation::Adapt).leading_to("delivery.requested")
+            }
             // Not counted with inbound messages: a lost receipt means that nobody knows whether a part was sent.
             Self::Delivered(_) => {
                 CommandKind { operation: ClientOperation::Adapt, ..CommandKind::read() }.rated(RateClass::Stopping)
@@ -171,6 +173,7 @@ impl LinkCommand {
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
             Self::Inbound(inbound) => inbound.request_id.as_ref(),
+            Self::PrepareFiles(files) => files.request_id.as_ref(),
             Self::Send(send) => send.request_id.as_ref(),
             Self::BindChild(bind) => bind.request_id.as_ref(),
             Self::Capabilities(change) => change.request_id.as_ref(),
@@ -224,6 +227,7 @@ impl LinkCommand {
             Self::List { .. }
             | Self::Account { .. }
             | Self::Inbound(_)
+            | Self::PrepareFiles(_)
             | Self::Delivered(_)
             | Self::Capabilities(_) => CommandTarget::None,
         }

@@ -1,7 +1,7 @@
 //! Messages of adapters as JSON.
 use crate::channel::adapter::{
     AdapterCapabilities, AdapterHello, AdapterOutcome, CapabilitiesCommand, Capability, DeliveredCommand,
-    InboundCommand, InboundEvent, MessageEdit, PressedButton,
+    InboundCommand, InboundEvent, MessageEdit, PrepareFilesCommand, PressedButton,
 };
 use crate::channel::json::conversation::{
     CONVERSATION, PLACE, parse_account, parse_conversation, parse_new_id, parse_optional,
@@ -37,6 +37,14 @@ pub fn parse_change(
         return Err(MalformedReason::MissingField("capabilities"));
     }
     Ok(CapabilitiesCommand { request_id, conversation, capabilities: parse_capabilities(fields)? })
+}
+
+/// Parses a request for the right to add files.
+pub fn parse_prepare_files(
+    request_id: Option<RequestId>,
+    fields: &mut Fields,
+) -> Result<PrepareFilesCommand, MalformedReason> {
+    Ok(PrepareFilesCommand { request_id, conversation: parse_conversation(fields, CONVERSATION)? })
 }
 
 /// Parses capabilities by name: a level, or an object with a level, a limit and its unit.

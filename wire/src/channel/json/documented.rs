@@ -28,7 +28,9 @@ pub(crate) fn assert_received(text: &str) {
         (Some("hello"), Some("agent")) => "from_agent",
         (Some("hello"), Some("tool_runner")) => "from_tool_runner",
         (Some("hello"), Some("adapter"))
-        | (Some("inbound" | "delivered" | "conversation_created" | "capabilities"), _) => "from_adapter",
+        | (Some("inbound" | "prepare_files" | "delivered" | "conversation_created" | "capabilities"), _) => {
+            "from_adapter"
+        }
         (_, _) => "from_client",
     };
     assert_documented(group, &message);

@@ -58,6 +58,7 @@ pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("list_paused_accounts", true),
     ("show_account", true),
     ("inbound", true),
+    ("prepare_files", true),
     ("delivered", true),
     ("conversation_created", true),
     ("capabilities", true),
@@ -154,6 +155,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "inbound" => LinkCommand::Inbound(Box::new(adapter::parse_inbound(request_id, fields)?)),
         "conversation_created" => LinkCommand::Delivered(Box::new(adapter::parse_conversation_created(fields)?)),
         "delivered" => LinkCommand::Delivered(Box::new(adapter::parse_delivered(fields)?)),
+        "prepare_files" => LinkCommand::PrepareFiles(Box::new(adapter::parse_prepare_files(request_id, fields)?)),
         "capabilities" => LinkCommand::Capabilities(Box::new(adapter::parse_change(request_id, fields)?)),
         other => {
             let known = MESSAGE_TYPES.iter().find(|(name, _)| *name == other);

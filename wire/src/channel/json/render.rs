@@ -69,6 +69,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::InboundAccepted(it)) => to(adapter::render_inbound_accepted(ts, it)),
         Notification::Reply(CommandReply::MessageAccepted(sent)) => to(delivery::render_message_accepted(ts, sent)),
         Notification::Reply(CommandReply::ChildRequested(child)) => to(binding::render_child_requested(ts, child)),
+        Notification::Reply(CommandReply::FilesPrepared(files)) => to(adapter::render_files_prepared(ts, files)),
         Notification::Reply(CommandReply::CapabilitiesSet { request_id }) => {
             to(reply_frame(ts, "capabilities_set", request_id, EmptyPayload {}).text(96));
         }

@@ -1,6 +1,6 @@
 //! Rendering of messages to adapters.
 use super::reply_frame;
-use crate::channel::adapter::{AdapterState, DeliverMessage, IgnoreReason, InboundReceipt};
+use crate::channel::adapter::{AdapterState, DeliverMessage, IgnoreReason, InboundReceipt, PreparedFiles};
 use crate::channel::json::frame::MessageFrame;
 use serde::Serialize;
 use turnway_core::id::{DeliveryId, MessageId};
@@ -62,6 +62,14 @@ struct InboundAcceptedPayload {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     duplicate: bool,
+}
+
+#[derive(Serialize)]
+struct FilesPreparedPayload<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ts: Option<Millis>,
 }
 
 #[derive(Serialize)]
@@ -143,6 +151,17 @@ pub(super) fn render_inbound_accepted(ts: Millis, receipt: &InboundReceipt) -> S
     let body = InboundAcceptedPayload { disposition: disposition.as_str(), reason, duplicate: *duplicate };
     let frame = reply_frame(ts, "inbound_accepted", request_id, body);
     MessageFrame { session_id: session.as_ref(), run_id: run_id.as_ref(), ..frame }.text(320)
+}
+
+/// Renders the right to add files to a session.
+pub(super) fn render_files_prepared(ts: Millis, files: &PreparedFiles) -> String {
+    let PreparedFiles { request_id, key, token, .. } = files;
+    let body = FilesPreparedPayload {
+        file_token: token.as_ref().map(|token| token.text.reveal()),
+        expires_ts: token.as_ref().map(|token| token.ends),
+    };
+    let frame = reply_frame(ts, "files_prepared", request_id, body);
+    MessageFrame { session_id: Some(&key.session), ..frame }.text(512)
 }
 
 /// Renders the state of an adapter's connection.
