@@ -62,7 +62,7 @@ impl CallBody {
         Ok(Self { text, room: Some(room) })
     }
 
-    /// Parses the call. The parse of a long body takes tens of milliseconds, in which other requests go on.
+    /// Parses the call: a long body in a thread for such work, so that other requests go on meanwhile.
     pub(super) async fn parse(self, name: &ChatCallIds) -> Result<(ChatCall, Option<PoolPermit>), OpenAiError> {
         let Self { text, room } = self;
         if room.is_none() {
