@@ -20,9 +20,19 @@ pub(crate) fn replica_of(primary: &Redis, dir: &Path) -> Redis {
     let mut args = ALWAYS.to_vec();
     args.extend(["--replicaof", &of]);
     let replica = Redis::start(dir, &args);
-    // A replica counts for `WAIT` only once it is online.
-    while !primary.command::<String>(&["INFO", "replication"]).contains("state=online") {}
+    // A replica counts for `WAIT` only once it is online, and answers for the first time once it has loaded everything. The
+    // messages give it something to acknowledge.
+    while !has_acknowledged(&primary.command::<String>(&["INFO", "replication"])) {
+        let _: u64 = primary.command(&["PUBLISH", "begin", "replica"]);
+    }
     replica
+}
+
+/// Returns whether the only replica is online and has acknowledged something.
+fn has_acknowledged(replication: &str) -> bool {
+    let Some(replica) = replication.lines().find_map(|line| line.strip_prefix("slave0:")) else { return false };
+    let offset = replica.split(',').find_map(|part| part.strip_prefix("offset="));
+    replica.contains("state=online") && offset.is_some_and(|offset| offset != "0")
 }
 
 /// Covers: S-42.
