@@ -102,7 +102,7 @@ async fn one_by_one(store: &mut StoreClient, url: &str, level: &str, count: usiz
     let idle = idle_call(url, level, count).await;
     let me = holder(1, 1);
     store.era(me, true).await;
-    let first = store.accept("pace", "first").await.expect("accepted");
+    let first = store.accept_until("pace", "first").await;
     let claimed = store.claim("pace", me, first.owner).await;
     let mut accepts = Vec::new();
     let mut appends = Vec::new();
@@ -122,7 +122,7 @@ async fn one_by_one(store: &mut StoreClient, url: &str, level: &str, count: usiz
     for n in 0..count {
         let session = format!("s{n}");
         store.claim(&session, me, Default::default()).await;
-        store.accept(&session, "m0").await.expect("accepted");
+        store.accept_until(&session, "m0").await;
         let op = accept(&session, "m1");
         let began = Instant::now();
         assert!(matches!(store.ask(op).await, Ok(Reply::Accepted(_))));
@@ -140,7 +140,7 @@ async fn abreast(store: &mut StoreClient, server: &Redis, level: &str, count: us
     let mut tokens = Vec::with_capacity(count);
     for session in &sessions {
         let claimed = store.claim(session, holder(1, 1), Default::default()).await;
-        store.accept(session, "m0").await.expect("accepted");
+        store.accept_until(session, "m0").await;
         tokens.push(claimed.token);
     }
     let ops = sessions.iter().map(|session| accept(session, "m1")).collect();

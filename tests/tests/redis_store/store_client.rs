@@ -91,6 +91,14 @@ impl StoreClient {
         }
     }
 
+    /// Accepts a message like a node, which asks again while nobody knows whether it was stored.
+    pub(crate) async fn accept_until(&mut self, session: &str, message: &str) -> Acceptance {
+        match self.ask_until(&accept(session, message)).await {
+            (Reply::Accepted(accepted), _) => accepted,
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) async fn claim(&mut self, session: &str, holder: Holder, expect: OwnershipSnapshot) -> Claimed {
         let key = key(session);
         let nonce = Nonce(u128::from(expect.epoch.0) + 7);
