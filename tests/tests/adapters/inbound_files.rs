@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::files::random_bytes;
 use turnway_tests::real::identity::{Key, guarded};
@@ -36,6 +38,11 @@ async fn viewer() -> (Agents, UnboundedReceiver<Bytes>) {
     })
     .await;
     (agents, seen)
+}
+
+/// Returns the next file that the agent has read.
+async fn next_seen(seen: &mut UnboundedReceiver<Bytes>) -> Bytes {
+    timeout(PATIENCE, seen.recv()).await.expect("the agent reads the file").expect("the agent was asked")
 }
 
 /// Asks for the right to add files to the session of a conversation; returns the answer.
@@ -93,7 +100,7 @@ async fn file_of_a_message_reaches_the_agent_in_a_fleet() {
     assert_eq!((&accepted["disposition"], &accepted["session_id"]), (&json!("run"), &json!(session)), "{accepted}");
     let part = adapter.next_part().await;
     assert_eq!(part["text"], format!("{PICTURE_BYTES} bytes"), "{part}");
-    assert!(seen.recv().await.expect("the agent was asked") == picture);
+    assert!(next_seen(&mut seen).await == picture);
     // An adapter that has crashed does everything again.
     let (session, web) = must_prepare(&mut adapter, &second, "lobby").await;
     assert_eq!(web.must_upload(&session, "image/png", &picture).await, path);
@@ -162,7 +169,7 @@ async fn message_with_files_elsewhere_is_to_be_prepared_again() {
     let path = web.must_upload(&own, "image/png", &picture).await;
     let early = adapter.bring(with_picture(&adapter, "lobby", "m0", &path)).await;
     assert_eq!(early["session_id"], own.as_str(), "{early}");
-    seen.recv().await.expect("the agent was asked");
+    next_seen(&mut seen).await;
     bind_lobby(&adapter, &node, "s1").await;
     let refused = adapter.bring(with_picture(&adapter, "lobby", "m1", &path)).await;
     assert_eq!((&refused["code"], &refused["retryable"]), (&json!("busy"), &json!(true)), "{refused}");
@@ -174,7 +181,7 @@ async fn message_with_files_elsewhere_is_to_be_prepared_again() {
     let path = web.must_upload("s1", "image/png", &picture).await;
     let accepted = adapter.bring(with_picture(&adapter, "lobby", "m1", &path)).await;
     assert_eq!((&accepted["disposition"], &accepted["session_id"]), (&json!("run"), &json!("s1")), "{accepted}");
-    assert!(seen.recv().await.expect("the agent was asked") == picture);
+    assert!(next_seen(&mut seen).await == picture);
 }
 
 /// Covers: PR-24, S-55.
@@ -215,7 +222,7 @@ async fn files_open_the_own_session_and_leave_a_closed_one() {
     let closed = ann.ask("c", json!({"type": "session_close", "session_id": "s1"})).await.expect("an answer");
     assert_eq!(closed["type"], "session_closed", "{closed}");
     let mut looks = tokio::time::interval(std::time::Duration::from_millis(50));
-    let left = tokio::time::timeout(turnway_tests::real::PATIENCE, async {
+    let left = timeout(PATIENCE, async {
         loop {
             let prepared = prepare(&mut adapter, "lobby").await;
             if prepared["type"] == "files_prepared" {

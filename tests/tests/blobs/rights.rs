@@ -4,6 +4,8 @@ use bytes::Bytes;
 use serde_json::json;
 use tempfile::tempdir;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::files::random_bytes;
 use turnway_tests::real::identity::{Key, guarded};
@@ -104,7 +106,8 @@ async fn agent_answers_a_picture_with_another() {
     let headers = [("content-type", "application/json"), ("idempotency-key", "k1")];
     let mut answer = ann.open("POST", "/v1/sessions/s1/turns", &headers, &body.to_string()).await;
     let events = answer.rest().await;
-    let (got, beyond) = seen.recv().await.expect("the agent was asked");
+    let asked = timeout(PATIENCE, seen.recv()).await.expect("the agent reads the picture");
+    let (got, beyond) = asked.expect("the agent was asked");
     assert!(got == picture, "{} of {} bytes", got.len(), picture.len());
     assert_eq!(beyond, 403, "the token of a run adds no file elsewhere");
     let text = text_of(&events, "");
