@@ -23,7 +23,14 @@ pub fn parse_file_url(session: &SessionId, url: &str) -> Option<BlobHash> {
         Some(rest) => &rest[rest.find('/')?..],
         None => url,
     };
-    BlobHash::parse(path.strip_prefix(&files_path(session))?)
+    let (named, hash) = parse_file_path(path)?;
+    (named == session.as_str()).then_some(hash)
+}
+
+/// Returns the name of the session whose file a path names, and the file's hash.
+fn parse_file_path(path: &str) -> Option<(&str, BlobHash)> {
+    let (session, hash) = path.strip_prefix("/v1/sessions/")?.split_once("/blobs/")?;
+    Some((session, BlobHash::parse(hash)?))
 }
 
 /// Returns whether a content part names a file of another session, by its path. An agent of this session cannot read it.
@@ -31,14 +38,8 @@ pub fn names_foreign_file(session: &SessionId, content: &Content) -> bool {
     let Content::Parts(parts) = content else { return false };
     let members = parts.iter().filter_map(Value::as_object).flat_map(|part| part.values());
     let mut urls = members.filter_map(|member| member.get("url")?.as_str());
-    urls.any(|url| session_of_path(url).is_some_and(|named| named != *session))
-}
-
-/// Returns the session whose file a path names.
-fn session_of_path(path: &str) -> Option<SessionId> {
-    let (session, hash) = path.strip_prefix("/v1/sessions/")?.split_once("/blobs/")?;
-    BlobHash::parse(hash)?;
-    SessionId::parse(session).ok()
+    let is_foreign = |named: &str| named != session.as_str() && SessionId::parse(named).is_ok();
+    urls.any(|url| parse_file_path(url).is_some_and(|(named, _)| is_foreign(named)))
 }
 
 /// Puts the address of the gateway in front of the paths of the session's files in content parts, so that an agent can

@@ -5,7 +5,6 @@ use crate::private::Private;
 use crate::protocol::json::{self, ExactJson};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ impl History {
     /// Returns the SHA-256 of the array, hex, by which a fact refers to the history; of a file, this is its name.
     pub fn sha256(&self) -> String {
         match self {
-            Self::Inline(text) => Sha256::digest(text.reveal()).iter().map(|byte| format!("{byte:02x}")).collect(),
+            Self::Inline(text) => BlobHash::of(text.reveal().as_bytes()).to_string(),
             Self::File { sha256 } => sha256.to_string(),
         }
     }

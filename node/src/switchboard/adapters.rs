@@ -250,8 +250,7 @@ impl Adapters {
             return refuse_stranger(link, inbound.request_id, sink);
         };
         if AccountKey::of(&account.tenant, &inbound.conversation) != account {
-            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
-            return sink.refuse(link, inbound.request_id, None, None, refusal);
+            return refuse_foreign_place(link, inbound.request_id, sink);
         }
         let Some(served) = self.accounts.get(&account) else { return };
         let capabilities = served.lease.capabilities_of(link);
@@ -273,8 +272,7 @@ impl Adapters {
         let Some(account) = account_of(link, sink) else { return refuse_stranger(link, files.request_id, sink) };
         let is_own = AccountKey::of(&account.tenant, &files.conversation) == account;
         if !is_own && !planted(Planted::FilesForeignAccount) {
-            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
-            return sink.refuse(link, files.request_id, None, None, refusal);
+            return refuse_foreign_place(link, files.request_id, sink);
         }
         self.files.begin(link, files, sink);
     }
@@ -283,8 +281,7 @@ impl Adapters {
         let CapabilitiesCommand { request_id, conversation, capabilities } = change;
         let Some(account) = account_of(link, sink) else { return refuse_stranger(link, request_id, sink) };
         if conversation.as_ref().is_some_and(|place| AccountKey::of(&account.tenant, place) != account) {
-            let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
-            return sink.refuse(link, request_id, None, None, refusal);
+            return refuse_foreign_place(link, request_id, sink);
         }
         let Some(served) = self.accounts.get_mut(&account).filter(|served| served.lease.has_link(link)) else { return };
         let write = served.lease.set_capabilities(link, conversation, capabilities);
@@ -872,6 +869,11 @@ fn account_of(link: LinkId, sink: &EffectSink) -> Option<AccountKey> {
 /// Returns whether a named value of the store belongs to this part.
 pub(super) fn is_adapter_value(name: &str) -> bool {
     lease::is_lease(name) || paused_list::is_list(name) || bots::is_claim(name)
+}
+
+fn refuse_foreign_place(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {
+    let refusal = Refusal::new(Code::Forbidden, "the conversation belongs to another account");
+    sink.refuse(link, request_id, None, None, refusal);
 }
 
 fn refuse_stranger(link: LinkId, request_id: Option<RequestId>, sink: &mut EffectSink) {

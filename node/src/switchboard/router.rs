@@ -10,10 +10,12 @@ use super::adapters::inbound::InboundSession;
 use super::bindings::repeats;
 use super::delivery::Delivery;
 use super::delivery::snapshot_waiters::SnapshotPurpose;
-use super::effect::{BindingsCommand, DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
+use super::effect::{DeliveryCommand, MembershipCommand, OwnershipCommand, PartEffect, RouterCommand};
 use super::ownership::Ownership;
 use super::sink::{EffectSink, Timer};
-use requests::{NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, inbound_refusal, refusal_of};
+use requests::{
+    NewRequest, PendingRequest, RequestKey, RequestPayload, RequestWaiter, end_of_bindings, inbound_refusal, refusal_of,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,6 @@ use turnway_core::id::{
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentDirectory;
-use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::entry::{Entry, FACT_LEVEL, Fact, InputFact, LOWEST_FACT_LEVEL, RunFact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{ControlEntry, ControlRequest, Input};
@@ -403,10 +404,7 @@ impl RequestRouter {
             }
             let told = waiter.inbound.and_then(|session| inbound_refusal(session, &refusal));
             if waiter.inbound == Some(InboundSession::Bound) && told.is_some() {
-                // The node that closed the session may have stopped before it ended the bindings.
-                let is_deleted = refusal.code == Code::NotFound;
-                let reason = if is_deleted { UnbindReason::StaleSession } else { UnbindReason::SessionClosed };
-                sink.push(BindingsCommand::EndAll { session: request.key.clone(), reason });
+                sink.push(end_of_bindings(request.key.clone(), &refusal));
             }
             let refusal = told.unwrap_or_else(|| refusal.clone());
             sink.refuse(waiter.link, waiter.request_id, Some(request.key.session.clone()), run_id.clone(), refusal);

@@ -4,10 +4,10 @@ use super::rooms::{post, program, start_rooms};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tempfile::tempdir;
 use tokio::time::{interval, timeout};
+use turnway_core::id::BlobHash;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::files::random_bytes;
@@ -27,17 +27,13 @@ async fn painter() -> Agents {
             let uri: http::Uri = url.parse().expect("a whole URL");
             let gateway = uri.authority().expect("the gateway").as_str().parse().expect("an address");
             let web = Web::new(gateway, None).bearer(&invocation.token);
-            let got = hex(&web.download(uri.path()).await.bytes);
+            let got = BlobHash::of(&web.download(uri.path()).await.bytes);
             let path = web.must_upload(&invocation.session_id, "image/png", &random_bytes(2, PICTURE_BYTES)).await;
             stream.delta(&format!("Here is another one:\n\n![{got}]({path})")).await?;
             stream.done().await
         })
     })
     .await
-}
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Waits for the bot's line in a room that has files.
@@ -76,6 +72,10 @@ async fn example_adapter_brings_and_sends_files() {
     assert_eq!(answer["text"], "Here is another one:", "{answer}");
     let files = answer["files"].as_array().expect("files");
     assert_eq!((files.len(), &files[0]["inline"]), (1, &json!(true)), "{answer}");
-    assert_eq!(files[0]["sha256"], hex(&random_bytes(2, PICTURE_BYTES)), "{answer}");
-    assert_eq!(files[0]["name"], hex(&picture), "the agent has got the bytes of the picture: {answer}");
+    assert_eq!(files[0]["sha256"], BlobHash::of(&random_bytes(2, PICTURE_BYTES)).to_string(), "{answer}");
+    assert_eq!(
+        files[0]["name"],
+        BlobHash::of(&picture).to_string(),
+        "the agent has got the bytes of the picture: {answer}"
+    );
 }

@@ -3,13 +3,12 @@
 use super::inbound::{InboundSession, PlaceBindings};
 use crate::switchboard::delivery::snapshot_waiters::SnapshotPurpose;
 use crate::switchboard::effect::{BindingsCommand, DeliveryCommand, PartEffect};
-use crate::switchboard::router::requests::inbound_refusal;
+use crate::switchboard::router::requests::{end_of_bindings, inbound_refusal};
 use crate::switchboard::sink::EffectSink;
 use std::collections::BTreeMap;
 use turnway_bindings::service::AskPurpose;
 use turnway_core::id::{LinkId, Principal, RequestId, SessionKey, UserId};
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::conversation::ConversationRef;
 use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -112,9 +111,7 @@ impl FilePreparations {
         match kind {
             InboundSession::Own => preparation.open(key, sink),
             InboundSession::Bound => {
-                let is_deleted = missing.code == Code::NotFound;
-                let reason = if is_deleted { UnbindReason::StaleSession } else { UnbindReason::SessionClosed };
-                sink.push(BindingsCommand::EndAll { session: key, reason });
+                sink.push(end_of_bindings(key, &missing));
                 preparation.refuse(inbound_refusal(kind, &missing).unwrap_or(missing), sink);
             }
         }

@@ -1,8 +1,10 @@
 //! The data of client requests on their way to the session's owner. The router decides about them.
 use crate::switchboard::adapters::inbound::InboundSession;
+use crate::switchboard::effect::BindingsCommand;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, InboxPosition, LinkId, OwnershipSnapshot, Principal, RequestId, RunId, SessionKey};
 use turnway_core::limits;
+use turnway_core::protocol::binding::UnbindReason;
 use turnway_core::protocol::input::{BodyHash, ControlEntry, Input};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{RouteVersion, StoreRefusal};
@@ -144,6 +146,14 @@ pub(in crate::switchboard) fn inbound_refusal(session: InboundSession, refusal: 
         InboundSession::Own | InboundSession::Bound => return None,
     };
     Some(told)
+}
+
+/// Returns the command that ends the bindings to a session which has refused a message because it is closed or deleted: the
+/// node that closed it may have stopped before it ended them.
+pub(in crate::switchboard) fn end_of_bindings(session: SessionKey, refusal: &Refusal) -> BindingsCommand {
+    let is_deleted = refusal.code == Code::NotFound;
+    let reason = if is_deleted { UnbindReason::StaleSession } else { UnbindReason::SessionClosed };
+    BindingsCommand::EndAll { session, reason }
 }
 
 /// Returns the refusal of a client's request that the store refused.

@@ -49,7 +49,7 @@ impl ChatCall {
         let mut body = strict::object_with_items(text, CHAT_CALL_BYTES_MAX, "messages", &mut take).map_err(long)?;
         let model = required(fields::text(&mut body, "model")?, "model")?;
         let agent = model::parse_model_name(&model).ok_or_else(ChatError::model_not_found)?;
-        // What is no list is left in its place.
+        // A value that is no list is left in its place.
         fields::list(&mut body, "messages", JSON_NODES_MAX)?;
         let (content, ReadMessages { earlier, mut files }) = messages.finish()?;
         let history = (!earlier.is_empty()).then(|| {
