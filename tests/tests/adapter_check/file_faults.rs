@@ -70,7 +70,7 @@ class Rooms(Adapter):"##,
     // The offset is saved before a line with one file is accepted.
     fault(
         "offset_before_the_file",
-        "did not bring the line again",
+        "the adapter did not bring it again",
         r##"                yield Update(offset, Inbound("##,
         r##"                if len(files) == 1:
                     self.background = asyncio.ensure_future(

@@ -1,6 +1,7 @@
 //! Buttons below answers, on a real node: they are sent as the adapter has declared, and a press becomes a turn, once.
 use super::agents::await_invocations;
 use super::fleet::{directories, two_nodes_with};
+use super::inbound_files::operator;
 use super::{TestAdapter, await_recorded};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -167,6 +168,55 @@ async fn press_in_another_conversation_is_refused() {
     let true_one = adapter.bring_press("lobby", "ann", "x1", press("p4")).await;
     assert_eq!(outcome(&true_one), ("run", "", false), "{true_one}");
     await_invocations(&agents, 2).await;
+}
+
+/// Has a message answered and the answer shown; returns the session and the part.
+async fn asked(node: &Node, adapter: &mut TestAdapter, room: &str, id: &str) -> (String, Value) {
+    let accepted = adapter.bring_message(room, id, "hello").await;
+    let session = accepted["session_id"].as_str().expect("a session").to_owned();
+    let part = adapter.next_part().await;
+    adapter.confirm(&part, &format!("x-{id}")).await;
+    await_recorded(node, &session, &["delivery.requested null", "delivery.sent 1"]).await;
+    (session, part)
+}
+
+/// A press below an answer of a closed session is refused for good once the conversation has left the session: nothing
+/// opens it again. The own session of an unbound conversation is opened, as by its next message.
+///
+/// Covers: BD-I4.
+#[tokio::test]
+async fn press_in_a_closed_session_that_was_left_is_refused() {
+    let dir = tempdir().expect("a directory");
+    let (agents, node, mut adapter) = asking_node(&dir, json!(2)).await;
+    let (own, first) = asked(&node, &mut adapter, "lobby", "m1").await;
+    let hall = adapter.bring_message("hall", "m0", "poll").await["session_id"].clone();
+    let part = adapter.next_part().await;
+    adapter.confirm(&part, "x0").await;
+    let bind = json!({"type": "bind", "session_id": hall, "conversation": adapter.place("lobby")});
+    let bound = adapter.client.ask("b", bind).await.expect("an answer");
+    assert_eq!(bound["type"], "bound", "{bound}");
+    let answered = adapter.bring_message("lobby", "m2", "hello").await;
+    assert_eq!(answered["session_id"], hall, "{answered}");
+    let second = adapter.next_part().await;
+    adapter.confirm(&second, "x2").await;
+    let press =
+        |id: &str, part: &Value| json!({"press_id": id, "button_id": "yes", "delivery_id": part["delivery_id"]});
+    let close = |session: &Value| json!({"type": "session_close", "session_id": session});
+    let closed = adapter.client.ask("c", close(&json!(own))).await.expect("an answer");
+    assert_eq!(closed["type"], "session_closed", "{closed}");
+    let late = adapter.bring_press("lobby", "ann", "x1", press("p1", &first)).await;
+    assert_eq!((&late["code"], &late["retryable"]), (&json!("session_closed"), &json!(false)), "{late}");
+    let unbind = json!({"type": "unbind", "session_id": hall});
+    let unbound = operator(&node).await.ask("u", unbind).await.expect("an answer");
+    assert_eq!(unbound["type"], "unbound", "{unbound}");
+    let closed = adapter.client.ask("c2", close(&hall)).await.expect("an answer");
+    assert_eq!(closed["type"], "session_closed", "{closed}");
+    let later = adapter.bring_press("lobby", "ann", "x2", press("p2", &second)).await;
+    assert_eq!((&later["code"], &later["retryable"]), (&json!("session_closed"), &json!(false)), "{later}");
+    assert_eq!(agents.journal().len(), 3, "no press has opened a session");
+    let opened = adapter.bring_press("lobby", "ann", "x1", press("p3", &first)).await;
+    assert_eq!((outcome(&opened), &opened["session_id"]), (("run", "", false), &json!(own)), "{opened}");
+    await_invocations(&agents, 4).await;
 }
 
 /// Covers: BR-36.

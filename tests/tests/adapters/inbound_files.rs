@@ -77,7 +77,7 @@ async fn bind_lobby(adapter: &TestAdapter, node: &Node, session: &str) {
     assert_eq!(bound["type"], "bound", "{bound}");
 }
 
-async fn operator(node: &Node) -> WebSocketClient {
+pub(crate) async fn operator(node: &Node) -> WebSocketClient {
     let client = WebSocketClient::open(node.http).await.expect("a connection");
     client.greet_with(json!({"type": "hello"})).await.expect("an operator")
 }

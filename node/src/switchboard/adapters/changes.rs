@@ -1,9 +1,11 @@
 //! Edits and deletions of messages whose turn has not ended. The turn is looked for in the sessions that the conversation
 //! has had; the session's owner decides whether an edit still comes in time.
-use super::inbound::{InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input};
+use super::inbound::{
+    ConversationSession, InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input,
+};
 use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
-use turnway_core::id::{LinkId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, UserId};
+use turnway_core::id::{LinkId, MessageId, Principal, RequestId, RunId, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::delivery::AccountKey;
 use turnway_core::protocol::input::Content;
@@ -29,14 +31,14 @@ pub(super) struct ChangedMessage {
     /// The turns that are still to be asked for, the next one last.
     candidates: Vec<Candidate>,
     /// The sessions that the conversation has had, the present one last.
-    sessions: Vec<SessionId>,
-    session: InboundSession,
+    sessions: Vec<ConversationSession>,
 }
 
 /// A turn that a changed message may have.
 #[derive(Debug)]
 struct Candidate {
     key: SessionKey,
+    session: InboundSession,
     run_id: RunId,
     /// It is the turn of this very edit, which was brought before.
     is_repeat: bool,
@@ -71,14 +73,14 @@ impl MessageChanges {
 
     /// Begins to look for the turn of a changed message.
     pub(super) fn begin(&mut self, mut changed: ChangedMessage) -> ChangeStep {
-        for session in std::mem::take(&mut changed.sessions) {
-            let key = SessionKey { tenant: changed.account.tenant.clone(), session };
+        for ConversationSession { id, kind: session } in std::mem::take(&mut changed.sessions) {
+            let key = SessionKey { tenant: changed.account.tenant.clone(), session: id };
             let first = changed.first_run(&key);
             let latest = self.edited.get(&first).cloned();
             let repeat = changed.edit_run(&key);
             let targets = [Some(first), latest].into_iter().flatten();
             let candidates = targets.map(|run_id| (run_id, false)).chain(repeat.map(|run_id| (run_id, true)));
-            let candidate = |(run_id, is_repeat)| Candidate { key: key.clone(), run_id, is_repeat };
+            let candidate = |(run_id, is_repeat)| Candidate { key: key.clone(), session, run_id, is_repeat };
             changed.candidates.extend(candidates.map(candidate));
         }
         self.look_for(changed)
@@ -138,7 +140,7 @@ impl MessageChanges {
                 principal: changed.principal(),
                 key: target.key,
                 run_id: target.run_id,
-                session: changed.session,
+                session: target.session,
             }));
         };
         let turn = changed.turn(edit.content, target);
@@ -158,13 +160,8 @@ impl MessageChanges {
 
 impl ChangedMessage {
     /// Creates a change of a message of these sessions, the present one last.
-    pub(super) fn new(
-        pending: PendingInbound,
-        account: &AccountKey,
-        sessions: Vec<SessionId>,
-        session: InboundSession,
-    ) -> Self {
-        Self { pending, account: account.clone(), candidates: Vec::new(), sessions, session }
+    pub(super) fn new(pending: PendingInbound, account: &AccountKey, sessions: Vec<ConversationSession>) -> Self {
+        Self { pending, account: account.clone(), candidates: Vec::new(), sessions }
     }
 
     fn user(&self) -> UserId {
@@ -217,6 +214,6 @@ impl ChangedMessage {
         let input = conversation_input(&target.key, user, inbox_id, content, origin, Some(target.run_id));
         let request_id = inbound.request_id.clone();
         let principal = self.principal();
-        InboundTurn { link: *link, request_id, key: target.key, principal, input, session: self.session, route: None }
+        InboundTurn { link: *link, request_id, key: target.key, principal, input, session: target.session, route: None }
     }
 }

@@ -110,7 +110,7 @@ impl FilePreparations {
         };
         match kind {
             InboundSession::Own => preparation.open(key, sink),
-            InboundSession::Bound => {
+            InboundSession::Bound | InboundSession::Earlier => {
                 sink.push(end_of_bindings(key, &missing));
                 preparation.refuse(inbound_refusal(kind, &missing).unwrap_or(missing), sink);
             }

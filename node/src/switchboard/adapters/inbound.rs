@@ -116,6 +116,16 @@ pub(in crate::switchboard) enum InboundSession {
     Own,
     /// The session that the conversation is bound to.
     Bound,
+    /// A session that the conversation has left, in which an earlier message is changed or a button is pressed. If it is
+    /// closed, then nothing else can take the event.
+    Earlier,
+}
+
+/// A session that a conversation has or has had.
+#[derive(Debug)]
+pub(super) struct ConversationSession {
+    pub(super) id: SessionId,
+    pub(super) kind: InboundSession,
 }
 
 /// The result of an event.
@@ -205,6 +215,16 @@ impl PlaceBindings {
         let earlier = was_own.then_some(own).into_iter().chain(ended);
         earlier.filter(|session| *session != present).collect()
     }
+
+    /// Returns the sessions that had the conversation within that time, the present one last.
+    fn sessions(&self, now: Now, own: SessionId) -> Vec<ConversationSession> {
+        let earlier = self.earlier_sessions(now, own.clone()).into_iter();
+        let present = match &self.active {
+            Some(binding) => ConversationSession { id: binding.session.clone(), kind: InboundSession::Bound },
+            None => ConversationSession { id: own, kind: InboundSession::Own },
+        };
+        earlier.map(|id| ConversationSession { id, kind: InboundSession::Earlier }).chain([present]).collect()
+    }
 }
 
 impl PendingInbound {
@@ -260,19 +280,13 @@ impl PendingInbound {
                 };
                 InboundResult::Change(Self { stage, ..self }, command)
             }
-            (InboundEvent::Edit(Some(_)) | InboundEvent::Delete, binding) => {
-                let own = self.inbound.conversation.own_session(&account.tenant);
-                let mut sessions = bindings.earlier_sessions(now, own.clone());
-                sessions.push(binding.as_ref().map_or(own, |binding| binding.session.clone()));
-                let kind = if binding.is_some() { InboundSession::Bound } else { InboundSession::Own };
-                InboundResult::Changed(Box::new(ChangedMessage::new(self, account, sessions, kind)))
+            (InboundEvent::Edit(Some(_)) | InboundEvent::Delete, _) => {
+                let sessions = bindings.sessions(now, self.inbound.conversation.own_session(&account.tenant));
+                InboundResult::Changed(Box::new(ChangedMessage::new(self, account, sessions)))
             }
-            (InboundEvent::Decision(_), binding) => {
-                let own = self.inbound.conversation.own_session(&account.tenant);
-                let mut sessions = bindings.earlier_sessions(now, own.clone());
-                sessions.push(binding.as_ref().map_or(own, |binding| binding.session.clone()));
-                let kind = if binding.is_some() { InboundSession::Bound } else { InboundSession::Own };
-                InboundResult::Press(Box::new(PendingPress::new(self, account, sessions, kind)))
+            (InboundEvent::Decision(_), _) => {
+                let sessions = bindings.sessions(now, self.inbound.conversation.own_session(&account.tenant));
+                InboundResult::Press(Box::new(PendingPress::new(self, account, sessions)))
             }
             (InboundEvent::Closed | InboundEvent::Moved(_) | InboundEvent::Edit(None) | InboundEvent::Reaction, _) => {
                 InboundResult::Done(self.receipt(InboundDisposition::Ignored))

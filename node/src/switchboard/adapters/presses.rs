@@ -1,8 +1,10 @@
 //! Presses of buttons below answers. The answer is looked for in the sessions that the conversation has had, whose present
 //! state says where it went and whether it was pressed; the store accepts one press of it.
-use super::inbound::{InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input};
+use super::inbound::{
+    ConversationSession, InboundResult, InboundSession, InboundTurn, PendingInbound, conversation_input,
+};
 use std::collections::BTreeMap;
-use turnway_core::id::{LinkId, Principal, SessionId, SessionKey, UserId};
+use turnway_core::id::{LinkId, Principal, SessionKey, UserId};
 use turnway_core::mutant::{self, Mutant};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::delivery::{AccountKey, ButtonPress, ButtonSet, InputOrigin};
@@ -26,10 +28,9 @@ pub(super) struct PendingPress {
     pending: PendingInbound,
     account: AccountKey,
     /// The sessions that are still to be asked, the next one last.
-    sessions: Vec<SessionId>,
+    sessions: Vec<ConversationSession>,
     /// The session that is being asked.
-    asked: Option<SessionKey>,
-    kind: InboundSession,
+    asked: Option<(SessionKey, InboundSession)>,
 }
 
 /// The next step of a press.
@@ -58,13 +59,13 @@ impl ButtonPresses {
 
     fn look_in_next(&mut self, mut press: PendingPress) -> PressStep {
         let link = press.pending.link;
-        let Some(session) = press.sessions.pop() else {
+        let Some(ConversationSession { id, kind }) = press.sessions.pop() else {
             let why = "no session of the conversation has sent this message lately";
             let refusal = Refusal::new(Code::NotFound, why);
             return PressStep::Result(link, Box::new(InboundResult::Refused(press.pending, refusal)));
         };
-        let key = SessionKey { tenant: press.account.tenant.clone(), session };
-        press.asked = Some(key.clone());
+        let key = SessionKey { tenant: press.account.tenant.clone(), session: id };
+        press.asked = Some((key.clone(), kind));
         self.last += 1;
         self.waiting.insert(self.last, press);
         PressStep::Read { number: self.last, link, key }
@@ -100,13 +101,8 @@ pub(in crate::switchboard) fn answers_with_buttons(state: &State) -> Vec<RecentD
 
 impl PendingPress {
     /// Creates a press in a conversation that has had these sessions, the present one last.
-    pub(super) fn new(
-        pending: PendingInbound,
-        account: &AccountKey,
-        sessions: Vec<SessionId>,
-        kind: InboundSession,
-    ) -> Self {
-        Self { pending, account: account.clone(), sessions, asked: None, kind }
+    pub(super) fn new(pending: PendingInbound, account: &AccountKey, sessions: Vec<ConversationSession>) -> Self {
+        Self { pending, account: account.clone(), sessions, asked: None }
     }
 
     fn button(&self) -> Option<&PressedButton> {
@@ -130,7 +126,7 @@ impl PendingPress {
             return InboundResult::Refused(self.pending, refusal);
         }
         let set = answer.buttons.clone().unwrap_or_default();
-        let (Some(button), Some(key)) = (self.button().cloned(), self.asked.clone()) else {
+        let (Some(button), Some(asked)) = (self.button().cloned(), self.asked.clone()) else {
             let receipt = self.pending.receipt(InboundDisposition::Ignored);
             return InboundResult::Done(receipt);
         };
@@ -143,13 +139,13 @@ impl PendingPress {
             let receipt = self.pending.receipt(InboundDisposition::Ignored);
             return InboundResult::Done(InboundReceipt { reason: Some(IgnoreReason::Decided), ..receipt });
         }
-        InboundResult::Turn(Box::new(self.turn(key, &set, answer, (button, label))), None)
+        InboundResult::Turn(Box::new(self.turn(asked, &set, answer, (button, label))), None)
     }
 
     /// Returns the turn of the press, in the session that has sent the answer.
     fn turn(
         self,
-        key: SessionKey,
+        (key, session): (SessionKey, InboundSession),
         set: &ButtonSet,
         answer: RecentDelivery,
         (button, label): (PressedButton, String),
@@ -164,6 +160,6 @@ impl PendingPress {
         let PendingInbound { link, inbound: InboundCommand { request_id, .. }, .. } = self.pending;
         let principal = Principal { tenant: key.tenant.clone(), user: user.clone(), operator: true, writes: true };
         let input = conversation_input(&key, user, inbox_id, Content::Text(label), origin, None);
-        InboundTurn { link, request_id, key, principal, input, session: self.kind, route: None }
+        InboundTurn { link, request_id, key, principal, input, session, route: None }
     }
 }

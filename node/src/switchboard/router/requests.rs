@@ -125,7 +125,7 @@ pub(in crate::switchboard) fn inbound_refusal(session: InboundSession, refusal: 
     // An input of a conversation waits while a turn is open.
     let is_led_elsewhere = refusal.code == Code::Busy;
     let told = match session {
-        InboundSession::Own | InboundSession::Bound if is_led_elsewhere => {
+        InboundSession::Own | InboundSession::Bound | InboundSession::Earlier if is_led_elsewhere => {
             let why = "the binding of the conversation has changed; send the message again";
             Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER)
         }
@@ -143,7 +143,7 @@ pub(in crate::switchboard) fn inbound_refusal(session: InboundSession, refusal: 
                        the message again";
             Refusal::new(Code::Busy, why).retry_after(limits::INBOX_RETRY_AFTER)
         }
-        InboundSession::Own | InboundSession::Bound => return None,
+        InboundSession::Own | InboundSession::Bound | InboundSession::Earlier => return None,
     };
     Some(told)
 }
