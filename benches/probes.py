@@ -324,6 +324,7 @@ NOT_CHECKED = {
     "Storms": "10,000 clients for minutes: `./test long storms`",
     "Bindings of conversations": "a million bindings on each store, fifteen minutes: `./test long binding-pace`; `./test`"
                                  " runs 20,000 of them and checks counts of calls instead of times",
+    "Files": "a hundred uploads of 16 s each: `BLOB_UPLOADS=100 ./test only load::uploads_at_a_time`; `./test` has fewer",
     "Beside others": "other systems than NATS, rows with two nodes, counts of lost messages, stalled subscribers: twenty"
                      " minutes and more; the test `compare` checks the counts",
 }
