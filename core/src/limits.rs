@@ -264,6 +264,50 @@ pub const AGENT_RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// `detail` of one agent state, as JSON.
 pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
 
+// === models ===
+
+/// From the start of a connection to an upstream of models until it is open, DNS and TLS included.
+pub const MODEL_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest such time that the operator may set.
+pub const MODEL_CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+/// From a call to the head of its answer: a model that thinks, and answers as a whole, takes minutes.
+pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// Between two pieces of an answer: providers send a comment or a `ping` event within seconds.
+pub const MODEL_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
+/// A whole call: as long as a run may take.
+pub const MODEL_CALL_TIMEOUT: Duration = RUN_TIMEOUT;
+/// Open calls of models of one node, which its users share: each holds a connection to an upstream.
+pub const MODEL_CALLS_MAX: usize = 4096;
+/// Open calls at one upstream, unless the operator sets another number.
+pub const MODEL_UPSTREAM_CALLS: usize = 256;
+/// Idle connections kept to one upstream: as many as calls that may come at once after a pause.
+pub const MODEL_IDLE_CONNECTIONS_MAX: usize = 64;
+/// Lifetime of an idle connection to an upstream: servers in front of providers keep theirs for 60 s and more.
+pub const MODEL_KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Body of one call: a picture of some 12 MiB in base64, or more text than the longest context of a model.
+pub const MODEL_CALL_BYTES_MAX: usize = CHAT_CALL_BYTES_MAX;
+/// Requests to upstreams for one call: the first, and fallbacks or retries.
+pub const MODEL_ATTEMPTS_MAX: usize = 4;
+/// `Retry-After` of an upstream that is waited for; a longer one is passed on to the caller.
+pub const MODEL_RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+/// The longest time that the head of a streamed answer is held back until its first event is known, which may be an error that
+/// another upstream can mend. Then the caller gets what there is.
+pub const MODEL_OPENING_WAIT: Duration = Duration::from_secs(15);
+/// Bytes held back for that reason: the first event of every provider is far shorter.
+pub const MODEL_OPENING_BYTES_MAX: usize = 64 * 1024;
+/// Silence of a stream after which a comment is sent to the caller: proxies close silent connections after 30 s and more.
+pub const MODEL_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Failures of an upstream in a row after which it is not asked for [`MODEL_BREAKER_OPEN`].
+pub const MODEL_BREAKER_FAILURES: u32 = 5;
+/// The time for which a failing upstream is not asked; then one call tries it.
+pub const MODEL_BREAKER_OPEN: Duration = Duration::from_secs(10);
+/// `retry_after_ms` of `model_busy`: calls end within seconds.
+pub const MODEL_BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// A provider's key: the longest known ones have some 200 characters.
+pub const MODEL_API_KEY_BYTES_MAX: u64 = 4 * 1024;
+/// Time between two looks whether the file of a provider's key has changed.
+pub const MODEL_API_KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 // === actions and tool runners ===
 
 /// Actions of one session that are open at a time: more than an agent does at once; their arguments are kept in the

@@ -4,7 +4,6 @@
 pub mod access;
 mod attempt;
 mod budget;
-mod client;
 mod counter;
 mod deliver;
 pub mod dialin;
@@ -18,14 +17,11 @@ mod pipeline_bridge;
 mod pipelined;
 pub mod plugins;
 mod request;
-pub(crate) mod retry_after;
 pub mod sse;
 mod steer;
-mod traffic;
 
 use crate::agent::access::GatewayAccess;
 use crate::agent::attempt::{AttemptControl, AttemptTask, AttemptTimer};
-use crate::agent::client::Connectors;
 use crate::agent::dialin::{AgentConnectionPool, AgentRegistry, RemoteCalls};
 use crate::agent::directory::{AgentProfile, AgentSpec, BadAgent, BuiltinAgent, Endpoint};
 use crate::agent::execution::{AttemptAgent, RunningAttempt};
@@ -35,6 +31,7 @@ use crate::agent::plugins::Plugins;
 use crate::agent::request::RequestIds;
 use crate::clock::Clock;
 use crate::metrics::{AgentMetrics, Metrics};
+use crate::outbound::client::{Connectors, ResendCounter};
 use crate::run_token::{RunTokens, TokenRun};
 use crate::supervise;
 use ::http::HeaderValue;
@@ -48,6 +45,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{AgentId, Epoch, NodeId, QualifiedRun, RunId, SessionKey, TenantId};
+use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
@@ -119,7 +117,12 @@ impl Agents {
     ) -> Result<Self, BadAgent> {
         let specs: Vec<_> = specs.into_iter().map(|spec| plugins.restrict_features(spec)).collect();
         let is_https = specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
-        let connectors = Connectors::new(is_https, clock.clone(), Arc::clone(&metrics))?;
+        let connectors = Connectors::new(is_https, limits::AGENT_CONNECT_TIMEOUT, clock.clone())
+            .map_err(|error| BadAgent::Roots(error.to_string()))?;
+        let resends: ResendCounter = {
+            let metrics = Arc::clone(&metrics);
+            Arc::new(move || metrics.agents.count_resend())
+        };
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             AgentDirectory { default: specs.first().map(|spec| spec.id.clone()), ..AgentDirectory::default() };
@@ -130,7 +133,11 @@ impl Agents {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
             let agent = match spec.endpoint {
                 Endpoint::Http(endpoint) => AgentBackend::Http(Arc::new(HttpAgent {
-                    client: connectors.client(endpoint.is_https(), spec.keep_alive_options),
+                    client: connectors.client(
+                        endpoint.is_https(),
+                        spec.keep_alive_options.into(),
+                        Arc::clone(&resends),
+                    ),
                     health: AgentHealth::new((*endpoint).clone()),
                     endpoint: *endpoint,
                     supports_cancel: spec.cancel,

@@ -1,16 +1,18 @@
-//! The configuration of a node: file < environment < flags. [`raw`] and `file` find the settings, [`key`], [`agent`] and
-//! [`channel`] name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them
+//! The configuration of a node: file < environment < flags. [`raw`] and `file` find the settings, [`key`], [`agent`],
+//! [`model`] and [`channel`] name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them
 //! as a file and as a page. Called by `cli::plan`.
 pub mod agent;
 pub mod allowed_clients;
 pub mod amount;
 pub mod auth;
+pub mod base_url;
 pub mod blobs;
 pub mod channel;
 pub mod document;
 mod file;
 pub mod key;
 pub mod mistake;
+pub mod model;
 pub mod nearest;
 pub mod network;
 pub mod parse;
@@ -27,9 +29,10 @@ pub use allowed_clients::{AllowedHosts, HostName, Origin};
 pub use auth::{AuthConfig, AuthMode, IssuerConfig, JwksSource, SignatureAlgorithm};
 pub use key::{SETTINGS, SettingKey};
 pub use mistake::{ConfigMistake, SettingLocation};
+pub use model::ModelSpec;
 pub use network::Networks;
 pub use rate::RateSettings;
-pub use raw::{AgentText, ConfigSources, Flag};
+pub use raw::{EntryText, ConfigSources, Flag};
 pub use served_by::ServedBy;
 pub use share::UsageLimits;
 
@@ -68,6 +71,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     pub auth: AuthConfig,
     pub rates: RateSettings,
+    /// The upstreams of models, ordered by the precedence of their sources.
+    pub models: Vec<ModelSpec>,
     /// The settings of channels, by name.
     pub channels: ChannelDirectory,
     /// The identities that may run tools for every tenant.
@@ -109,7 +114,7 @@ pub struct LoadedConfig {
     /// Must be used only if there are no mistakes.
     pub config: Config,
     /// The agents as text; `agent::directory` parses them.
-    pub agents: Vec<AgentText>,
+    pub agents: Vec<EntryText>,
     pub mistakes: Vec<ConfigMistake>,
     /// Remarks that do not stop a node.
     pub warnings: Vec<ConfigMistake>,

@@ -1,8 +1,8 @@
 //! Delivers the small requests beside an attempt's response (steer, cancel, event). Retries a few times, for a short
 //! time, while the agent cannot take the request; each carries an `Idempotency-Key`, so that the agent recognises a
 //! repeat.
-use crate::agent::client::AgentClient;
 use crate::agent::request::FullRequest;
+use crate::outbound::client::OutboundClient;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const PAUSE: Duration =
 
 /// Sends a request until the agent gives a final answer; `each` is the timeout of one try. Returns the last response,
 /// which may still be a temporary refusal, or `None` if the last try had no response.
-pub(super) async fn deliver(client: &AgentClient, request: &FullRequest, each: Duration) -> Option<Response<Incoming>> {
+pub(super) async fn deliver(client: &OutboundClient, request: &FullRequest, each: Duration) -> Option<Response<Incoming>> {
     let mut last = None;
     for number in 1..=limits::STEER_TRIES_MAX {
         let answer = tokio::time::timeout(each, client.send(request.clone())).await;

@@ -6,6 +6,7 @@ use crate::agent::http::HttpEndpoint;
 use crate::config::ServedBy;
 use crate::config::agent::agent_keys;
 use crate::config::nearest::did_you_mean;
+use crate::outbound::client::ConnectionOptions;
 use std::time::Duration;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
@@ -263,6 +264,17 @@ impl Endpoint {
 }
 
 // === impl KeepAliveOptions ===
+
+impl From<KeepAliveOptions> for ConnectionOptions {
+    fn from(options: KeepAliveOptions) -> Self {
+        Self {
+            keep_alive: options.keep_alive,
+            idle_max: limits::AGENT_IDLE_CONNECTIONS_MAX,
+            resend_on_stale: options.resend_on_stale,
+            connect_timeout: limits::AGENT_CONNECT_TIMEOUT,
+        }
+    }
+}
 
 impl Default for KeepAliveOptions {
     fn default() -> Self {

@@ -1,7 +1,7 @@
 //! The last known reachability of an HTTP agent, learnt from real requests. Only an agent that could not be reached is
 //! probed, so that healthy agents cost nothing. Used by `http`.
-use crate::agent::client::AgentClient;
 use crate::agent::http::HttpEndpoint;
+use crate::outbound::client::OutboundClient;
 use crate::supervise;
 use bytes::Bytes;
 use http::Request;
@@ -43,7 +43,7 @@ impl AgentHealth {
     }
 
     /// Records that the agent could not be reached, and starts probing it.
-    pub(super) fn mark_unreachable(self: &Arc<Self>, client: &AgentClient) {
+    pub(super) fn mark_unreachable(self: &Arc<Self>, client: &OutboundClient) {
         if self.is_healthy.swap(false, Ordering::AcqRel) {
             tracing::warn!(endpoint = %self.endpoint.invoke, "agent cannot be reached");
             let this = Arc::downgrade(self);
@@ -55,7 +55,7 @@ impl AgentHealth {
 }
 
 /// Probes `GET {endpoint}/health` until the agent answers, or until the agent is dropped.
-async fn probe(health: Weak<AgentHealth>, client: AgentClient) {
+async fn probe(health: Weak<AgentHealth>, client: OutboundClient) {
     let mut wait = PROBE_PAUSE_FIRST;
     loop {
         tokio::time::sleep(wait).await;

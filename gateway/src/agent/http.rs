@@ -1,11 +1,12 @@
 //! Agents over HTTP: one `POST {endpoint}/invoke` for each attempt, answered by SSE (protocol.md §2), or `GET
 //! {endpoint}/runs/{run_id}/events` if an attempt continues under another owner. Called by `execution` and `pipelined`.
 use crate::agent::attempt::AttemptTask;
-use crate::agent::client::{AgentClient, AgentRequestError};
 use crate::agent::deliver::deliver;
 use crate::agent::health::AgentHealth;
 use crate::agent::request::{self, FullRequest, RequestIds};
 use crate::agent::sse::{AgentMessage, SseEvents};
+use crate::config::base_url::BaseUrl;
+use crate::outbound::client::{OutboundClient, OutboundError};
 use http::uri::InvalidUri;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
@@ -39,7 +40,7 @@ pub struct HttpEndpoint {
 /// One HTTP agent.
 #[derive(Clone)]
 pub(super) struct HttpAgent {
-    pub(super) client: AgentClient,
+    pub(super) client: OutboundClient,
     pub(super) endpoint: HttpEndpoint,
     /// True if the agent takes `POST {endpoint}/cancel`.
     pub(super) supports_cancel: bool,
@@ -61,21 +62,8 @@ pub(super) type AttemptEnd = (AgentEvent, Option<Box<SseEvents>>);
 impl HttpEndpoint {
     /// Parses an agent's base URL; the paths of the protocol are appended to it.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
-        if url.contains(['?', '#']) {
-            return Err("a query or a fragment cannot be part of a base URL");
-        }
-        let base: Uri = url.parse().map_err(|_| "not a URL")?;
-        if !matches!(base.scheme_str(), Some("http" | "https")) {
-            return Err("the URL must begin with http:// or https://");
-        }
-        let authority = base.authority().ok_or("the URL has no host")?;
-        if authority.as_str().contains('@') {
-            return Err("user and password do not belong in a URL");
-        }
-        if authority.host().is_empty() {
-            return Err("the URL has no host");
-        }
-        let at = |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
+        let base = BaseUrl::parse(url)?;
+        let at = |path: &str| base.join(path);
         let invoke = at("invoke")?;
         let cancel = at("cancel")?;
         let steer = at("steer")?;
@@ -165,11 +153,11 @@ async fn read_answer(
             agent.health.mark_reachable();
             response
         }
-        Err(AgentRequestError::Unreachable(why)) => {
+        Err(OutboundError::Unreachable(why)) => {
             agent.health.mark_unreachable(&agent.client);
             return failed(AgentFailure::Unavailable(why.to_owned()));
         }
-        Err(AgentRequestError::Failed(error)) => return failed(read_failure(&error)),
+        Err(OutboundError::Failed(error)) => return failed(read_failure(&error)),
     };
     if let Err(wrong) = check(&response, attempt.invoke.resume.is_some()) {
         return failed(wrong.failure(response, &agent.client).await);
@@ -287,7 +275,7 @@ fn is_compressed(response: &Response<Incoming>) -> bool {
 
 impl ResponseError {
     /// Returns the failure, with the error text of the response.
-    async fn failure(self, response: Response<Incoming>, client: &AgentClient) -> AgentFailure {
+    async fn failure(self, response: Response<Incoming>, client: &OutboundClient) -> AgentFailure {
         let is_busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let (why, is_away) = match self {
             Self::Failure(failure) => return failure,

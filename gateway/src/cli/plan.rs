@@ -5,9 +5,10 @@ use crate::auth::pepper::Pepper;
 use crate::clock::Clock;
 use crate::config::nearest::did_you_mean;
 use crate::config::{
-    self, AgentText, Config, ConfigMistake, ConfigSources, LoadedConfig, SettingKey, SettingLocation, StoreConfig,
-    TlsFiles,
+    self, EntryText, Config, ConfigMistake, ConfigSources, LoadedConfig, ModelSpec, SettingKey, SettingLocation, StoreConfig,
+    TlsFiles, model::ApiKeySource,
 };
+use crate::models::api_key::ApiKeySlot;
 use crate::tls::CertificatePair;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -87,6 +88,7 @@ fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<N
     }
     mistakes.extend(config.tls.as_ref().and_then(|files| check_certificate(files, known_time(&config.store))));
     mistakes.extend(config.auth.pepper.as_ref().and_then(check_pepper));
+    mistakes.extend(config.models.iter().filter_map(|spec| check_api_key(spec, &sources.env)));
     mistakes.sort();
     if mistakes.is_empty() { Ok(NodePlan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
 }
@@ -114,7 +116,17 @@ fn check_pepper((path, location): &(PathBuf, SettingLocation)) -> Option<ConfigM
     Some(ConfigMistake::for_key(SettingKey::AuthPepper, location, bad.to_string()))
 }
 
-fn agents(texts: &[AgentText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSpec> {
+/// Checks that the key of an upstream of models can be read.
+fn check_api_key(spec: &ModelSpec, env: &BTreeMap<String, String>) -> Option<ConfigMistake> {
+    let bad = ApiKeySlot::open(&spec.api_key, |name| env.get(name).cloned()).err()?;
+    let key = match &spec.api_key {
+        ApiKeySource::File(_) => "api_key_file",
+        ApiKeySource::Env(_) | ApiKeySource::None => "api_key_env",
+    };
+    Some(ConfigMistake::for_key(format!("models.{}.{key}", spec.id), &spec.location, bad.to_string()))
+}
+
+fn agents(texts: &[EntryText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSpec> {
     let mut agents = Vec::new();
     for text in texts {
         match parse_spec(text) {
@@ -126,12 +138,8 @@ fn agents(texts: &[AgentText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSp
 }
 
 /// Sorts agents by precedence: flags, then environment, then file; stable within each.
-fn sort_by_precedence(mut texts: Vec<AgentText>) -> Vec<AgentText> {
-    texts.sort_by_key(|text| match text.place() {
-        SettingLocation::Flag(_) => 0,
-        SettingLocation::Env(_) => 1,
-        SettingLocation::File { .. } | SettingLocation::Default => 2,
-    });
+fn sort_by_precedence(mut texts: Vec<EntryText>) -> Vec<EntryText> {
+    texts.sort_by_key(|text| text.place().precedence());
     texts
 }
 
@@ -146,19 +154,19 @@ fn add<'a>(
     let same = agents.iter().find(|(known, _)| known.id == spec.id);
     match same {
         None => agents.push((spec, location)),
-        Some((_, known)) if std::mem::discriminant(*known) == std::mem::discriminant(location) => {
+        Some((_, known)) if known.precedence() == location.precedence() => {
             mistakes.push(agent_mistake(location, &BadAgent::Duplicate(spec.id)));
         }
         Some(_) => {}
     }
 }
 
-fn parse_spec(text: &AgentText) -> Result<AgentSpec, Vec<ConfigMistake>> {
+fn parse_spec(text: &EntryText) -> Result<AgentSpec, Vec<ConfigMistake>> {
     match text {
-        AgentText::Line { text, location } => {
+        EntryText::Line { text, location } => {
             parse_agent(text).map_err(|bad| bad.iter().map(|bad| agent_mistake(location, bad)).collect())
         }
-        AgentText::Table { id, location, pairs } => {
+        EntryText::Table { id, location, pairs } => {
             let words = pairs.iter().map(|(key, value, _)| (key.as_str(), value.as_str()));
             let at = |number: Option<usize>| number.and_then(|n| pairs.get(n)).map_or(location, |(_, _, at)| at);
             let to_mistake = |(number, bad): &(Option<usize>, BadAgent)| agent_mistake(at(*number), bad);

@@ -32,10 +32,15 @@ impl Args for ServeArgs {
             .value_name("ID=URL[,key=value…]")
             .action(ArgAction::Append)
             .help("An agent; may be repeated");
+        let model = Arg::new("model")
+            .long("model")
+            .value_name("ID=URL[,key=value…]")
+            .action(ArgAction::Append)
+            .help("An upstream for calls of models, such as gpt-4o=https://api.openai.com/v1,api_key_env=OPENAI_API_KEY; may be repeated");
         // Flags of the table are collected even if they are given twice; the loader reports that with the other
         // mistakes.
         let flags = SETTINGS.iter().filter_map(|setting| Some(flag(setting, setting.flag?)));
-        command.arg(config).args(flags).arg(agent).after_help(AFTER_HELP)
+        command.arg(config).args(flags).arg(agent).arg(model).after_help(AFTER_HELP)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -51,6 +56,7 @@ impl FromArgMatches for ServeArgs {
             args.flags.extend(given(setting.name).map(|text| (Flag::Key(setting.key), text)));
         }
         args.flags.extend(given("agent").map(|text| (Flag::Agent, text)));
+        args.flags.extend(given("model").map(|text| (Flag::Model, text)));
         Ok(args)
     }
 

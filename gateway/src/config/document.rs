@@ -2,6 +2,7 @@
 //! docs/configuration.md.
 use super::agent::{AGENT_SETTINGS, AgentSetting};
 use super::channel::{CHANNEL_SETTINGS, ChannelSetting};
+use super::model::{MODEL_SETTINGS, ModelSetting};
 use super::key::{DefaultValue, SETTINGS, Setting, ValueKind};
 use std::fmt::Write;
 
@@ -36,6 +37,7 @@ pub fn default_file() -> String {
         }
     }
     push_agents(&mut text);
+    push_models(&mut text);
     push_channels(&mut text);
     text
 }
@@ -48,6 +50,17 @@ fn push_agents(text: &mut String) {
     push_fmt(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
     for AgentSetting { name, form, default, doc } in &AGENT_SETTINGS {
         push_key(text, name, form, default, doc);
+    }
+}
+
+/// Appends the keys of an upstream of models, all commented out.
+fn push_models(text: &mut String) {
+    push_fmt(text, format_args!("\n\n"));
+    push_comment(text, "Upstreams for calls of models, a table each; --model ID=URL[,key=value…] and");
+    push_comment(text, "TURNWAY_MODELS_<ID> say the same. An id with a dot is quoted: [models.\"gpt-4.1\"].");
+    push_fmt(text, format_args!("# [models.gpt]\n# url = \"https://api.openai.com/v1\"\n"));
+    for ModelSetting { name, form, default, example, doc } in &MODEL_SETTINGS {
+        push_key(text, name, form, example.unwrap_or(default), doc);
     }
 }
 
@@ -111,6 +124,10 @@ pub fn markdown_page() -> String {
     for AgentSetting { name, form, default, doc } in &AGENT_SETTINGS {
         text.push_str(&key_row(name, form, default, doc));
     }
+    text.push_str(MODELS);
+    for ModelSetting { name, form, default, example: _, doc } in &MODEL_SETTINGS {
+        text.push_str(&key_row(name, form, default, doc));
+    }
     text.push_str(CHANNELS);
     for ChannelSetting { name, form, default, doc } in &CHANNEL_SETTINGS {
         text.push_str(&key_row(name, form, default, doc));
@@ -137,6 +154,18 @@ const AGENTS: &str = "
 Each agent is a table `[agents.ID]` with a `url` (`http://…`, `https://…`, `builtin:echo`, `builtin:counter`, or
 `dial-in:` for one that opens the connection itself), or one `--agent ID=URL[,key=value…]`, or one `TURNWAY_AGENTS_<ID>=URL[,key=value…]`. Where
 two sources name the same id, all of the stronger one counts and nothing of the weaker.
+
+| key | value | default | |
+|---|---|---|---|
+";
+
+const MODELS: &str = "
+## Models
+
+Each upstream for calls of models ([models.md](models.md)) is a table `[models.ID]` with a `url` (`http://…` or `https://…`, with the
+version: `https://api.openai.com/v1`), or one `--model ID=URL[,key=value…]`, or one `TURNWAY_MODELS_<ID>=URL[,key=value…]`.
+An id has 1 to 128 characters of `A-Z a-z 0-9 . _ - / :`; in the file it is quoted if it has a dot, a slash or a colon. Where two sources
+name the same id, all of the stronger one counts and nothing of the weaker.
 
 | key | value | default | |
 |---|---|---|---|
@@ -256,6 +285,7 @@ mod tests {
             assert!(on[from..].contains(&format!("\n{name} = ")), "{}", setting.name);
         }
         let names = AGENT_SETTINGS.iter().map(|setting| setting.name);
+        let names = names.chain(MODEL_SETTINGS.iter().map(|setting| setting.name));
         for name in names.chain(CHANNEL_SETTINGS.iter().map(|setting| setting.name)) {
             assert!(on.contains(&format!("\n{name} = ")), "{name}");
         }
@@ -264,7 +294,7 @@ mod tests {
     fn is_setting(line: &str) -> bool {
         let name = line.split(" = ").next().unwrap_or_default();
         let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        ["[agents.helper]", "[channels.rooms]"].contains(&line) || (is_name && line.contains(" = "))
+        ["[agents.helper]", "[models.gpt]", "[channels.rooms]"].contains(&line) || (is_name && line.contains(" = "))
     }
 
     #[test]

@@ -2,9 +2,10 @@
 use super::agent::agent_keys;
 use super::channel::ChannelText;
 use super::key::{SETTINGS, SettingKey, ValueKind};
+use super::model::model_keys;
 use super::mistake::{ConfigMistake, SettingLocation};
 use super::nearest::{did_you_mean, nearest};
-use super::raw::{AgentText, RawConfig};
+use super::raw::{EntryText, RawConfig};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -12,6 +13,8 @@ use toml::de::{DeTable, DeValue};
 
 /// Section of the agents, with a table for each.
 const AGENTS: &str = "agents";
+/// Section of the upstreams of models, with a table for each.
+const MODELS: &str = "models";
 /// Section of the channels, with a table for each.
 const CHANNELS: &str = "channels";
 
@@ -39,14 +42,21 @@ impl ConfigFileParser<'_> {
             let at = name.span();
             let name = name.get_ref().as_ref();
             match value.get_ref().as_table() {
-                Some(agents) if name == AGENTS => self.parse_agents(agents),
+                Some(agents) if name == AGENTS => {
+                    let entries = self.parse_entries(AGENTS, agents);
+                    self.raw.agents.extend(entries);
+                }
+                Some(models) if name == MODELS => {
+                    let entries = self.parse_entries(MODELS, models);
+                    self.raw.models.extend(entries);
+                }
                 Some(channels) if name == CHANNELS => self.parse_channels(channels),
                 Some(section) if sections().any(|known| known == name) => self.parse_section(name, section),
-                None if [AGENTS, CHANNELS].contains(&name) || sections().any(|known| known == name) => {
+                None if [AGENTS, MODELS, CHANNELS].contains(&name) || sections().any(|known| known == name) => {
                     self.push_mistake(Some(name), value.span(), &format!("expected a section: [{name}]"));
                 }
                 Some(_) if SettingKey::from_name(name).is_none() => {
-                    let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS, CHANNELS])));
+                    let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS, MODELS, CHANNELS])));
                     self.push_mistake(Some(name), at, &what);
                 }
                 Some(_) | None => self.parse_setting(name, at, value),
@@ -87,15 +97,18 @@ impl ConfigFileParser<'_> {
         }
     }
 
-    fn parse_agents(&mut self, agents: &DeTable<'_>) {
-        for (id, value) in agents {
+    /// Parses a section whose entries have a `url` each.
+    fn parse_entries(&mut self, section: &str, table: &DeTable<'_>) -> Vec<EntryText> {
+        let mut entries = Vec::new();
+        for (id, value) in table {
             let location = self.place(id.span());
             let id = id.get_ref().to_string();
-            let form = format!("[agents.{id}] with a url");
-            if let Some(pairs) = self.parse_table(&format!("agents.{id}"), &form, value) {
-                self.raw.agents.push(AgentText::Table { id, location, pairs });
+            let form = format!("[{section}.{id}] with a url");
+            if let Some(pairs) = self.parse_table(&format!("{section}.{id}"), &form, value) {
+                entries.push(EntryText::Table { id, location, pairs });
             }
         }
+        entries
     }
 
     fn parse_channels(&mut self, channels: &DeTable<'_>) {
@@ -162,6 +175,7 @@ fn suggestion(name: &str) -> String {
     match nearest(name, names()).or_else(elsewhere) {
         Some(known) => format!("; did you mean {known:?}?"),
         None if agent_keys().any(|key| key == last) => format!("; {last:?} belongs in [agents.ID]"),
+        None if model_keys().any(|key| key == last) => format!("; {last:?} belongs in [models.ID]"),
         None => String::new(),
     }
 }

@@ -37,6 +37,17 @@ pub struct ConfigMistake {
 
 // === impl SettingLocation ===
 
+impl SettingLocation {
+    /// Returns the precedence of the place's source: flags are 0, then come the environment and the file.
+    pub fn precedence(&self) -> u8 {
+        match self {
+            Self::Flag(_) => 0,
+            Self::Env(_) => 1,
+            Self::File { .. } | Self::Default => 2,
+        }
+    }
+}
+
 impl fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

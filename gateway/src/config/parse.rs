@@ -6,6 +6,7 @@ use super::blobs::{BlobSettings, parse_media_ranges};
 use super::channel::parse_channels;
 use super::key::SettingKey;
 use super::mistake::{ConfigMistake, SettingLocation};
+use super::model::parse_models;
 use super::network::Networks;
 use super::rate::{self, RateOverrides};
 use super::raw::RawConfig;
@@ -96,6 +97,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
     let auth = draft.build_auth(&mut raw.mistakes);
     draft.blobs.place = std::mem::take(&mut draft.s3).build(&mut raw.mistakes);
     let channels = parse_channels(&raw.channels, &mut raw.mistakes);
+    let models = parse_models(std::mem::take(&mut raw.models), &mut raw.mistakes);
     Config {
         http: draft.http.0,
         quic: draft.quic.0,
@@ -111,6 +113,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
         tls,
         auth,
         rates: draft.rates.or_defaults(RateSettings::default_for(draft.auth.0)),
+        models,
         channels,
         tools_served_by: draft.tools_served_by,
         holding: draft.holding.for_auth_mode(draft.auth.0),

@@ -24,18 +24,20 @@ pub enum Flag {
     Key(SettingKey),
     /// An additional agent.
     Agent,
+    /// An additional upstream of models.
+    Model,
 }
 
-/// The text of one agent.
+/// The text of one entry of a section with a table for each entry: an agent, or an upstream of models.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AgentText {
+pub enum EntryText {
     /// `ID=URL[,key=value…]`, of a flag or the environment.
     Line {
         /// The whole text.
         text: String,
         location: SettingLocation,
     },
-    /// The table `[agents.ID]` of the file.
+    /// The table `[agents.ID]` or `[models.ID]` of the file.
     Table {
         id: String,
         /// Place of the table's start.
@@ -49,7 +51,8 @@ pub enum AgentText {
 #[derive(Debug, Default)]
 pub(super) struct RawConfig {
     pub(super) settings: Vec<(SettingKey, String, SettingLocation)>,
-    pub(super) agents: Vec<AgentText>,
+    pub(super) agents: Vec<EntryText>,
+    pub(super) models: Vec<EntryText>,
     pub(super) channels: Vec<ChannelText>,
     pub(super) mistakes: Vec<ConfigMistake>,
     /// Remarks that do not stop a node.
@@ -60,6 +63,8 @@ pub(super) struct RawConfig {
 const ENV_PREFIX: &str = "TURNWAY_";
 /// Prefix of a variable that configures an agent: `TURNWAY_AGENTS_<ID>=URL[,key=value…]`.
 const AGENT_ENV_PREFIX: &str = "TURNWAY_AGENTS_";
+/// Prefix of a variable that configures an upstream of models: `TURNWAY_MODELS_<ID>=URL[,key=value…]`.
+const MODEL_ENV_PREFIX: &str = "TURNWAY_MODELS_";
 /// Variables with the prefix that are no settings of a node: the name of its file, address and credentials of
 /// the client commands, and parameters of the project's tests.
 const NON_SETTING_VARIABLES: [&str; 9] = [
@@ -99,6 +104,7 @@ impl Flag {
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "--agent",
+            Self::Model => "--model",
             Self::Key(key) => key.setting().flag.unwrap_or("(none)"),
         }
     }
@@ -115,7 +121,9 @@ impl RawConfig {
         } else if NON_SETTING_VARIABLES.contains(&name) || is_kubernetes_service_variable(rest, value) {
             // Set by Kubernetes, or not meant for a node.
         } else if let Some(id) = name.strip_prefix(AGENT_ENV_PREFIX) {
-            self.agents.push(AgentText::Line { text: format!("{id}={value}"), location });
+            self.agents.push(EntryText::Line { text: format!("{id}={value}"), location });
+        } else if let Some(id) = name.strip_prefix(MODEL_ENV_PREFIX) {
+            self.models.push(EntryText::Line { text: format!("{id}={value}"), location });
         } else if let Some(known) = nearest_variable(rest) {
             let what = format!("unknown setting; did you mean \"{ENV_PREFIX}{known}\"?");
             self.mistakes.push(ConfigMistake::new(&location, what));
@@ -129,7 +137,8 @@ impl RawConfig {
         for (flag, value) in flags {
             let location = SettingLocation::Flag(flag.name());
             match flag {
-                Flag::Agent => self.agents.push(AgentText::Line { text: value.clone(), location }),
+                Flag::Agent => self.agents.push(EntryText::Line { text: value.clone(), location }),
+                Flag::Model => self.models.push(EntryText::Line { text: value.clone(), location }),
                 Flag::Key(key) if seen.contains(key) => {
                     self.mistakes.push(ConfigMistake::for_key(key, &location, "given twice"));
                 }
@@ -197,10 +206,10 @@ fn is_host_port(text: &str) -> bool {
     })
 }
 
-// === impl AgentText ===
+// === impl EntryText ===
 
-impl AgentText {
-    /// Returns the place where the agent was configured.
+impl EntryText {
+    /// Returns the place where the entry was configured.
     pub fn place(&self) -> &SettingLocation {
         match self {
             Self::Line { location, .. } | Self::Table { location, .. } => location,

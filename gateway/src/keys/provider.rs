@@ -1,6 +1,5 @@
 //! Fetches the public keys of an identity provider (S-02): every few minutes, and when a token names an unknown key.
 //! The last keys stay in use for some minutes while the provider is unreachable, and no longer. Started by `app::run`.
-use crate::agent::retry_after::retry_after;
 use crate::auth::jwks::{self, BadKeySet, KeySet};
 use crate::auth::token_verifier::{FETCH_INTERVAL_MIN, TokenVerifier};
 use crate::clock::Clock;
@@ -8,6 +7,7 @@ use crate::config::JwksSource;
 use crate::metrics::{FetchOutcome, Metrics};
 use crate::signal::ReloadSignal;
 use crate::system_trust;
+use crate::outbound::retry_after::retry_after;
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};

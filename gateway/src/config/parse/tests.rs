@@ -1,5 +1,5 @@
 //! Tests of valid and invalid settings, each mistake with its place.
-use super::super::{AgentText, ConfigSources, Flag, load};
+use super::super::{EntryText, ConfigSources, Flag, load};
 use super::*;
 
 fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> ConfigSources {
@@ -195,7 +195,7 @@ fn agents_are_read_from_file_environment_and_flags() {
     let file = "[agents.a]\nurl = \"http://h\"\ncancel = true\n";
     let env = [("TURNWAY_AGENTS_b", "http://h")];
     let loaded = load(&sources(file, &env, &[(Flag::Agent, "c=http://h")]));
-    let [AgentText::Table { id, pairs, .. }, AgentText::Line { text, .. }, AgentText::Line { .. }] =
+    let [EntryText::Table { id, pairs, .. }, EntryText::Line { text, .. }, EntryText::Line { .. }] =
         loaded.agents.as_slice()
     else {
         panic!("{:?}", loaded.agents)

@@ -1,17 +1,14 @@
-//! HTTP client of one agent: pools its connections, and opens a new one if a pooled one turns out to be closed. A
+//! HTTP client of one server: pools its connections, and opens a new one if a pooled one turns out to be closed. A
 //! server may close an idle connection while a request is on its way; such a request is sent once more, unchanged, on a
-//! new connection (RFC 9112 section 9.3.1): same body, `Idempotency-Key` and attempt. Used by `http` and `health`.
-use crate::agent::directory::{BadAgent, KeepAliveOptions};
-use crate::agent::request::FullRequest;
-use crate::agent::retry_after::retry_after;
-use crate::agent::traffic::{CountingConnector, Traffic};
+//! new connection (RFC 9112 section 9.3.1): same body and headers. Used by `agent` and `models`.
+use super::retry_after::retry_after;
+use super::traffic::{CountingConnector, Traffic};
 use crate::clock::Clock;
-use crate::metrics::Metrics;
-use crate::system_trust;
+use crate::system_trust::{self, SystemTrustError};
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, Response};
+use http::{Extensions, HeaderMap, Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connect, HttpConnector, capture_connection};
@@ -23,49 +20,64 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
 /// Receive buffer of one connection: fixed, because an autotuned window would grow to several megabytes, and that
-/// memory would be held for every agent that waits for credit.
+/// memory would be held for every server whose answer waits for its reader.
 const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// TCP keepalive time: the operating system finds out that a peer vanished without closing.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// The connectors that open connections to all HTTP agents of a node.
-pub(super) struct Connectors {
+/// The connectors that open connections to servers of one kind.
+pub struct Connectors {
     plain: CountingConnector<HttpConnector>,
-    /// Present if an agent is behind TLS.
+    /// Present if a server is behind TLS.
     tls: Option<CountingConnector<HttpsConnector<HttpConnector>>>,
     clock: Clock,
-    metrics: Arc<Metrics>,
 }
 
-/// The HTTP client of one agent. HTTP/1.1 only: streams of HTTP/2 share one connection window, so one run that waits
-/// for credit would block the others.
+/// The HTTP client of one server. HTTP/1.1 only: streams of HTTP/2 share one connection window, so one answer that waits
+/// for its reader would block the others.
 #[derive(Clone)]
-pub(super) struct AgentClient {
-    pools: ClientPools,
-    keep_alive_options: KeepAliveOptions,
+pub struct OutboundClient<B = Full<Bytes>> {
+    pools: ClientPools<B>,
+    options: ConnectionOptions,
     clock: Clock,
-    metrics: Arc<Metrics>,
+    resends: ResendCounter,
 }
+
+/// The settings of the connections to one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionOptions {
+    /// Time that an idle connection is kept; zero keeps none.
+    pub keep_alive: Duration,
+    /// Idle connections kept.
+    pub idle_max: usize,
+    /// True if a request that met the close of a pooled connection is sent once more on a new one.
+    pub resend_on_stale: bool,
+    /// Longest time until there is a connection, with DNS and TLS.
+    pub connect_timeout: Duration,
+}
+
+/// Counts requests that are sent once more.
+pub type ResendCounter = Arc<dyn Fn() + Send + Sync>;
 
 /// The pooled clients, without or with TLS. Two variants, because a connection that may be either has the size of a TLS
 /// session in each future that it passes through, and most agents are local and without TLS.
 #[derive(Clone)]
-enum ClientPools {
+enum ClientPools<B> {
     /// Its connector refuses `https`, so a request to an `https` URL is never sent in plain text.
-    Plain(ClientPair<CountingConnector<HttpConnector>>),
-    Tls(ClientPair<CountingConnector<HttpsConnector<HttpConnector>>>),
+    Plain(ClientPair<CountingConnector<HttpConnector>, B>),
+    Tls(ClientPair<CountingConnector<HttpsConnector<HttpConnector>>, B>),
 }
 
 /// A client with pooled connections, and one whose connections serve one request each.
 #[derive(Clone)]
-struct ClientPair<C> {
-    pooled: legacy::Client<C, Full<Bytes>>,
-    single: legacy::Client<C, Full<Bytes>>,
+struct ClientPair<C, B> {
+    pooled: legacy::Client<C, B>,
+    single: legacy::Client<C, B>,
 }
 
 /// A reason why a request has no response.
 #[derive(Debug)]
-pub(super) enum AgentRequestError {
+pub enum OutboundError {
     /// No connection was opened.
     Unreachable(&'static str),
     /// There was a connection, and no readable response came over it.
@@ -74,7 +86,7 @@ pub(super) enum AgentRequestError {
 
 /// A try to send a request that failed.
 struct FailedTry {
-    error: AgentRequestError,
+    error: OutboundError,
     /// Traffic counters of the connection used, if there was one.
     traffic: Option<Traffic>,
 }
@@ -82,42 +94,47 @@ struct FailedTry {
 // === impl Connectors ===
 
 impl Connectors {
-    /// Builds the connectors of a node. Root certificates are loaded only if an agent is behind TLS.
-    pub(super) fn new(is_https: bool, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, BadAgent> {
-        let plain = CountingConnector::new(tcp(), clock.clone());
-        let tls = if is_https { Some(CountingConnector::new(tls()?, clock.clone())) } else { None };
-        Ok(Self { plain, tls, clock, metrics })
+    /// Builds the connectors. Root certificates are loaded only if a server is behind TLS. `tcp_timeout` bounds the TCP
+    /// handshake of all of them.
+    pub fn new(is_https: bool, tcp_timeout: Duration, clock: Clock) -> Result<Self, SystemTrustError> {
+        let plain = CountingConnector::new(tcp(tcp_timeout), clock.clone());
+        let tls = if is_https { Some(CountingConnector::new(tls(tcp_timeout)?, clock.clone())) } else { None };
+        Ok(Self { plain, tls, clock })
     }
 
-    /// Returns the client of an agent. A client for `https` without a TLS connector fails every request.
-    pub(super) fn client(&self, is_https: bool, keeping: KeepAliveOptions) -> AgentClient {
+    /// Returns the client of a server. A client for `https` without a TLS connector fails every request.
+    pub fn client<B>(&self, is_https: bool, options: ConnectionOptions, resends: ResendCounter) -> OutboundClient<B>
+    where
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+    {
         let pools = match &self.tls {
-            Some(tls) if is_https => ClientPools::Tls(ClientPair::new(tls, keeping)),
-            Some(_) | None => ClientPools::Plain(ClientPair::new(&self.plain, keeping)),
+            Some(tls) if is_https => ClientPools::Tls(ClientPair::new(tls, options)),
+            Some(_) | None => ClientPools::Plain(ClientPair::new(&self.plain, options)),
         };
-        AgentClient {
-            pools,
-            keep_alive_options: keeping,
-            clock: self.clock.clone(),
-            metrics: Arc::clone(&self.metrics),
-        }
+        OutboundClient { pools, options, clock: self.clock.clone(), resends }
     }
 }
 
-// === impl AgentClient ===
+// === impl OutboundClient ===
 
-impl AgentClient {
+impl<B> OutboundClient<B>
+where
+    B: Body + Clone + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     /// Sends a request and waits for the head of its response. Only opening the connection has a deadline here.
-    pub(super) async fn send(&self, request: FullRequest) -> Result<Response<Incoming>, AgentRequestError> {
+    pub async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, OutboundError> {
         self.send_tracking_start(request, &AtomicBool::new(false)).await
     }
 
     /// Sends a request as [`Self::send`] does, and sets `is_begun` once there is a connection to write the request to.
-    pub(super) async fn send_tracking_start(
+    pub async fn send_tracking_start(
         &self,
-        request: FullRequest,
+        request: Request<B>,
         is_begun: &AtomicBool,
-    ) -> Result<Response<Incoming>, AgentRequestError> {
+    ) -> Result<Response<Incoming>, OutboundError> {
         match &self.pools {
             ClientPools::Plain(pair) => self.send_with_retry(pair, request, is_begun).await,
             ClientPools::Tls(pair) => self.send_with_retry(pair, request, is_begun).await,
@@ -125,17 +142,17 @@ impl AgentClient {
     }
 
     /// Returns how long a response asks the client to wait before the next request (`Retry-After`).
-    pub(super) fn retry_after(&self, headers: &HeaderMap) -> Option<Duration> {
+    pub fn retry_after(&self, headers: &HeaderMap) -> Option<Duration> {
         retry_after(headers, self.clock.now().store)
     }
 
     async fn send_with_retry<C: Connect + Clone + Send + Sync + 'static>(
         &self,
-        pair: &ClientPair<C>,
-        request: FullRequest,
+        pair: &ClientPair<C, B>,
+        request: Request<B>,
         is_begun: &AtomicBool,
-    ) -> Result<Response<Incoming>, AgentRequestError> {
-        let again = self.keep_alive_options.resend_on_stale.then(|| request.clone());
+    ) -> Result<Response<Incoming>, OutboundError> {
+        let again = self.options.resend_on_stale.then(|| request.clone());
         let sent_at = self.clock.mono();
         let missed = match self.try_send(&pair.pooled, request, is_begun).await {
             Ok(response) => return Ok(response),
@@ -143,8 +160,8 @@ impl AgentClient {
         };
         let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(sent_at, self.clock.mono()));
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.error) };
-        self.metrics.agents.count_resend();
-        tracing::debug!("an agent closed a pooled connection; resending the request");
+        (self.resends)();
+        tracing::debug!("a server closed a pooled connection; resending the request");
         // Boxed: few requests need the size of both tries.
         Box::pin(self.try_send(&pair.single, again, is_begun)).await.map_err(|missed| missed.error)
     }
@@ -152,15 +169,15 @@ impl AgentClient {
     /// Tries once, on one connection.
     async fn try_send<C: Connect + Clone + Send + Sync + 'static>(
         &self,
-        pool: &legacy::Client<C, Full<Bytes>>,
-        mut request: FullRequest,
+        pool: &legacy::Client<C, B>,
+        mut request: Request<B>,
         is_begun: &AtomicBool,
     ) -> Result<Response<Incoming>, FailedTry> {
         let mut connection = capture_connection(&mut request);
         let response = pool.request(request);
         tokio::pin!(response);
         // The connector's own deadline covers TCP; this deadline also covers DNS and TLS.
-        let connected = tokio::time::timeout(limits::AGENT_CONNECT_TIMEOUT, async {
+        let connected = tokio::time::timeout(self.options.connect_timeout, async {
             drop(connection.wait_for_connection_metadata().await);
         });
         let answer = tokio::select! {
@@ -172,7 +189,7 @@ impl AgentClient {
                     response.await
                 }
                 Err(_) => {
-                    let why = AgentRequestError::Unreachable("connecting timed out");
+                    let why = OutboundError::Unreachable("connecting timed out");
                     return Err(FailedTry { error: why, traffic: None });
                 }
             },
@@ -180,7 +197,7 @@ impl AgentClient {
         match answer {
             Ok(response) => {
                 // The server may close the connection before the next request arrives.
-                if server_keep_alive(response.headers()).is_some_and(|wait| wait <= self.keep_alive_options.keep_alive)
+                if server_keep_alive(response.headers()).is_some_and(|wait| wait <= self.options.keep_alive)
                     && !planted(Planted::KeepAliveNotHeeded)
                     && let Some(connection) = connection.connection_metadata().as_ref()
                 {
@@ -189,9 +206,9 @@ impl AgentClient {
                 Ok(response)
             }
             Err(error) if error.is_connect() => {
-                Err(FailedTry { error: AgentRequestError::Unreachable("cannot connect"), traffic: None })
+                Err(FailedTry { error: OutboundError::Unreachable("cannot connect"), traffic: None })
             }
-            Err(error) => Err(FailedTry { error: AgentRequestError::Failed(error), traffic: traffic_of(&connection) }),
+            Err(error) => Err(FailedTry { error: OutboundError::Failed(error), traffic: traffic_of(&connection) }),
         }
     }
 }
@@ -215,15 +232,25 @@ fn server_keep_alive(headers: &HeaderMap) -> Option<Duration> {
 
 // === impl ClientPair ===
 
-impl<C: Connect + Clone> ClientPair<C> {
-    fn new(connector: &C, keeping: KeepAliveOptions) -> Self {
-        let KeepAliveOptions { keep_alive, .. } = keeping;
-        let max = if keep_alive.is_zero() { 0 } else { limits::AGENT_IDLE_CONNECTIONS_MAX };
+impl<C, B> ClientPair<C, B>
+where
+    C: Connect + Clone,
+    B: Body + Send,
+    B::Data: Send,
+{
+    fn new(connector: &C, options: ConnectionOptions) -> Self {
+        let ConnectionOptions { keep_alive, idle_max, .. } = options;
+        let max = if keep_alive.is_zero() { 0 } else { idle_max };
         Self { pooled: pool(connector.clone(), keep_alive, max), single: pool(connector.clone(), keep_alive, 0) }
     }
 }
 
-fn pool<C: Connect + Clone>(connector: C, keep: Duration, max: usize) -> legacy::Client<C, Full<Bytes>> {
+fn pool<C, B>(connector: C, keep: Duration, max: usize) -> legacy::Client<C, B>
+where
+    C: Connect + Clone,
+    B: Body + Send,
+    B::Data: Send,
+{
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(keep)
@@ -233,18 +260,18 @@ fn pool<C: Connect + Clone>(connector: C, keep: Duration, max: usize) -> legacy:
         .build(connector)
 }
 
-fn tcp() -> HttpConnector {
+fn tcp(timeout: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
-    tcp.set_connect_timeout(Some(limits::AGENT_CONNECT_TIMEOUT));
+    tcp.set_connect_timeout(Some(timeout));
     tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
     tcp
 }
 
-fn tls() -> Result<HttpsConnector<HttpConnector>, BadAgent> {
-    let config = system_trust::client_config(true).map_err(|error| BadAgent::Roots(error.to_string()))?;
-    let mut tcp = tcp();
+fn tls(timeout: Duration) -> Result<HttpsConnector<HttpConnector>, SystemTrustError> {
+    let config = system_trust::client_config(true)?;
+    let mut tcp = tcp(timeout);
     tcp.enforce_http(false);
     Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(tcp))
 }
@@ -252,7 +279,7 @@ fn tls() -> Result<HttpsConnector<HttpConnector>, BadAgent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderValue, Request};
+    use http::HeaderValue;
     use tokio::io::AsyncReadExt;
 
     /// Covers: S-27.
@@ -260,12 +287,19 @@ mod tests {
     async fn https_request_is_never_sent_in_plain_text() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("its address");
-        let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
-        let connectors = Connectors::new(false, Clock::start(), Arc::new(metrics)).expect("it needs no certificates");
-        let client = connectors.client(true, KeepAliveOptions::default());
-        let request = Request::get(format!("https://{at}/health")).body(Full::default()).expect("a request");
+        let timeout = limits::AGENT_CONNECT_TIMEOUT;
+        let connectors = Connectors::new(false, timeout, Clock::start()).expect("it needs no certificates");
+        let options = ConnectionOptions {
+            keep_alive: limits::AGENT_KEEP_ALIVE,
+            idle_max: 1,
+            resend_on_stale: true,
+            connect_timeout: timeout,
+        };
+        let client = connectors.client(true, options, Arc::new(|| {}));
+        let request = Request::get(format!("https://{at}/health"));
+        let request = request.body(Full::<Bytes>::default()).expect("a request");
         let error = client.send(request).await.expect_err("there is no TLS");
-        assert!(matches!(error, AgentRequestError::Unreachable(_)), "{error:?}");
+        assert!(matches!(error, OutboundError::Unreachable(_)), "{error:?}");
         let request = Request::get(format!("http://{at}/health")).body(Full::default()).expect("a request");
         let request_task = tokio::spawn(async move { client.send(request).await });
         // The first request to arrive is the one without TLS.

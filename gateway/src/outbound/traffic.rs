@@ -1,5 +1,5 @@
-//! Traffic counters of one connection to an agent: they tell a request that met the close of a pooled connection from
-//! one that the agent received. Only [`client`](super::client) uses them.
+//! Traffic counters of one connection to a server: they tell a request that met the close of a pooled connection from
+//! one that the server received. Only [`client`](super::client) uses them.
 use crate::clock::Clock;
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
