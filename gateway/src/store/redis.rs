@@ -284,7 +284,7 @@ impl RedisStore {
     pub async fn time(&self) -> Result<Millis, RedisOpenError> {
         let answer = self.executor.commands.execute(&::redis::cmd("TIME")).await;
         let last_text = answer.map_err(|error| RedisOpenError::Time { error: error.to_string() })?;
-        let time = answer::AnswerReader::from_value(last_text).and_then(answer::AnswerReader::time_millis);
+        let time = answer::RedisAnswerReader::from_value(last_text).and_then(answer::RedisAnswerReader::time_millis);
         time.map(Millis).map_err(|_| RedisOpenError::Time { error: "the answer is not a time".to_owned() })
     }
 

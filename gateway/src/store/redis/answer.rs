@@ -12,7 +12,7 @@ use turnway_core::store::{SessionView, Snapshot};
 
 /// A reader of an array from its beginning.
 #[derive(Debug)]
-pub(super) struct AnswerReader(std::vec::IntoIter<Value>);
+pub(super) struct RedisAnswerReader(std::vec::IntoIter<Value>);
 
 /// Logs an answer that no version of the functions gives and returns the error: the library or the data is not ours.
 fn malformed(what: &'static str) -> RedisCallError {
@@ -20,7 +20,7 @@ fn malformed(what: &'static str) -> RedisCallError {
     RedisCallError::Unknown
 }
 
-impl AnswerReader {
+impl RedisAnswerReader {
     #[expect(clippy::wildcard_enum_match_arm, reason = "every answer is an array")]
     pub(super) fn from_value(value: Value) -> Result<Self, RedisCallError> {
         match value {

@@ -1,6 +1,6 @@
 //! The rows of conversations in Redis. A row is changed by compare and set: read, decided by [`change_row`], and written
 //! if it is still as it was read. The list of a session lies in another slot, is written first, and never trusted alone.
-use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::answer::RedisAnswerReader;
 use crate::store::redis::call::{RedisCall, RedisCallError};
 use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
@@ -252,7 +252,7 @@ fn is_recent(generation: u64, now: Millis) -> bool {
 const IN_PROGRESS_MS: u64 = 60_000;
 
 /// Reads the server's time and the row, if there is one.
-fn parse_row(mut answer: AnswerReader) -> CallResult<StoredRow> {
+fn parse_row(mut answer: RedisAnswerReader) -> CallResult<StoredRow> {
     let now = Millis(answer.number()?);
     if answer.is_at_end() {
         return Ok(StoredRow { now, text: Vec::new(), row: None });

@@ -3,7 +3,7 @@
 use crate::redis::server_error::ServerCondition;
 use crate::redis::{RedisCommandError, RedisConnection};
 use crate::store::embedded::ClockFn;
-use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::answer::RedisAnswerReader;
 use crate::store::redis::blobs::RedisBlobs;
 use crate::store::redis::call::{RedisCall, RedisCallError, is_unknown_function};
 use crate::store::redis::conversations::RedisConversations;
@@ -81,11 +81,11 @@ impl OpExecutor {
 
     // === calling ===
 
-    pub(super) async fn call(&self, call: RedisCall) -> CallResult<AnswerReader> {
+    pub(super) async fn call(&self, call: RedisCall) -> CallResult<RedisAnswerReader> {
         self.call_on(&self.commands, call).await
     }
 
-    pub(super) async fn call_on(&self, connection: &RedisConnection, call: RedisCall) -> CallResult<AnswerReader> {
+    pub(super) async fn call_on(&self, connection: &RedisConnection, call: RedisCall) -> CallResult<RedisAnswerReader> {
         let command = call.command();
         let mut result = connection.execute(command).await;
         if let Err(RedisCommandError::Refused { code, detail }) = &result
@@ -107,7 +107,7 @@ impl OpExecutor {
     }
 
     /// Performs several calls in one round trip.
-    pub(super) async fn calls(&self, calls: Vec<RedisCall>) -> CallResult<Vec<AnswerReader>> {
+    pub(super) async fn calls(&self, calls: Vec<RedisCall>) -> CallResult<Vec<RedisAnswerReader>> {
         self.calls_on(&self.commands, calls).await
     }
 
@@ -115,7 +115,7 @@ impl OpExecutor {
         &self,
         connection: &RedisConnection,
         calls: Vec<RedisCall>,
-    ) -> CallResult<Vec<AnswerReader>> {
+    ) -> CallResult<Vec<RedisAnswerReader>> {
         let mut pipeline = Pipeline::with_capacity(calls.len());
         for call in calls {
             pipeline.add_command(call.into_command());
@@ -147,11 +147,11 @@ impl OpExecutor {
         connection.execute_all(commands).await.map_err(|missed| self.record_error(&missed))
     }
 
-    fn check_answer(&self, result: Result<Value, RedisCommandError>) -> CallResult<AnswerReader> {
+    fn check_answer(&self, result: Result<Value, RedisCommandError>) -> CallResult<RedisAnswerReader> {
         match result {
             Ok(value) => {
                 self.is_answering.store(true, Ordering::Relaxed);
-                AnswerReader::from_value(value)
+                RedisAnswerReader::from_value(value)
             }
             Err(missed) => Err(self.record_error(&missed)),
         }

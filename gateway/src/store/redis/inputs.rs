@@ -1,7 +1,7 @@
 //! Ops that accept and look up inputs and control entries. A session without an owner is registered before anything
 //! is stored in it, so that a sweep finds it if this node dies first; a new session is also entered in the lists. The
 //! function asks for either when it is missing and stores nothing until then.
-use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::answer::RedisAnswerReader;
 use crate::store::redis::call::{RedisCall, RedisCallError};
 use crate::store::redis::executor::{CallResult, OpExecutor, REGISTER_ATTEMPTS_MAX};
 use crate::store::redis::key;
@@ -130,7 +130,7 @@ impl OpExecutor {
         Ok(RegistrationStamps { registered: registered?, listed: born? })
     }
 
-    async fn parse_accepted(&self, word: &str, mut answer: AnswerReader) -> CallResult<Reply> {
+    async fn parse_accepted(&self, word: &str, mut answer: RedisAnswerReader) -> CallResult<Reply> {
         let refused = match word {
             "OK" => {
                 let position = answer.inbox_position()?;

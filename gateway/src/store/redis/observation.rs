@@ -1,7 +1,7 @@
 //! Reads the ownership of many sessions with plain Redis commands, in a sixth of the functions' time. The parts read
 //! of one session need not be of one moment, because a claim detects that. The clock is read first, so that no call
 //! still relies on a registration that was old by then.
-use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::answer::RedisAnswerReader;
 use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
 use ::redis::{Pipeline, Value};
@@ -28,11 +28,11 @@ impl OpExecutor {
             pipeline.cmd("HMGET").arg(key::head(session)).arg("n").arg("i").arg("e");
         }
         let mut answers = self.values(&pipeline).await?.into_iter();
-        let time = AnswerReader::from_value(answers.next().flatten().unwrap_or(Value::Nil))?.time_millis()?;
+        let time = RedisAnswerReader::from_value(answers.next().flatten().unwrap_or(Value::Nil))?.time_millis()?;
         let now = if self.clock.is_some() { self.now() } else { time };
         let sight = |answer| {
             Some(ObservedOwnership {
-                ownership: AnswerReader::from_value(answer).ok()?.stored_ownership().ok()?,
+                ownership: RedisAnswerReader::from_value(answer).ok()?.stored_ownership().ok()?,
                 has_unowned_input: false,
                 read_at: now,
             })

@@ -5,7 +5,7 @@ use crate::config::redis::RedisUrl;
 use crate::metrics::{Metrics, RateExchange};
 use crate::rates::{UsageReport, UsageSender};
 use crate::redis::{RedisConnection, RedisConnectionOptions};
-use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::answer::RedisAnswerReader;
 use crate::store::redis::call::RedisCall;
 use crate::store::redis::key;
 use crate::supervise;
@@ -78,7 +78,8 @@ impl RateReporter {
         let mut answers = answers.as_ref().map(|answers| answers.iter()).unwrap_or_default();
         for due in dues.drain(..) {
             let answer = answers.next().and_then(|answer| answer.as_ref().ok().cloned());
-            let ahead = answer.and_then(|value| AnswerReader::from_value(value).and_then(|mut it| it.number()).ok());
+            let ahead =
+                answer.and_then(|value| RedisAnswerReader::from_value(value).and_then(|mut it| it.number()).ok());
             self.was_answered = self.record_result(ahead.is_some());
             match ahead {
                 Some(ahead) => again.extend(due.handle_answer(Duration::from_micros(ahead), now)),

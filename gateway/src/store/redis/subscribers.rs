@@ -1,5 +1,5 @@
 //! Ops on a session's subscriber nodes, and on small named values. Called by the executor.
-use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::answer::RedisAnswerReader;
 use crate::store::redis::call::{RedisCall, RedisCallError};
 use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
@@ -23,7 +23,7 @@ impl OpExecutor {
         let known: Vec<(NodeId, ListenStamp)> = answer.list()?.listeners()?.into_iter().collect();
         let leases = known.iter().map(|(node, _)| self.lease_of(*node)).collect();
         let leases = self.calls(leases).await.map_err(|_| RedisCallError::NotPerformed)?;
-        let is_dead = |lease: &AnswerReader| lease.is_at_end() && !planted(Planted::RedisDeadListenersKept);
+        let is_dead = |lease: &RedisAnswerReader| lease.is_at_end() && !planted(Planted::RedisDeadListenersKept);
         let dead = known.into_iter().zip(leases).filter(|(_, lease)| is_dead(lease)).map(|(known, _)| known);
         let prune = dead.fold(call, |call, (node, stamp)| call.hex_id(node.0).number(stamp.0));
         let mut answer = self.call(prune).await?;
@@ -50,11 +50,11 @@ impl OpExecutor {
     }
 }
 
-fn parse_listening(mut answer: AnswerReader) -> CallResult<Reply> {
+fn parse_listening(mut answer: RedisAnswerReader) -> CallResult<Reply> {
     Ok(Reply::Listening { owner: answer.ownership()?, tail: answer.cursor()? })
 }
 
-fn parse_value(mut answer: AnswerReader) -> CallResult<Reply> {
+fn parse_value(mut answer: RedisAnswerReader) -> CallResult<Reply> {
     let version = answer.number()?;
     let value = if answer.is_at_end() { None } else { Some(answer.bytes()?) };
     Ok(Reply::Value { version, value })
