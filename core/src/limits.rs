@@ -295,6 +295,8 @@ pub const MODEL_RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 pub const MODEL_OPENING_WAIT: Duration = Duration::from_secs(15);
 /// Bytes held back for that reason: the first event of every provider is far shorter.
 pub const MODEL_OPENING_BYTES_MAX: usize = 64 * 1024;
+/// Decoded bytes of one compressed answer that are read for its usage: a small piece can decode to a thousand times its size.
+pub const MODEL_DECODED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Silence of a stream after which a comment is sent to the caller: proxies close silent connections after 30 s and more.
 pub const MODEL_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Failures of an upstream in a row after which it is not asked for [`MODEL_BREAKER_OPEN`].

@@ -19,6 +19,29 @@ macro_rules! define_planted {
 }
 
 define_planted! {
+    // --- calls of models ---
+    /// A stream whose first event is an error is relayed, though another upstream could answer.
+    FirstErrorRelayed,
+    /// A call that got no answer in time is sent to the next upstream: it may be served twice.
+    TimedOutCallRetried,
+    /// A call whose connection broke is sent to the next upstream: it may be served twice.
+    BrokenCallRetried,
+    /// The upstream's words about a refused key, which repeat parts of it, reach the caller.
+    KeyErrorRelayed,
+    /// A failing upstream is asked by every call.
+    ModelBreakerIgnored,
+    /// A call waits for as long as an upstream asks for.
+    ModelRetryAfterUncapped,
+    /// The upstream's connection stays open after the caller has gone.
+    StoppedCallGoesOn,
+    /// A stream that was cut off ends as if it were complete.
+    CutAnswerLooksWhole,
+    /// A call of a run's token goes on after the run's end.
+    EndedRunCallsOn,
+    /// Open calls of models do not count in the shares of users and tenants.
+    ModelCallsUncounted,
+    /// Any credential may call models.
+    ModelScopeUnchecked,
     // --- deliveries to conversations ---
     /// Two deliveries to one place may be on their way at a time: an answer overtakes the one before it.
     DeliveryLanesCross,

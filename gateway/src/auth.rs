@@ -79,6 +79,8 @@ pub struct AuthenticatedClient {
     pub proof: AuthProof,
     /// The agents or tools that the credential may serve.
     pub service: ServiceScope,
+    /// True if the credential may call models.
+    pub models: bool,
 }
 
 /// The credential by which a client was authenticated.
@@ -245,7 +247,7 @@ impl Authenticator {
         if user.is_some_and(|user| user != principal.user) {
             return Err(AuthError::OtherUser);
         }
-        Ok(AuthenticatedClient { principal, proof: AuthProof::Run(run), service: ServiceScope::Nothing })
+        Ok(AuthenticatedClient { principal, proof: AuthProof::Run(run), service: ServiceScope::Nothing, models: true })
     }
 
     /// Returns the tokens of files, which have the secret of run tokens.
@@ -292,7 +294,7 @@ impl Authenticator {
                 return Err(AuthError::OtherUser);
             }
             let principal = scope.principal();
-            Ok(AuthenticatedClient { principal, proof: AuthProof::Files(scope), service: ServiceScope::Nothing })
+            Ok(AuthenticatedClient { principal, proof: AuthProof::Files(scope), service: ServiceScope::Nothing, models: false })
         });
         Some(self.count_denied(decided))
     }
@@ -337,7 +339,12 @@ impl Authenticator {
     fn decide(&self, claim: IdentityClaim<'_>, now: Millis) -> Result<AuthenticatedClient, AuthError> {
         let AuthPolicy::Required { keys, tokens } = &self.policy else {
             let principal = open_principal(claim.user);
-            return Ok(AuthenticatedClient { principal, proof: AuthProof::Anonymous, service: ServiceScope::Anything });
+            return Ok(AuthenticatedClient {
+                principal,
+                proof: AuthProof::Anonymous,
+                service: ServiceScope::Anything,
+                models: true,
+            });
         };
         let shown = claim.credential.ok_or(AuthError::NoCredential)?;
         let (bearer, proof) = match (ApiKey::parse(shown), keys, tokens) {
@@ -355,8 +362,9 @@ impl Authenticator {
             }
             (Some(_), None, _) | (None, _, None) => return Err(AuthError::UnknownCredential),
         };
+        let models = bearer.scopes.models;
         let (principal, service) = credential_principal(bearer, claim.user)?;
-        Ok(AuthenticatedClient { principal, proof, service })
+        Ok(AuthenticatedClient { principal, proof, service, models })
     }
 
     fn count_denied<T>(&self, decided: Result<T, AuthError>) -> Result<T, AuthError> {

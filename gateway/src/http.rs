@@ -9,6 +9,7 @@ mod blobs;
 mod deliveries;
 mod events;
 mod messages;
+mod models;
 mod node;
 mod openai;
 mod openapi;
@@ -34,6 +35,7 @@ use crate::auth::{AuthProof, AuthenticatedClient, Authenticator};
 use crate::clock::Clock;
 use crate::keys::call_names::CallNames;
 use crate::links::{CommandSender, LinkRegistry};
+use crate::models::Models;
 use crate::phase::Lifecycle;
 use crate::response::Body;
 use axum::Router;
@@ -67,6 +69,7 @@ pub struct HttpContext {
     pub durability: &'static str,
     pub node: HttpNode,
     pub blobs: HttpBlobs,
+    pub models: Models,
     /// True if the web chat is served under `/chat/`.
     pub serves_web_chat: bool,
 }
@@ -104,6 +107,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
         .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())
+        .merge(models::router())
         .fallback(not_found);
     // Files for people are no part of the API: metrics count them with all other paths.
     let router = if context.serves_web_chat { router.fallback(web_chat::serve) } else { router };
@@ -182,7 +186,8 @@ impl HttpContext {
         Ok(admitted)
     }
 
-    async fn admit(&self, headers: &HeaderMap) -> Result<AuthenticatedClient, HttpProblem> {
+    /// Authenticates a request of a client or of a run; the caller checks what a run may do.
+    pub async fn admit(&self, headers: &HeaderMap) -> Result<AuthenticatedClient, HttpProblem> {
         self.auth.prepare_request(headers, self.clock.now()).await;
         Ok(self.auth.admit_request(headers, self.clock.now().store)?)
     }

@@ -63,6 +63,8 @@ pub enum Pool {
     Blobs,
     /// Bytes of long calls of OpenAI clients that are in memory.
     Calls,
+    /// Open calls of models, each of which holds a connection to an upstream.
+    Models,
 }
 
 /// An item that a link takes from its mailbox.
@@ -104,8 +106,9 @@ struct MailboxContent {
 // === impl LinkRegistry ===
 
 impl LinkRegistry {
-    /// Creates the registry, for these numbers of connections over TCP and QUIC, which tenants and users share.
-    pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
+    /// Creates the registry, for these numbers of connections over TCP and QUIC, and of open calls of models, which tenants
+    /// and users share.
+    pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize, model_calls: usize) -> Self {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
             ledgers: [
@@ -114,6 +117,7 @@ impl LinkRegistry {
                 limits::SCAN_REQUESTS_MAX,
                 limits::BLOB_TRANSFERS_MAX,
                 limits::CHAT_CALLS_BYTES_MAX,
+                model_calls,
             ]
             .map(ledger),
             mailboxes: DashMap::new(),
@@ -143,6 +147,7 @@ impl LinkRegistry {
         let is_uncounted = match pool {
             Pool::Reads => planted(Planted::ReadsUncounted),
             Pool::Calls => planted(Planted::LongCallsUncounted),
+            Pool::Models => planted(Planted::ModelCallsUncounted),
             Pool::Tcp | Pool::Quic | Pool::Blobs => false,
         };
         let amount = if is_uncounted { 0 } else { amount };
@@ -264,7 +269,7 @@ impl Drop for PoolPermit {
         let is_kept = match self.pool {
             Pool::Tcp | Pool::Quic => planted(Planted::ConnectionShareKept),
             Pool::Reads => planted(Planted::ReadsKept),
-            Pool::Blobs => false,
+            Pool::Blobs | Pool::Models => false,
             Pool::Calls => planted(Planted::LongCallPlaceLost),
         };
         if !is_kept {
@@ -277,7 +282,7 @@ impl Drop for PoolPermit {
 
 impl Pool {
     /// Every pool, in the order of the metrics.
-    pub const ALL: [Self; 5] = [Self::Tcp, Self::Quic, Self::Reads, Self::Blobs, Self::Calls];
+    pub const ALL: [Self; 6] = [Self::Tcp, Self::Quic, Self::Reads, Self::Blobs, Self::Calls, Self::Models];
 
     /// Returns the name of the resource for refusals.
     fn resource_name(self) -> &'static str {
@@ -286,6 +291,7 @@ impl Pool {
             Self::Reads => "concurrent reads",
             Self::Blobs => "concurrent transfers of files",
             Self::Calls => "bytes of long calls; try again once others are answered",
+            Self::Models => "open calls of models",
         }
     }
 }
@@ -496,7 +502,7 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn links_over_the_user_share_are_refused_until_one_closes() {
-        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16));
+        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16, 16));
         let principal = |tenant: &str, user: &str| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
             user: UserId::parse(user).expect("a name"),
@@ -523,7 +529,7 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn reads_over_the_user_share_are_refused_until_one_ends() {
-        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16));
+        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16, 16));
         let principal = |tenant: &str| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
             user: UserId::parse("eve").expect("a name"),
@@ -551,7 +557,7 @@ mod tests {
 
     #[tokio::test]
     async fn mailbox_keeps_order_and_delivers_the_end_last() {
-        let links = Arc::new(LinkRegistry::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100, 100));
         let mailbox = links.open();
         links.send(mailbox.id(), note());
         links.send(LinkId(99), note());
@@ -565,7 +571,7 @@ mod tests {
     /// Covers: G8.
     #[tokio::test]
     async fn reading_mail_frees_its_bytes() {
-        let links = Arc::new(LinkRegistry::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100, 100));
         let mailbox = links.open();
         for n in 0..=2 * MAILBOX_BYTES_MAX / note().weight() {
             links.send(mailbox.id(), note());
@@ -576,7 +582,7 @@ mod tests {
     /// Covers: G8.
     #[tokio::test]
     async fn full_mailbox_is_cleared_and_closed() {
-        let links = Arc::new(LinkRegistry::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100, 100));
         let mailbox = links.open();
         for _ in 0..=MAILBOX_BYTES_MAX / note().weight() {
             links.send(mailbox.id(), note());
@@ -589,7 +595,7 @@ mod tests {
     /// Covers: S-01.
     #[tokio::test]
     async fn link_with_a_revoked_credential_gets_no_more_messages() {
-        let links = Arc::new(LinkRegistry::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100, 100));
         let ann = links.open();
         let bob = links.open();
         let nobody = links.open();

@@ -12,6 +12,7 @@ mod family;
 mod http;
 mod links;
 mod load;
+mod models;
 mod node;
 mod store;
 mod switchboard;
@@ -27,6 +28,7 @@ pub use family::{FamilySpec, LabelSpec, MetricKind};
 pub use http::{HttpMethod, HttpMetrics, ROUTES};
 pub use links::{Direction, HandshakeOutcome, LinkMetrics, Transport};
 pub use load::NodeLoad;
+pub use models::{ModelAttemptOutcome, ModelCallOutcome, ModelMetrics, UpstreamGauge};
 pub use node::NodeMetrics;
 pub use store::{PendingOps, StoreMetrics};
 pub use switchboard::SwitchboardMetrics;
@@ -54,6 +56,8 @@ pub struct Metrics {
     pub driver: DriverMetrics,
     /// Orders to agents, and their reports.
     pub agents: AgentMetrics,
+    /// Calls of models.
+    pub models: ModelMetrics,
     /// The switchboard's own statistics, updated by the driver.
     pub switchboard: SwitchboardMetrics,
     /// Messages between nodes.
@@ -94,6 +98,7 @@ impl Metrics {
             blobs: BlobMetrics::register(workshop)?,
             driver: DriverMetrics::register(workshop)?,
             agents: AgentMetrics::register(workshop)?,
+            models: ModelMetrics::register(workshop)?,
             switchboard: SwitchboardMetrics::register(workshop)?,
             bus: BusMetrics::register(workshop)?,
             node: NodeMetrics::register(workshop)?,

@@ -118,7 +118,23 @@ impl RateLimiter {
     /// Returns the refusal of a request that comes too early; `None` if the request may proceed. A refused request has
     /// still been counted in every bucket that had space.
     pub fn check_command(&self, command: &LinkCommand, now: Mono) -> Option<Notification> {
-        let (whose, wait) = self.take(rate_class(command), now)?;
+        let refusal = self.check_request(rate_class(command), now)?;
+        let (session, run_id) = match command.target() {
+            CommandTarget::Session(session) => (Some(session.clone()), None),
+            CommandTarget::Run(run_id) => (None, Some(run_id.clone())),
+            CommandTarget::None => (None, None),
+        };
+        Some(Notification::Reply(CommandReply::Refused {
+            request_id: command.request_id().cloned(),
+            session,
+            run_id,
+            refusal,
+        }))
+    }
+
+    /// Returns the refusal of a request that comes too early and becomes no command; see [`Self::check_command`].
+    pub fn check_request(&self, class: RateClass, now: Mono) -> Option<Refusal> {
+        let (whose, wait) = self.take(class, now)?;
         let why = match whose {
             RateScope::Connection => "too many requests on this connection",
             RateScope::Key => "too many requests with this credential",
@@ -127,18 +143,7 @@ impl RateLimiter {
         // Rounded up to whole milliseconds.
         let more = if planted(Planted::RateWaitRoundedDown) { 0 } else { 999_999 };
         let wait = wait + Duration::from_nanos(more);
-        let (session, run_id) = match command.target() {
-            CommandTarget::Session(session) => (Some(session.clone()), None),
-            CommandTarget::Run(run_id) => (None, Some(run_id.clone())),
-            CommandTarget::None => (None, None),
-        };
-        let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
-        Some(Notification::Reply(CommandReply::Refused {
-            request_id: command.request_id().cloned(),
-            session,
-            run_id,
-            refusal,
-        }))
+        Some(Refusal::new(Code::RateLimited, why).retry_after(wait))
     }
 }
 

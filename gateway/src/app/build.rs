@@ -28,6 +28,7 @@ use crate::listen::churn_limiter::ChurnLimiter;
 use crate::listen::upgrade::LinkContext;
 use crate::listen::{Listener, ListenerContext};
 use crate::metrics::{Metrics, PendingOps};
+use crate::models::{Models, ModelsSetupError};
 use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
 use crate::response::Body;
 use crate::run_token::RunTokens;
@@ -128,6 +129,9 @@ pub enum BuildError {
     /// The client of the place of files cannot be built.
     #[error(transparent)]
     BlobPlace(#[from] S3SetupError),
+    /// The upstreams of models cannot be reached as configured.
+    #[error(transparent)]
+    Models(#[from] ModelsSetupError),
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
@@ -162,7 +166,7 @@ impl App {
         let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = (listen(plan.config.admin)?, plan.config.health.map(listen).transpose()?);
         let registry = Registry::new();
-        let files = client_limits::file_budget(plan.config.holding.attempts, plan.agents.len());
+        let files = client_limits::file_budget(plan.config.holding.attempts, plan.agents.len(), plan.config.models.len());
         let shared = NodeParts::new(&plan, files, &registry)?;
         // Until the driver has its first lease.
         shared.life.report(UnreadyReason::LeaseMissing, true);
@@ -197,12 +201,13 @@ impl App {
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
         let blobs = shared.blobs(&plan, &commands, runtime)?;
+        let models = shared.models(&plan)?;
         let context = shared.listener_context(
             (&plan, promise),
             commands,
             (&agents, &tools),
             (auth, call_names),
-            blobs,
+            (blobs, models),
             certificates,
         );
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &context)).transpose()?.flatten();
@@ -283,7 +288,7 @@ impl NodeParts {
             node: NodeId(u128::from_be_bytes(random_bytes()?)),
             clock: if is_exclusive(&plan.config.store) { Clock::start() } else { Clock::following_store() },
             life: Lifecycle::default(),
-            links: Arc::new(LinkRegistry::new(shares, files.connections, by_quic)),
+            links: Arc::new(LinkRegistry::new(shares, files.connections, by_quic, files.model_calls)),
             files,
             metrics: Arc::new(Metrics::register(registry)?),
             tasks: TaskTracker::new(),
@@ -370,6 +375,12 @@ impl NodeParts {
         }
     }
 
+    /// Builds the upstreams of models.
+    fn models(&self, plan: &NodePlan) -> Result<Models, ModelsSetupError> {
+        let env = |name: &str| std::env::var(name).ok();
+        Models::new(&plan.config.models, env, self.clock.clone(), Arc::clone(&self.metrics))
+    }
+
     /// Opens the place of the bytes of files, and starts to sweep it.
     fn blobs(
         &self,
@@ -394,7 +405,7 @@ impl NodeParts {
         commands: CommandSender,
         (agents, tools): (&Agents, &ToolRunners),
         (authenticator, call_names): (Authenticator, CallNames),
-        blobs: http::HttpBlobs,
+        (blobs, models): (http::HttpBlobs, Models),
         tls: Option<TlsConfigWatch>,
     ) -> ListenerContext {
         let context = http::HttpContext {
@@ -410,6 +421,7 @@ impl NodeParts {
             durability: promise.level,
             node: http::HttpNode { name: plan.config.node_name.clone() },
             blobs,
+            models,
             serves_web_chat: plan.config.serves_web_chat(),
         };
         let link_context = LinkContext {

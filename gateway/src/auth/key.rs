@@ -79,11 +79,13 @@ pub struct Scopes {
     pub act_as: bool,
     /// Access everything within the tenant.
     pub operator: bool,
+    /// Call models at the node's upstreams.
+    pub models: bool,
 }
 
 /// A word that is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown scope {0:?}; expected read, write, act_as or operator")]
+#[error("unknown scope {0:?}; expected read, write, act_as, operator or models")]
 pub struct BadScope(pub String);
 
 // === impl KeyId ===
@@ -256,6 +258,7 @@ impl Scopes {
                 "write" => scopes.write = true,
                 "act_as" => scopes.act_as = true,
                 "operator" => scopes.operator = true,
+                "models" => scopes.models = true,
                 other => return Err(BadScope(other.to_owned())),
             }
         }
@@ -264,7 +267,13 @@ impl Scopes {
 
     /// Returns the scopes as words.
     pub fn words(self) -> Vec<&'static str> {
-        let all = [(true, "read"), (self.write, "write"), (self.act_as, "act_as"), (self.operator, "operator")];
+        let all = [
+            (true, "read"),
+            (self.write, "write"),
+            (self.act_as, "act_as"),
+            (self.operator, "operator"),
+            (self.models, "models"),
+        ];
         all.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
     }
 }

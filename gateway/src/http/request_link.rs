@@ -14,9 +14,10 @@ use std::time::Duration;
 use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
-use turnway_wire::channel::command::{InvokeCommand, LinkCommand};
+use turnway_wire::channel::command::{InvokeCommand, LinkCommand, SubscribeCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 
 /// Longest wait of a request for its first answer. The store answers in milliseconds or not at all, and repeating the
@@ -79,7 +80,7 @@ impl RequestLink {
     pub async fn open(context: Arc<HttpContext>, admitted: AuthenticatedClient) -> Result<Self, LinkClosed> {
         let mailbox = context.links.open();
         let rates = context.auth.rate_limiter(&admitted, context.clock.mono());
-        let AuthenticatedClient { principal, proof, service: _ } = admitted;
+        let AuthenticatedClient { principal, proof, service: _, models: _ } = admitted;
         if let AuthProof::Key(key) = &proof {
             mailbox.set_credential(key.as_str());
         }
@@ -135,6 +136,58 @@ impl RequestLink {
         }
         self.credential_ends = Some(asked_at.after(run_scope::RUN_CHECK_MAX));
         Ok(())
+    }
+
+    /// Follows the session of the run whose token limits the link, so that [`Self::wait_run_ended`] learns of the run's end
+    /// at once. Fails if the run has ended.
+    pub async fn follow_run(&mut self) -> Result<(), RequestFailure> {
+        let Some(TokenRun { run_id, .. }) = self.run.clone() else { return Ok(()) };
+        let subscribe = SubscribeCommand {
+            request_id: None,
+            session: run_id.session(),
+            after_seq: None,
+            after_epoch: None,
+            runs: Vec::new(),
+            types: Vec::new(),
+        };
+        self.send(LinkCommand::Subscribe(subscribe)).await?;
+        self.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Subscribed { .. })).then_some(())).await?;
+        // From here on the end is a fact that is sent to the link.
+        self.check_run().await?;
+        self.credential_ends = None;
+        Ok(())
+    }
+
+    /// Waits until the followed run is cancelled or has ended, or until the link ends. For ever without a run's token.
+    pub async fn wait_run_ended(&mut self) -> LinkClosed {
+        let Some(TokenRun { run_id, .. }) = self.run.clone() else { return std::future::pending().await };
+        loop {
+            let followed = match self.next_note().await {
+                Err(closed) => return closed,
+                Ok(Notification::Fact { entry, .. }) => {
+                    let is_own = entry.run_id.as_ref() == Some(&run_id) && !planted(Planted::EndedRunCallsOn);
+                    let is_end = entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
+                    if is_own && is_end { Err(RequestFailure::LinkClosed(LinkClosed::Revoked)) } else { Ok(()) }
+                }
+                // Facts were lost, or the session was deleted: the run is looked up again.
+                Ok(Notification::Reply(CommandReply::Subscribed { reset: Some(_), .. } | CommandReply::Refused { .. })) => {
+                    self.follow_run().await
+                }
+                Ok(
+                    Notification::Chunk { .. }
+                    | Notification::Reply(_)
+                    | Notification::ProcessOutput { .. }
+                    | Notification::Deliver(_)
+                    | Notification::Signal(_)
+                    | Notification::AdapterState(_)
+                    | Notification::LimitReached(_)
+                    | Notification::GoAway { .. },
+                ) => Ok(()),
+            };
+            if followed.is_err() {
+                return LinkClosed::Revoked;
+            }
+        }
     }
 
     /// Returns the key of a session in the caller's tenant.

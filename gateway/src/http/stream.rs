@@ -1,6 +1,7 @@
 //! Sends notes as server-sent events: a response body that takes notes from its link only as fast as the client reads.
 use crate::http::request_link::{LinkClosed, RequestLink};
 use crate::response::Body;
+use crate::socket::ClientWatch;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, stream};
@@ -51,7 +52,7 @@ impl NoteRenderer for LogStream {
 /// Returns an event stream that begins with `first` and renders the notes of its link. The stream ends when its
 /// renderer is finished. If the node drains it ends earlier, and the client reconnects with the last `id`.
 pub fn event_stream<S: NoteRenderer>(link: RequestLink, renderer: S, first: String) -> Response<Body> {
-    let probe = DisconnectProbe::of(&link);
+    let probe = DisconnectProbe::new(link.watch());
     let chunks = stream::unfold(Some((link, renderer, first, probe)), |state| async {
         let (mut link, mut renderer, mut chunk, mut probe) = state?;
         while chunk.is_empty() && !renderer.is_over() {
@@ -86,15 +87,15 @@ pub fn event_stream<S: NoteRenderer>(link: RequestLink, renderer: S, first: Stri
 }
 
 /// The schedule of comments for a client that has closed its sending side.
-struct DisconnectProbe {
+pub struct DisconnectProbe {
     /// Completes when the client closes its sending side; `None` after that.
     finished: Option<BoxFuture<'static, ()>>,
     waits: std::slice::Iter<'static, Duration>,
 }
 
 impl DisconnectProbe {
-    fn of(link: &RequestLink) -> Self {
-        let watch = link.watch();
+    /// Creates the schedule for a client; without a watch no comment is ever due.
+    pub fn new(watch: Option<ClientWatch>) -> Self {
         let finished = async move {
             match watch {
                 Some(watch) => watch.wait_read_closed().await,
@@ -105,7 +106,7 @@ impl DisconnectProbe {
     }
 
     /// Waits until the next comment is due; for ever after the last one. Cancel-safe.
-    async fn due(&mut self) {
+    pub async fn due(&mut self) {
         if let Some(finished) = &mut self.finished {
             finished.await;
             self.finished = None;

@@ -17,7 +17,7 @@ exist from the first event of their kind. Durations at the owner restart when an
 ";
 
 /// Areas with their titles, in the order of the document.
-const AREAS: [(&str, &str); 19] = [
+const AREAS: [(&str, &str); 20] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
@@ -31,6 +31,7 @@ const AREAS: [(&str, &str); 19] = [
     ("delivery", "Delivery to clients"),
     ("log", "Logs"),
     ("agent", "Agents"),
+    ("model", "Calls of models"),
     ("ownership", "Ownership"),
     ("store", "The store"),
     ("blob", "The store of files"),

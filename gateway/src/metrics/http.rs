@@ -12,7 +12,7 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 29] = [
+pub const ROUTES: [&str; 32] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
@@ -30,8 +30,11 @@ pub const ROUTES: [&str; 29] = [
     "/v1/accounts/show",
     "/v1/deliveries",
     "/v1/deliveries/settle",
+    "/v1/embeddings",
+    "/v1/messages",
     "/v1/models",
     "/v1/models/{*model}",
+    "/v1/responses",
     "/v1/runs/{run_id}",
     "/v1/runs/{run_id}/events",
     "/v1/sessions",

@@ -31,6 +31,8 @@ label_values! {
         Blobs = "blobs",
         /// Bytes of long calls of OpenAI clients that are in memory.
         Calls = "call_bytes",
+        /// Open calls of models.
+        Models = "model_calls",
     }
 }
 

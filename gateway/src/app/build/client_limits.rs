@@ -18,6 +18,8 @@ pub(in crate::app) struct FileBudget {
     pub(in crate::app) connections: usize,
     /// Attempts at agents, each of which may hold a connection.
     pub(in crate::app) attempts: u64,
+    /// Open calls of models, each of which holds a connection to an upstream.
+    pub(in crate::app) model_calls: usize,
 }
 
 /// Returns the host names and origins that clients may use.
@@ -47,36 +49,44 @@ pub(super) fn address_limiter(plan: &NodePlan) -> AddressLimiter {
 
 /// Raises the process's limit of open files as far as allowed, and divides it. The soft limit of most systems is far
 /// below the hard one, for programs that use `select`.
-pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
+pub(super) fn file_budget(attempts: u64, agents: usize, models: usize) -> FileBudget {
     let had = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: had.maximum, maximum: had.maximum };
     // If the limit cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, wanted);
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let budget = divide_files(files, attempts, agents);
-    let FileBudget { connections, attempts } = budget;
-    let what = "dividing the open file limit between connections and attempts";
-    tracing::info!(files, connections, attempts, "{what}");
+    let budget = divide_files(files, attempts, agents, models);
+    let FileBudget { connections, attempts, model_calls } = budget;
+    let what = "dividing the open file limit between connections, attempts and calls of models";
+    tracing::info!(files, connections, attempts, model_calls, "{what}");
     budget
 }
 
-/// Divides the files. If they are too few for all maxima, attempts get a share in proportion to their maximum, so that
-/// clients and agents cannot starve each other.
-fn divide_files(files: u64, attempts: u64, agents: usize) -> FileBudget {
-    let idle = (agents * limits::AGENT_IDLE_CONNECTIONS_MAX) as u64;
+/// Divides the files. If they are too few for all maxima, attempts and calls of models get shares in proportion to their
+/// maxima, so that clients, agents and upstreams cannot starve each other.
+fn divide_files(files: u64, attempts: u64, agents: usize, models: usize) -> FileBudget {
+    let idle = (agents * limits::AGENT_IDLE_CONNECTIONS_MAX + models * limits::MODEL_IDLE_CONNECTIONS_MAX) as u64;
     let fixed = FILES_RESERVE + admin_listener::CONNECTIONS_MAX as u64;
     let left = files.saturating_sub(fixed);
-    // Idle connections to agents are given up first.
+    // Idle connections are given up first.
     let left = left.saturating_sub(idle.min(left / 8));
     let most = limits::CONNECTIONS_MAX as u64;
-    let for_attempts = if left >= most + attempts {
-        attempts
-    } else {
-        u64::try_from(u128::from(left) * u128::from(attempts) / u128::from(most + attempts)).unwrap_or(attempts)
+    let calls = if models > 0 { limits::MODEL_CALLS_MAX as u64 } else { 0 };
+    let wanted = most + attempts + calls;
+    let share = |part: u64| {
+        let share = u128::from(left) * u128::from(part) / u128::from(wanted);
+        if left >= wanted { part } else { u64::try_from(share).unwrap_or(part) }
     };
-    let for_attempts = for_attempts.max(1);
-    let connections = left.saturating_sub(for_attempts).clamp(1, most);
-    FileBudget { connections: usize::try_from(connections).unwrap_or(limits::CONNECTIONS_MAX), attempts: for_attempts }
+    let for_attempts = share(attempts).max(1);
+    // Without upstreams no call is opened.
+    let for_calls = share(calls).max(1);
+    let others = for_attempts + if models > 0 { for_calls } else { 0 };
+    let connections = left.saturating_sub(others).clamp(1, most);
+    FileBudget {
+        connections: usize::try_from(connections).unwrap_or(limits::CONNECTIONS_MAX),
+        attempts: for_attempts,
+        model_calls: usize::try_from(for_calls).unwrap_or(limits::MODEL_CALLS_MAX),
+    }
 }
 
 #[cfg(test)]
@@ -86,16 +96,23 @@ mod tests {
     #[test]
     fn file_limits_fit_into_the_open_file_limit() {
         for files in [400, 1_024, 4_096, 19_000, 20_000, 65_536, 1_048_576] {
-            for agents in [0, 1, 40] {
-                let FileBudget { connections, attempts } = divide_files(files, limits::ATTEMPTS_MAX, agents);
+            for (agents, models) in [(0, 0), (1, 0), (40, 0), (1, 1), (40, 9)] {
+                let FileBudget { connections, attempts, model_calls } =
+                    divide_files(files, limits::ATTEMPTS_MAX, agents, models);
                 let others = FILES_RESERVE + admin_listener::CONNECTIONS_MAX as u64;
-                assert!(connections as u64 + attempts + others <= files, "{files} files");
-                assert!(connections >= 1 && attempts >= 1);
+                let calls = if models > 0 { model_calls as u64 } else { 0 };
+                assert!(connections as u64 + attempts + calls + others <= files, "{files} files");
+                assert!(connections >= 1 && attempts >= 1 && model_calls >= 1);
             }
         }
-        let plenty = divide_files(1_048_576, 8_192, 2);
-        assert_eq!(plenty, FileBudget { connections: limits::CONNECTIONS_MAX, attempts: 8_192 });
-        let few = divide_files(19_000, 8_192, 2);
+        let plenty = divide_files(1_048_576, 8_192, 2, 1);
+        let all = FileBudget {
+            connections: limits::CONNECTIONS_MAX,
+            attempts: 8_192,
+            model_calls: limits::MODEL_CALLS_MAX,
+        };
+        assert_eq!(plenty, all);
+        let few = divide_files(19_000, 8_192, 2, 0);
         assert!(few.attempts > 5_000 && few.connections > 12_000, "{few:?}");
     }
 }

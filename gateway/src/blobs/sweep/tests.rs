@@ -69,7 +69,7 @@ async fn start(
             writer.finish().await.expect("stored");
         }
     }
-    let links = Arc::new(LinkRegistry::new(None, 16, 16));
+    let links = Arc::new(LinkRegistry::new(None, 16, 16, 16));
     let (commands, receiver) = command_channel();
     let (told, asked) = mpsc::channel(64);
     tokio::spawn(answer_all(receiver, Arc::clone(&links), answers, told));

@@ -6,13 +6,15 @@ use crate::http::{HttpContext, request_parts};
 use crate::links::{Pool, PoolPermit};
 use crate::response::Body;
 use http::HeaderMap;
+use std::sync::Arc;
+use turnway_wire::model::{CallFormat, CallRequest, CallRequestError};
 use hyper::body::Body as _;
 use turnway_core::limits::{CHAT_CALL_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::protocol::refusal::Code;
 use turnway_wire::channel::openai::{ChatCall, ChatCallIds, ChatError};
 
 /// The body of a call.
-pub(super) struct CallBody {
+pub(in crate::http) struct CallBody {
     text: String,
     /// The part of the node's memory that a long call holds.
     room: Option<PoolPermit>,
@@ -23,7 +25,7 @@ pub(super) struct CallBody {
 impl CallBody {
     /// Reads the body of a call of this client. A body that is refused before its end is discarded, so that the client
     /// gets the answer.
-    pub(super) async fn read(
+    pub(in crate::http) async fn read(
         context: &HttpContext,
         client: &AuthenticatedClient,
         headers: &HeaderMap,
@@ -60,6 +62,27 @@ impl CallBody {
         let text = request_parts::read_large_json(headers, body, bytes_max).await?;
         room.shrink(text.len() as u64);
         Ok(Self { text, room: Some(room) })
+    }
+
+    /// Parses the parts of a call of a model. A long body is parsed in a thread for such work.
+    pub(in crate::http) async fn parse_model_call(
+        self,
+        format: CallFormat,
+    ) -> (Result<CallRequest, CallRequestError>, Self) {
+        if self.room.is_none() {
+            return (CallRequest::parse(format, self.text.as_bytes()), self);
+        }
+        let Self { text, room } = self;
+        let text = Arc::new(text);
+        let read = Arc::clone(&text);
+        let parsed = tokio::task::spawn_blocking(move || CallRequest::parse(format, read.as_bytes())).await;
+        let parsed = parsed.unwrap_or(Err(CallRequestError::NotJsonObject));
+        (parsed, Self { text: Arc::unwrap_or_clone(text), room })
+    }
+
+    /// Returns the body, and the part of the node's memory that it holds.
+    pub(in crate::http) fn into_parts(self) -> (String, Option<PoolPermit>) {
+        (self.text, self.room)
     }
 
     /// Parses the call: a long body in a thread for such work, so that other requests go on meanwhile.

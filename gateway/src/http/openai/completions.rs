@@ -1,6 +1,7 @@
 //! Serves `POST /v1/chat/completions`: a turn, answered in OpenAI's format. A call that names neither itself nor a
 //! session is cancelled when its connection ends. A call with either name continues, since its client can return to it.
-use crate::auth::AuthenticatedClient;
+use crate::auth::{AuthProof, AuthenticatedClient};
+use crate::http::models::{self, ModelCallError, ParsedCall};
 use crate::http::openai::OpenAiResult;
 use crate::http::openai::call_body::CallBody;
 use crate::http::openai::call_files::{self, CallFiles};
@@ -8,7 +9,7 @@ use crate::http::openai::error::OpenAiError;
 use crate::http::problem::HttpProblem;
 use crate::http::request_link::{LinkClosed, RequestFailure, RequestLink};
 use crate::http::stream::{self, NoteRenderer};
-use crate::http::{HttpContext, request_parts};
+use crate::http::{HttpContext, request_parts, run_scope};
 use crate::phase::NodePhase;
 use crate::response::{self, Body};
 use crate::shared_secret::SecretUnavailable;
@@ -16,15 +17,18 @@ use crate::socket::ClientWatch;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{EventId, MessageId, RunId, SessionId};
 use turnway_core::limits::STORE_RETRY_AFTER;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::{CancelTarget, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
+use turnway_wire::channel::openai::model;
+use turnway_wire::model::{CallFormat, CallRequestError};
 use turnway_wire::channel::openai::{ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream};
 
 /// Header of the session to continue; also sent with every answer.
@@ -54,11 +58,39 @@ pub(super) async fn create(
     State(context): State<Arc<HttpContext>>,
     watch: Option<Extension<ClientWatch>>,
     headers: HeaderMap,
+    uri: Uri,
     body: Body,
 ) -> OpenAiResult {
-    let admitted =
-        context.authenticate(&headers).await.map_err(|problem| OpenAiError::from(problem).with_unread_body())?;
+    let format = CallFormat::ChatCompletions;
+    let admitted = context.admit(&headers).await.map_err(|problem| OpenAiError::from(problem).with_unread_body())?;
     let body = CallBody::read(&context, &admitted, &headers, body).await?;
+    let watch = watch.map(|Extension(watch)| watch);
+    let body = match body.parse_model_call(format).await {
+        (Ok(call), body) if !model::is_agent_name(call.model()) && !context.models.names().is_empty() => {
+            let call = ParsedCall { format, call, body };
+            let relayed = models::relay_call(context, admitted, watch, &headers, &uri, call).await;
+            return Ok(relayed.unwrap_or_else(|error| error.into_response(format)));
+        }
+        // The reasons of other mistakes are those of the agents' API.
+        (Err(error @ CallRequestError::ForbiddenMember { .. }), _) => {
+            return Ok(ModelCallError::from(error).into_response(format));
+        }
+        (Ok(_) | Err(_), body) => body,
+    };
+    if matches!(admitted.proof, AuthProof::Run(_)) && !planted(Planted::RunTokenUnscoped) {
+        return Err(HttpProblem::from(run_scope::refusal()).into());
+    }
+    answer_turn(context, admitted, watch, headers, body).await
+}
+
+/// Answers a call of an agent, which is a turn.
+async fn answer_turn(
+    context: Arc<HttpContext>,
+    admitted: AuthenticatedClient,
+    watch: Option<ClientWatch>,
+    headers: HeaderMap,
+    body: CallBody,
+) -> OpenAiResult {
     let now = context.clock.now().store;
     let key = parse_header(&headers, IDEMPOTENCY_KEY, MessageId::parse)?;
     let session = parse_header(&headers, SESSION, SessionId::parse)?;
@@ -83,7 +115,7 @@ pub(super) async fn create(
     };
     let trace = request_parts::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
     let mut link = RequestLink::open(Arc::clone(&context), admitted.clone()).await?;
-    link.set_watch(watch.map(|Extension(watch)| watch));
+    link.set_watch(watch);
     let accepted = match ask(&mut link, &admitted, &name, call, trace).await? {
         Ok(accepted) => accepted,
         Err(why) => {

@@ -15,12 +15,12 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// The reason why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OpenAiError {
-    pub(super) trouble: ChatError,
+pub(in crate::http) struct OpenAiError {
+    pub(in crate::http) trouble: ChatError,
     /// True if the body was not read, so that the connection cannot be reused.
-    closes_connection: bool,
+    pub(in crate::http) closes_connection: bool,
     /// True if the credential was never issued; counts towards the lockout of the address.
-    is_guess: bool,
+    pub(in crate::http) is_guess: bool,
 }
 
 // === impl OpenAiError ===

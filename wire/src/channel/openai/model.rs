@@ -1,4 +1,4 @@
-//! Model names and the model list: every agent is a model.
+//! Model names and the model list: every agent is a model, and so is every name of an upstream.
 use serde::Serialize;
 use turnway_core::id::AgentId;
 use turnway_core::time::Millis;
@@ -27,6 +27,11 @@ pub fn model_name(agent: &AgentId) -> String {
     format!("{MODEL_PREFIX}{agent}")
 }
 
+/// Returns whether a model name is one of an agent, known or not.
+pub fn is_agent_name(model: &str) -> bool {
+    model.starts_with(MODEL_PREFIX)
+}
+
 /// Returns the agent that a model name means, or `None` if the name is not of the form `agent/<agent_id>`.
 pub fn parse_model_name(model: &str) -> Option<AgentId> {
     AgentId::parse(model.strip_prefix(MODEL_PREFIX)?).ok()
@@ -39,14 +44,25 @@ impl OpenAiModel {
     pub fn new(agent: &AgentId, since: Millis) -> Self {
         Self { id: model_name(agent), object: "model", created: since.0 / 1000, owned_by: "turnway" }
     }
+
+    /// Creates an entry for a model of an upstream.
+    pub fn upstream(name: &str, since: Millis) -> Self {
+        Self { id: name.to_owned(), object: "model", created: since.0 / 1000, owned_by: "upstream" }
+    }
 }
 
 // === impl OpenAiModelList ===
 
 impl OpenAiModelList {
-    /// Creates the list, in the order of `agents`.
-    pub fn new<'a>(agents: impl IntoIterator<Item = &'a AgentId>, since: Millis) -> Self {
-        let data = agents.into_iter().map(|agent| OpenAiModel::new(agent, since)).collect();
+    /// Creates the list: agents, then models of upstreams.
+    pub fn new<'a>(
+        agents: impl IntoIterator<Item = &'a AgentId>,
+        upstream_models: impl IntoIterator<Item = &'a str>,
+        since: Millis,
+    ) -> Self {
+        let agents = agents.into_iter().map(|agent| OpenAiModel::new(agent, since));
+        let upstream_models = upstream_models.into_iter().map(|name| OpenAiModel::upstream(name, since));
+        let data = agents.chain(upstream_models).collect();
         Self { object: "list", data }
     }
 }
@@ -64,8 +80,9 @@ mod tests {
         for other in ["echo", "gpt-5", "agent/", "agent/a b", "agent/a/b", "Agent/echo", ""] {
             assert_eq!(parse_model_name(other), None, "{other}");
         }
-        let listed = serde_json::to_value(OpenAiModelList::new([&echo], Millis(1_764_000_000_999))).expect("JSON");
+        let listed = serde_json::to_value(OpenAiModelList::new([&echo], ["gpt"], Millis(1_764_000_000_999))).expect("JSON");
         let model = json!({ "id": "agent/echo", "object": "model", "created": 1_764_000_000, "owned_by": "turnway" });
-        assert_eq!(listed, json!({ "object": "list", "data": [model] }));
+        let upstream = json!({ "id": "gpt", "object": "model", "created": 1_764_000_000, "owned_by": "upstream" });
+        assert_eq!(listed, json!({ "object": "list", "data": [model, upstream] }));
     }
 }
