@@ -3,7 +3,7 @@
 use super::super::limits::MODEL_EVENT_BYTES_MAX;
 
 /// Byte order mark, which may precede the first line.
-const BOM: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// A splitter of one stream. Its memory is bounded by [`MODEL_EVENT_BYTES_MAX`] for a line and as much for the data.
 #[derive(Debug, Default)]

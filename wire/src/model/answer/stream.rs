@@ -2,7 +2,7 @@
 use super::super::CallFormat;
 use super::super::usage::UsageCounts;
 use super::event::{EventMeaning, read_event};
-use super::event_splitter::{EventKind, EventSplitter, PartKind};
+use super::event_splitter::{BOM, EventKind, EventSplitter, PartKind};
 use super::{AnswerEnd, AnswerOpening};
 use bytes::Bytes;
 
@@ -97,8 +97,9 @@ impl StreamReader {
         if self.splitter.awaits_line_feed() && !self.has_hidden {
             return false;
         }
-        // Nothing of an event that is held back has been relayed.
-        !self.splitter.is_inside() || (self.hides_usage && !self.splitter.is_too_long())
+        // Nothing of an event that is held back has been relayed. A byte order mark must stay at the beginning.
+        let is_held = self.hides_usage && !self.splitter.is_too_long() && !self.held.starts_with(&BOM[..1]);
+        !self.splitter.is_inside() || is_held
     }
 
     pub(super) fn end(&self) -> AnswerEnd {
