@@ -392,7 +392,9 @@ fn event_longer_than_the_limit_is_relayed_and_not_read() {
     }
 }
 
-/// Reads random mixtures of lines in random pieces. Covers: PR-2.
+/// Reads random mixtures of lines in random pieces.
+///
+/// Covers: PR-2.
 #[test]
 fn random_streams_do_not_depend_on_their_pieces() {
     let lines: [&[u8]; 12] = [

@@ -99,7 +99,7 @@ impl<'a, F: FnMut(&'a str)> Visitor<'a> for ElementVisitor<'a, F> {
 mod tests {
     use super::*;
 
-    /// Covers PR-6.
+    /// Covers: PR-6.
     #[test]
     fn count_reads_numbers_without_fraction_and_digits() {
         let known = [("0", 0), ("12", 12), ("12.0", 12), ("1e3", 1000), ("\"7\"", 7), ("-0.0", 0)];

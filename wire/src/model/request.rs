@@ -235,3 +235,6 @@ fn not_utf8(valid: &[u8]) -> CallRequestError {
     let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
     CallRequestError::NotJsonObject { line, column: valid.len() - line_start + 1 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,7 +148,7 @@ mod tests {
         [input, cached_input, cache_write, output, reasoning]
     }
 
-    /// Covers PR-6.
+    /// Covers: PR-6.
     #[test]
     fn totals_include_cached_and_reasoning_tokens() {
         let chat = CallFormat::ChatCompletions;
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(totals(CallFormat::Messages, &[anthropic, later]), [Some(123), Some(100), Some(20), Some(9), None]);
     }
 
-    /// Covers PR-6.
+    /// Covers: PR-6.
     #[test]
     fn unknown_counts_stay_absent() {
         let chat = CallFormat::ChatCompletions;
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(totals(CallFormat::Embeddings, &[r#"{"total_tokens":8}"#]), [Some(8), None, None, None, None]);
     }
 
-    /// Covers PR-6.
+    /// Covers: PR-6.
     #[test]
     fn names_of_the_format_come_first() {
         let both = r#"{"prompt_tokens":7,"completion_tokens":2,"input_tokens":0,"output_tokens":0}"#;

@@ -19,8 +19,7 @@ pub(super) struct DocumentReader {
     depth: usize,
     is_in_text: bool,
     is_after_backslash: bool,
-    has_begun: bool,
-    is_object: bool,
+    form: DocumentForm,
     is_complete: bool,
     /// Total length so far.
     length: usize,
@@ -38,6 +37,17 @@ pub(super) struct DocumentReader {
     has_failed: bool,
 }
 
+/// Forms of a document, by its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DocumentForm {
+    /// Nothing but white space, or a byte order mark.
+    Blank,
+    Object,
+    List,
+    /// Something without an end of its own, such as a page of HTML.
+    Foreign,
+}
+
 // === impl DocumentReader ===
 
 impl DocumentReader {
@@ -47,8 +57,7 @@ impl DocumentReader {
             depth: 0,
             is_in_text: false,
             is_after_backslash: false,
-            has_begun: false,
-            is_object: false,
+            form: DocumentForm::Blank,
             is_complete: false,
             length: 0,
             is_in_value: false,
@@ -68,7 +77,7 @@ impl DocumentReader {
             self.length += 1;
             if self.is_in_text {
                 self.take_text(*byte);
-            } else if !self.is_complete {
+            } else if !self.is_complete && self.form != DocumentForm::Foreign {
                 self.take_structure(*byte);
             }
             if self.length == ANSWER_OPENING_BYTES_MAX {
@@ -104,10 +113,10 @@ impl DocumentReader {
             b' ' | b'\t' | b'\n' | b'\r' => {}
             b'{' | b'[' => {
                 self.depth += 1;
-                if std::mem::replace(&mut self.has_begun, true) {
-                    self.keep(byte);
+                if self.form == DocumentForm::Blank {
+                    self.form = if byte == b'{' { DocumentForm::Object } else { DocumentForm::List };
                 } else {
-                    self.is_object = byte == b'{';
+                    self.keep(byte);
                 }
             }
             b'}' | b']' if self.depth == 1 => {
@@ -120,9 +129,9 @@ impl DocumentReader {
                 self.keep(byte);
                 self.depth -= 1;
             }
+            0xef | 0xbb | 0xbf if self.form == DocumentForm::Blank => {}
             _ if self.depth == 0 => {
-                // Something other than an object or a list, such as a page of HTML, has no end of its own.
-                self.has_begun = true;
+                self.form = DocumentForm::Foreign;
                 self.decide(AnswerOpening::Answer);
             }
             b':' if self.depth == 1 && !self.is_in_value => self.begin_value(),
@@ -136,7 +145,7 @@ impl DocumentReader {
 
     /// Keeps a byte of a name or a value of the outermost object.
     fn keep(&mut self, byte: u8) {
-        if !self.is_object {
+        if self.form != DocumentForm::Object {
             return;
         }
         if self.is_in_value {
@@ -197,3 +206,6 @@ impl DocumentReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
