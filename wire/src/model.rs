@@ -2,6 +2,7 @@
 //! reads beside a relay of the bytes. Must not translate between formats, nor change a byte except where documented.
 pub mod answer;
 pub mod call_error;
+mod json_text;
 pub mod limits;
 pub mod request;
 mod usage;

@@ -146,3 +146,48 @@ fn anthropic_body<'a>(error: &CallError<'a>) -> AnthropicBody<'a> {
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AnswerEnd, AnswerReader};
+    use serde_json::{Value, json};
+
+    const ERROR: CallError<'static> =
+        CallError { code: "upstream_cut", message: "line\n\"two\"", kind: CallErrorKind::Overloaded };
+
+    /// Covers: PR-5, PR-14.
+    #[test]
+    fn errors_have_the_form_of_the_format() {
+        let openai = json!({ "error": {
+            "message": ERROR.message, "type": "server_error", "param": null, "code": "upstream_cut" } });
+        let anthropic = json!({ "type": "error", "error": { "type": "overloaded_error", "message": ERROR.message } });
+        let responses = json!({ "type": "error", "code": "upstream_cut", "message": ERROR.message, "param": null,
+            "sequence_number": 0 });
+        for format in CallFormat::ALL {
+            let body: Value = serde_json::from_slice(&format.error_body(&ERROR)).expect("JSON");
+            let event = String::from_utf8(format.error_event(&ERROR).to_vec()).expect("UTF-8");
+            let (name, data) = event.split_once("data: ").expect("data");
+            let data: Value = serde_json::from_str(data.strip_suffix("\n\n").expect("a blank line")).expect("JSON");
+            let (expected_body, expected_data, expected_name) = match format {
+                CallFormat::ChatCompletions | CallFormat::Embeddings => (&openai, &openai, ""),
+                CallFormat::Responses => (&openai, &responses, "event: error\n"),
+                CallFormat::Messages => (&anthropic, &anthropic, "event: error\n"),
+            };
+            assert_eq!((&body, &data, name), (expected_body, expected_data, expected_name));
+        }
+    }
+
+    /// Covers: PR-5.
+    #[test]
+    fn own_error_event_is_read_as_an_error() {
+        for format in CallFormat::ALL {
+            let mut reader = AnswerReader::stream(format, false);
+            reader.push(&format.error_event(&ERROR), &mut Vec::new());
+            assert_eq!(reader.end(), AnswerEnd::Error, "{format:?}");
+            let mut reader = AnswerReader::body(format);
+            reader.push(&format.error_body(&ERROR), &mut Vec::new());
+            assert_eq!(reader.end(), AnswerEnd::Error, "{format:?}");
+        }
+    }
+}
