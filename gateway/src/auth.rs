@@ -294,7 +294,12 @@ impl Authenticator {
                 return Err(AuthError::OtherUser);
             }
             let principal = scope.principal();
-            Ok(AuthenticatedClient { principal, proof: AuthProof::Files(scope), service: ServiceScope::Nothing, models: false })
+            Ok(AuthenticatedClient {
+                principal,
+                proof: AuthProof::Files(scope),
+                service: ServiceScope::Nothing,
+                models: false,
+            })
         });
         Some(self.count_denied(decided))
     }

@@ -32,7 +32,7 @@ pub use mistake::{ConfigMistake, SettingLocation};
 pub use model::ModelSpec;
 pub use network::Networks;
 pub use rate::RateSettings;
-pub use raw::{EntryText, ConfigSources, Flag};
+pub use raw::{ConfigSources, EntryText, Flag};
 pub use served_by::ServedBy;
 pub use share::UsageLimits;
 

@@ -14,7 +14,11 @@ const PAUSE: Duration =
 
 /// Sends a request until the agent gives a final answer; `each` is the timeout of one try. Returns the last response,
 /// which may still be a temporary refusal, or `None` if the last try had no response.
-pub(super) async fn deliver(client: &OutboundClient, request: &FullRequest, each: Duration) -> Option<Response<Incoming>> {
+pub(super) async fn deliver(
+    client: &OutboundClient,
+    request: &FullRequest,
+    each: Duration,
+) -> Option<Response<Incoming>> {
     let mut last = None;
     for number in 1..=limits::STEER_TRIES_MAX {
         let answer = tokio::time::timeout(each, client.send(request.clone())).await;

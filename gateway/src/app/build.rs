@@ -166,7 +166,8 @@ impl App {
         let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = (listen(plan.config.admin)?, plan.config.health.map(listen).transpose()?);
         let registry = Registry::new();
-        let files = client_limits::file_budget(plan.config.holding.attempts, plan.agents.len(), plan.config.models.len());
+        let files =
+            client_limits::file_budget(plan.config.holding.attempts, plan.agents.len(), plan.config.models.len());
         let shared = NodeParts::new(&plan, files, &registry)?;
         // Until the driver has its first lease.
         shared.life.report(UnreadyReason::LeaseMissing, true);

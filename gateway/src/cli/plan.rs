@@ -5,8 +5,8 @@ use crate::auth::pepper::Pepper;
 use crate::clock::Clock;
 use crate::config::nearest::did_you_mean;
 use crate::config::{
-    self, EntryText, Config, ConfigMistake, ConfigSources, LoadedConfig, ModelSpec, SettingKey, SettingLocation, StoreConfig,
-    TlsFiles, model::ApiKeySource,
+    self, Config, ConfigMistake, ConfigSources, EntryText, LoadedConfig, ModelSpec, SettingKey, SettingLocation,
+    StoreConfig, TlsFiles, model::ApiKeySource,
 };
 use crate::models::api_key::ApiKeySlot;
 use crate::tls::CertificatePair;

@@ -2,8 +2,8 @@
 //! docs/configuration.md.
 use super::agent::{AGENT_SETTINGS, AgentSetting};
 use super::channel::{CHANNEL_SETTINGS, ChannelSetting};
-use super::model::{MODEL_SETTINGS, ModelSetting};
 use super::key::{DefaultValue, SETTINGS, Setting, ValueKind};
+use super::model::{MODEL_SETTINGS, ModelSetting};
 use std::fmt::Write;
 
 /// Maximum width of a comment line in the file.

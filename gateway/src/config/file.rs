@@ -2,8 +2,8 @@
 use super::agent::agent_keys;
 use super::channel::ChannelText;
 use super::key::{SETTINGS, SettingKey, ValueKind};
-use super::model::model_keys;
 use super::mistake::{ConfigMistake, SettingLocation};
+use super::model::model_keys;
 use super::nearest::{did_you_mean, nearest};
 use super::raw::{EntryText, RawConfig};
 use std::ops::Range;
@@ -56,7 +56,8 @@ impl ConfigFileParser<'_> {
                     self.push_mistake(Some(name), value.span(), &format!("expected a section: [{name}]"));
                 }
                 Some(_) if SettingKey::from_name(name).is_none() => {
-                    let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS, MODELS, CHANNELS])));
+                    let what =
+                        format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS, MODELS, CHANNELS])));
                     self.push_mistake(Some(name), at, &what);
                 }
                 Some(_) | None => self.parse_setting(name, at, value),

@@ -35,23 +35,63 @@ pub struct ModelSetting {
 
 /// The table of an upstream's settings.
 pub const MODEL_SETTINGS: [ModelSetting; 14] = [
-    row("name", "NAME", "the id", "Name of the model, by which callers ask for it. Entries with the same name share its calls by their weights.")
-        .shown_as("gpt"),
-    row("upstream_model", "NAME", "the caller's name", "Name of the model at the upstream, which replaces the value of `model` in the body.")
-        .shown_as("gpt-4o"),
-    row("weight", "N", "1", "Share of the calls of its name, from 0 to 1000. With 0 it is asked only where all others of its name failed."),
-    row("fallback", "NAME[|NAME…]", "none", "Names of models whose upstreams are asked, in this order, where those of this name could not serve a call."),
-    row("api_key_env", "VARIABLE", "none", "Environment variable with the provider's key, read at the start. Callers and agents never see the key."),
-    row("api_key_file", "FILE", "none", "File with the provider's key. It is read again within a second when it has changed."),
+    row(
+        "name",
+        "NAME",
+        "the id",
+        "Name of the model, by which callers ask for it. Entries with the same name share its calls by their weights.",
+    )
+    .shown_as("gpt"),
+    row(
+        "upstream_model",
+        "NAME",
+        "the caller's name",
+        "Name of the model at the upstream, which replaces the value of `model` in the body.",
+    )
+    .shown_as("gpt-4o"),
+    row(
+        "weight",
+        "N",
+        "1",
+        "Share of the calls of its name, from 0 to 1000. With 0 it is asked only where all others of its name failed.",
+    ),
+    row(
+        "fallback",
+        "NAME[|NAME…]",
+        "none",
+        "Names of models whose upstreams are asked, in this order, where those of this name could not serve a call.",
+    ),
+    row(
+        "api_key_env",
+        "VARIABLE",
+        "none",
+        "Environment variable with the provider's key, read at the start. Callers and agents never see the key.",
+    ),
+    row(
+        "api_key_file",
+        "FILE",
+        "none",
+        "File with the provider's key. It is read again within a second when it has changed.",
+    ),
     row(
         "key_header",
         "auto|authorization|x-api-key|api-key",
         "auto",
         "Header that carries the key: `auto` is `x-api-key` for `/v1/messages` and `Authorization: Bearer` for the others.",
     ),
-    row("calls", "N", "256", "Calls at this upstream at a time, of one node, at most 4096; further calls go to the next candidate, or get `model_busy`."),
+    row(
+        "calls",
+        "N",
+        "256",
+        "Calls at this upstream at a time, of one node, at most 4096; further calls go to the next candidate, or get `model_busy`.",
+    ),
     row("connect", "WAIT", "3s", "Until there is a connection, with DNS and TLS; at most 30s."),
-    row("first_byte", "WAIT", "5m", "From the request to the head of the answer; then `upstream_timeout`. A model that answers as a whole takes its whole time before it."),
+    row(
+        "first_byte",
+        "WAIT",
+        "5m",
+        "From the request to the head of the answer; then `upstream_timeout`. A model that answers as a whole takes its whole time before it.",
+    ),
     row("silence", "WAIT", "2m", "Between two pieces of an answer; then it ends with `upstream_timeout`."),
     row("total", "WAIT", "30m", "The whole call."),
     row("keep_alive", "WAIT|off", "30s", "How long an idle connection is kept for the next call; at most 1h."),
@@ -267,7 +307,9 @@ impl<'a> EntryParser<'a> {
             "upstream_model" => spec.upstream_model = Some(parse_upstream_name(value)?),
             "weight" => spec.weight = parse_count(value, 0, WEIGHT_MAX)?,
             "fallback" if value == "none" => spec.fallback.clear(),
-            "fallback" => spec.fallback = value.split('|').map(|name| parse_name(name.trim())).collect::<Result<_, _>>()?,
+            "fallback" => {
+                spec.fallback = value.split('|').map(|name| parse_name(name.trim())).collect::<Result<_, _>>()?
+            }
             "api_key_env" | "api_key_file" if value == "none" => {}
             "api_key_env" | "api_key_file" if value.is_empty() => return Err("expected a name".to_owned()),
             "api_key_env" | "api_key_file" if spec.api_key != ApiKeySource::None => {
@@ -322,7 +364,11 @@ fn parse_upstream_name(text: &str) -> Result<String, String> {
     if fits { Ok(text.to_owned()) } else { Err("expected 1 to 256 printable characters".to_owned()) }
 }
 
-fn parse_count<N: std::str::FromStr + PartialOrd + std::fmt::Display>(text: &str, least: N, most: N) -> Result<N, String> {
+fn parse_count<N: std::str::FromStr + PartialOrd + std::fmt::Display>(
+    text: &str,
+    least: N,
+    most: N,
+) -> Result<N, String> {
     match text.parse() {
         Ok(count) if (&least..=&most).contains(&&count) => Ok(count),
         Ok(_) | Err(_) => Err(format!("expected a number from {least} to {most}")),
@@ -389,10 +435,14 @@ mod tests {
 
     #[test]
     fn stronger_source_replaces_a_model_of_a_weaker_one() {
-        let weak = EntryText::Line { text: "gpt=http://env".to_owned(), location: SettingLocation::Env("V".to_owned()) };
+        let weak =
+            EntryText::Line { text: "gpt=http://env".to_owned(), location: SettingLocation::Env("V".to_owned()) };
         let mut mistakes = Vec::new();
         let specs = parse_models(vec![weak, line("gpt=http://flag")], &mut mistakes);
         assert_eq!((specs.len(), specs[0].url.as_str(), mistakes.len()), (1, "http://flag", 0));
-        assert_eq!(parse(&["gpt=http://a", "gpt=http://b"]), Err(vec!["flag --model: models.gpt: model gpt is configured twice".to_owned()]));
+        assert_eq!(
+            parse(&["gpt=http://a", "gpt=http://b"]),
+            Err(vec!["flag --model: models.gpt: model gpt is configured twice".to_owned()])
+        );
     }
 }

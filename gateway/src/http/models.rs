@@ -14,7 +14,6 @@ use crate::phase::NodePhase;
 use crate::response::{self, Body};
 use crate::socket::ClientWatch;
 use axum::extract::State;
-use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Extension, Router};
 use bytes::Bytes;
@@ -108,7 +107,8 @@ async fn serve(
     body: Body,
 ) -> Response<Body> {
     let answer = async {
-        let client = context.admit(&headers).await.map_err(|problem| ModelCallError::from(problem).with_unread_body())?;
+        let client =
+            context.admit(&headers).await.map_err(|problem| ModelCallError::from(problem).with_unread_body())?;
         let body = CallBody::read(&context, &client, &headers, body).await.map_err(ModelCallError::from)?;
         let (parsed, body) = body.parse_model_call(format).await;
         let call = ParsedCall { format, call: parsed?, body };
@@ -154,7 +154,8 @@ pub(super) async fn relay_call(
     let mut guard = CallGuard::open(&context, client, watch, permit).await?;
     // The body stays in memory, and in its share, until an upstream has answered: it may be sent again.
     let (text, room) = body.into_parts();
-    let request = ModelRequest { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query };
+    let request =
+        ModelRequest { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query };
     let opened = tokio::select! {
         biased;
         opened = context.models.open(&request) => opened,

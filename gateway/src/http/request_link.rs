@@ -151,7 +151,8 @@ impl RequestLink {
             types: Vec::new(),
         };
         self.send(LinkCommand::Subscribe(subscribe)).await?;
-        self.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Subscribed { .. })).then_some(())).await?;
+        self.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Subscribed { .. })).then_some(()))
+            .await?;
         // From here on the end is a fact that is sent to the link.
         self.check_run().await?;
         self.credential_ends = None;
@@ -166,13 +167,14 @@ impl RequestLink {
                 Err(closed) => return closed,
                 Ok(Notification::Fact { entry, .. }) => {
                     let is_own = entry.run_id.as_ref() == Some(&run_id) && !planted(Planted::EndedRunCallsOn);
-                    let is_end = entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
+                    let is_end =
+                        entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
                     if is_own && is_end { Err(RequestFailure::LinkClosed(LinkClosed::Revoked)) } else { Ok(()) }
                 }
                 // Facts were lost, or the session was deleted: the run is looked up again.
-                Ok(Notification::Reply(CommandReply::Subscribed { reset: Some(_), .. } | CommandReply::Refused { .. })) => {
-                    self.follow_run().await
-                }
+                Ok(Notification::Reply(
+                    CommandReply::Subscribed { reset: Some(_), .. } | CommandReply::Refused { .. },
+                )) => self.follow_run().await,
                 Ok(
                     Notification::Chunk { .. }
                     | Notification::Reply(_)

@@ -198,7 +198,8 @@ impl ModelAnswer {
             Ok(Some(Err(_))) => self.finish(false),
             Err(_) => {
                 self.finish(false);
-                self.end = self.end.map(|end| if end == AnswerOutcome::Truncated { AnswerOutcome::TimedOut } else { end });
+                self.end =
+                    self.end.map(|end| if end == AnswerOutcome::Truncated { AnswerOutcome::TimedOut } else { end });
             }
         }
     }
@@ -220,7 +221,13 @@ impl ModelAnswer {
         let end = self.copy.reader().map(AnswerReader::end);
         let is_proper = is_proper && !(self.ends_with_connection && end == Some(AnswerEnd::Open));
         self.end = Some(match end {
-            _ if !self.status.is_success() => if is_proper { AnswerOutcome::Refused } else { AnswerOutcome::Truncated },
+            _ if !self.status.is_success() => {
+                if is_proper {
+                    AnswerOutcome::Refused
+                } else {
+                    AnswerOutcome::Truncated
+                }
+            }
             Some(AnswerEnd::Error) => AnswerOutcome::Error,
             Some(AnswerEnd::Whole) => AnswerOutcome::Complete,
             // A document that is too long to be read, or is none, ends as the connection says.

@@ -62,16 +62,14 @@ pub(super) async fn attempt(
     let status = response.status();
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && !planted(Planted::KeyErrorRelayed) {
         // Such bodies repeat parts of the key.
-        tracing::error!(upstream = upstream.spec.id, status = status.as_u16(), "an upstream refuses the provider's key");
+        tracing::error!(
+            upstream = upstream.spec.id,
+            status = status.as_u16(),
+            "an upstream refuses the provider's key"
+        );
         return AttemptEnd::Unauthorized;
     }
-    let of = AnswerOf {
-        format: request.format,
-        hides_usage: request.call.asks_usage(),
-        times,
-        deadline,
-        place,
-    };
+    let of = AnswerOf { format: request.format, hides_usage: request.call.asks_usage(), times, deadline, place };
     let mut answer = Box::new(ModelAnswer::new(response, of, clock.clone()));
     if is_failure(status) || answer.begins_with_error().await {
         upstream.record_failure(clock.mono());

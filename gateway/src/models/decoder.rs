@@ -109,7 +109,8 @@ mod tests {
     use http::HeaderValue;
     use turnway_wire::model::{AnswerEnd, CallFormat};
 
-    const STREAM: &[u8] = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}],\
+    const STREAM: &[u8] =
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}],\
         \"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n";
 
     fn copy(encoding: &'static str) -> AnswerCopy {
@@ -146,7 +147,9 @@ mod tests {
     fn answer_that_cannot_be_decoded_is_relayed_all_the_same() {
         let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
         bomb.write_all(&vec![b' '; limits::MODEL_DECODED_BYTES_MAX + 64 * 1024]).expect("encoded");
-        for (encoding, bytes) in [("gzip", b"not gzip".to_vec()), ("br", STREAM.to_vec()), ("gzip", bomb.finish().expect("ended"))] {
+        for (encoding, bytes) in
+            [("gzip", b"not gzip".to_vec()), ("br", STREAM.to_vec()), ("gzip", bomb.finish().expect("ended"))]
+        {
             let mut copy = copy(encoding);
             let mut relay = Vec::new();
             copy.push(&Bytes::from(bytes.clone()), &mut relay);

@@ -44,8 +44,9 @@ pub fn for_upstream(caller: &HeaderMap) -> HeaderMap {
 
 /// Returns the headers of an answer for the caller.
 pub fn for_caller(upstream: &HeaderMap) -> HeaderMap {
-    let is_allowed =
-        |name: &HeaderName| RESPONSE_HEADERS.contains(name) || RESPONSE_PREFIXES.iter().any(|start| name.as_str().starts_with(start));
+    let is_allowed = |name: &HeaderName| {
+        RESPONSE_HEADERS.contains(name) || RESPONSE_PREFIXES.iter().any(|start| name.as_str().starts_with(start))
+    };
     let allowed = upstream.iter().filter(|(name, _)| is_allowed(name));
     let mut headers = HeaderMap::new();
     for (name, value) in allowed {
@@ -87,23 +88,49 @@ mod tests {
     fn only_listed_headers_pass_in_each_direction() {
         let mut all = HeaderMap::new();
         for name in [
-            "authorization", "x-api-key", "api-key", "cookie", "host", "x-user-id", "openai-organization", "connection",
-            "content-type", "anthropic-version", "anthropic-beta", "openai-beta", "accept", "accept-encoding",
-            "set-cookie", "x-ratelimit-remaining-tokens", "anthropic-ratelimit-requests-limit", "openai-organization",
-            "retry-after", "request-id", "transfer-encoding", "content-encoding", "server",
+            "authorization",
+            "x-api-key",
+            "api-key",
+            "cookie",
+            "host",
+            "x-user-id",
+            "openai-organization",
+            "connection",
+            "content-type",
+            "anthropic-version",
+            "anthropic-beta",
+            "openai-beta",
+            "accept",
+            "accept-encoding",
+            "set-cookie",
+            "x-ratelimit-remaining-tokens",
+            "anthropic-ratelimit-requests-limit",
+            "openai-organization",
+            "retry-after",
+            "request-id",
+            "transfer-encoding",
+            "content-encoding",
+            "server",
         ] {
             all.insert(name, HeaderValue::from_static("v"));
         }
         let to_upstream = for_upstream(&all);
         let mut up = names(&to_upstream);
         up.sort_unstable();
-        assert_eq!(up, ["accept", "accept-encoding", "anthropic-beta", "anthropic-version", "content-type", "openai-beta"]);
+        assert_eq!(
+            up,
+            ["accept", "accept-encoding", "anthropic-beta", "anthropic-version", "content-type", "openai-beta"]
+        );
         assert_eq!(to_upstream["accept-encoding"], "identity");
         let to_caller = for_caller(&all);
         let mut down = names(&to_caller);
         down.sort_unstable();
         let expected = [
-            "anthropic-ratelimit-requests-limit", "content-encoding", "content-type", "request-id", "retry-after",
+            "anthropic-ratelimit-requests-limit",
+            "content-encoding",
+            "content-type",
+            "request-id",
+            "retry-after",
             "x-ratelimit-remaining-tokens",
         ];
         assert_eq!(down, expected);

@@ -61,8 +61,7 @@ impl Models {
         let clock = self.clock.clone();
         let metrics = Arc::clone(&self.metrics);
         let mut record = CallRecord::begin(metrics, began, Box::new(move || clock.mono()));
-        let attempts =
-            CallAttempts { models: self, request, began, count: 0, failure: CallFailure::Unreachable };
+        let attempts = CallAttempts { models: self, request, began, count: 0, failure: CallFailure::Unreachable };
         match attempts.run().await {
             Ok(answer) => Ok(OpenCall { answer, record }),
             Err(failure) => {
@@ -141,7 +140,8 @@ impl CallAttempts<'_> {
     fn retry_wait(&self, answer: &ModelAnswer, upstream: &Upstream) -> Option<Duration> {
         let clock = &self.models.clock;
         let wait = retry_after(answer.upstream_headers(), clock.now().store)?;
-        let most = if planted(Planted::ModelRetryAfterUncapped) { Duration::MAX } else { limits::MODEL_RETRY_AFTER_MAX };
+        let most =
+            if planted(Planted::ModelRetryAfterUncapped) { Duration::MAX } else { limits::MODEL_RETRY_AFTER_MAX };
         let is_in_time = clock.mono() + wait < self.began + upstream.spec.times.total;
         (wait <= most && is_in_time && self.count < limits::MODEL_ATTEMPTS_MAX).then_some(wait)
     }

@@ -12,6 +12,8 @@ pub struct CallError<'a> {
     pub message: &'a str,
     /// Class of the error, from which each format makes its `type`.
     pub kind: CallErrorKind,
+    /// Member of the request that the error is about. The messages format has no place for it.
+    pub param: Option<&'a str>,
 }
 
 /// Classes of errors.
@@ -133,8 +135,8 @@ impl CallFormat {
 }
 
 fn openai_body<'a>(error: &CallError<'a>) -> OpenAiBody<'a> {
-    let CallError { code, message, kind } = *error;
-    OpenAiBody { error: OpenAiFields { message, kind: kind.openai_type(), param: None, code } }
+    let CallError { code, message, kind, param } = *error;
+    OpenAiBody { error: OpenAiFields { message, kind: kind.openai_type(), param, code } }
 }
 
 fn anthropic_body<'a>(error: &CallError<'a>) -> AnthropicBody<'a> {
@@ -154,7 +156,7 @@ mod tests {
     use serde_json::{Value, json};
 
     const ERROR: CallError<'static> =
-        CallError { code: "upstream_cut", message: "line\n\"two\"", kind: CallErrorKind::Overloaded };
+        CallError { code: "upstream_cut", message: "line\n\"two\"", kind: CallErrorKind::Overloaded, param: None };
 
     /// Covers: PR-5, PR-14.
     #[test]

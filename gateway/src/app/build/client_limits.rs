@@ -106,11 +106,8 @@ mod tests {
             }
         }
         let plenty = divide_files(1_048_576, 8_192, 2, 1);
-        let all = FileBudget {
-            connections: limits::CONNECTIONS_MAX,
-            attempts: 8_192,
-            model_calls: limits::MODEL_CALLS_MAX,
-        };
+        let all =
+            FileBudget { connections: limits::CONNECTIONS_MAX, attempts: 8_192, model_calls: limits::MODEL_CALLS_MAX };
         assert_eq!(plenty, all);
         let few = divide_files(19_000, 8_192, 2, 0);
         assert!(few.attempts > 5_000 && few.connections > 12_000, "{few:?}");

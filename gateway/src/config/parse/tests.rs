@@ -1,5 +1,5 @@
 //! Tests of valid and invalid settings, each mistake with its place.
-use super::super::{EntryText, ConfigSources, Flag, load};
+use super::super::{ConfigSources, EntryText, Flag, load};
 use super::*;
 
 fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> ConfigSources {

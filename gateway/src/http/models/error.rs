@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use std::borrow::Cow;
 use std::time::Duration;
 use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
 use turnway_wire::model::{CallError, CallErrorKind, CallFormat, CallRequestError};
 
 /// OpenAI's and Anthropic's clients read this header before the status.
@@ -158,7 +159,7 @@ impl From<OpenAiError> for ModelCallError {
 impl From<CallRequestError> for ModelCallError {
     fn from(error: CallRequestError) -> Self {
         let param = error.param().map(str::to_owned);
-        Self { param, ..Self::new(StatusCode::BAD_REQUEST, error.code(), error.to_string()) }
+        Self { param, ..Self::new(StatusCode::BAD_REQUEST, Code::InvalidMessage.as_str(), error.to_string()) }
     }
 }
 

@@ -60,8 +60,7 @@ pub(super) fn start(format: CallFormat, call: OpenCall, guard: CallGuard, clock:
     let takes_events = call.answer.takes_events();
     let probe = if takes_events { guard.probe() } else { DisconnectProbe::new(None) };
     let read_closed = if takes_events { Box::pin(std::future::pending()) } else { guard.wait_read_closed() };
-    let relay =
-        Relay { call, guard, format, probe, read_closed, sent_at: clock.mono(), clock: clock.clone(), sender };
+    let relay = Relay { call, guard, format, probe, read_closed, sent_at: clock.mono(), clock: clock.clone(), sender };
     tokio::spawn(relay.run());
     Body::from_stream(stream::unfold(pieces, |mut pieces| async move {
         let piece = pieces.recv().await?;

@@ -6,12 +6,12 @@ use crate::http::{HttpContext, request_parts};
 use crate::links::{Pool, PoolPermit};
 use crate::response::Body;
 use http::HeaderMap;
-use std::sync::Arc;
-use turnway_wire::model::{CallFormat, CallRequest, CallRequestError};
 use hyper::body::Body as _;
+use std::sync::Arc;
 use turnway_core::limits::{CHAT_CALL_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::protocol::refusal::Code;
 use turnway_wire::channel::openai::{ChatCall, ChatCallIds, ChatError};
+use turnway_wire::model::{CallFormat, CallRequest, CallRequestError};
 
 /// The body of a call.
 pub(in crate::http) struct CallBody {
@@ -76,7 +76,7 @@ impl CallBody {
         let text = Arc::new(text);
         let read = Arc::clone(&text);
         let parsed = tokio::task::spawn_blocking(move || CallRequest::parse(format, read.as_bytes())).await;
-        let parsed = parsed.unwrap_or(Err(CallRequestError::NotJsonObject));
+        let parsed = parsed.unwrap_or(Err(CallRequestError::NotJsonObject { line: 0, column: 0 }));
         (parsed, Self { text: Arc::unwrap_or_clone(text), room })
     }
 

@@ -28,8 +28,8 @@ use turnway_core::time::Millis;
 use turnway_wire::channel::command::{CancelTarget, LinkCommand};
 use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
 use turnway_wire::channel::openai::model;
-use turnway_wire::model::{CallFormat, CallRequestError};
 use turnway_wire::channel::openai::{ChatCall, ChatCallIds, ChatCollector, ChatError, ChatResponseHead, ChatStream};
+use turnway_wire::model::{CallFormat, CallRequestError};
 
 /// Header of the session to continue; also sent with every answer.
 const SESSION: &str = "x-session-id";

@@ -83,6 +83,16 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
 // === impl ChatError ===
 
 impl ChatError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// Returns the explanation for people.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Creates the error of a request that had no effect.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let ((status, kind), retryable, message) = (status_and_type(code), code.retryable(), message.into());

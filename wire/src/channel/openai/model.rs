@@ -80,7 +80,8 @@ mod tests {
         for other in ["echo", "gpt-5", "agent/", "agent/a b", "agent/a/b", "Agent/echo", ""] {
             assert_eq!(parse_model_name(other), None, "{other}");
         }
-        let listed = serde_json::to_value(OpenAiModelList::new([&echo], ["gpt"], Millis(1_764_000_000_999))).expect("JSON");
+        let listed =
+            serde_json::to_value(OpenAiModelList::new([&echo], ["gpt"], Millis(1_764_000_000_999))).expect("JSON");
         let model = json!({ "id": "agent/echo", "object": "model", "created": 1_764_000_000, "owned_by": "turnway" });
         let upstream = json!({ "id": "gpt", "object": "model", "created": 1_764_000_000, "owned_by": "upstream" });
         assert_eq!(listed, json!({ "object": "list", "data": [model, upstream] }));
