@@ -19,7 +19,8 @@ pub struct LinkMetrics {
 }
 
 label_values! {
-    /// A resource whose use is counted for each user.
+    /// A resource whose use is counted for each user, in the order of `links::Pool::ALL`.
+    #[expect(dead_code, reason = "a pool has its number")]
     LinkResource {
         /// Connections over TCP, each of which is a file descriptor.
         Tcp = "tcp",
@@ -153,12 +154,9 @@ impl LinkMetrics {
         })
     }
 
-    /// Sets the use, the capacity and the refusals of TCP links, QUIC links, reads, transfers and long calls.
+    /// Sets the use, the capacity and the refusals of each resource, in the order of `links::Pool::ALL`.
     pub fn set_usage(&self, by: [(u64, u64, u64); LinkResource::NAMES.len()]) {
-        let resources =
-            [LinkResource::Tcp, LinkResource::Quic, LinkResource::Reads, LinkResource::Blobs, LinkResource::Calls];
-        for (way, (held, capacity, refused)) in resources.into_iter().zip(by) {
-            let n = way as usize;
+        for (n, (held, capacity, refused)) in by.into_iter().enumerate() {
             self.held[n].set(i64::try_from(held).unwrap_or(i64::MAX));
             self.capacity[n].set(i64::try_from(capacity).unwrap_or(i64::MAX));
             self.over[n].inc_by(refused.saturating_sub(self.over[n].get()));
