@@ -247,11 +247,13 @@ async fn call_makes_at_most_four_requests() {
 #[tokio::test]
 async fn upstreams_of_one_name_share_calls_by_weight() {
     let dir = tempdir().expect("a directory");
-    let one = good().await;
-    let two = ScriptedUpstream::start(|request| {
-        if request.json()["fail"] == true { Answer::json(503, "{}") } else { Answer::json(200, Route::Chat.answer()) }
-    })
-    .await;
+    let willing = || {
+        ScriptedUpstream::start(|request| {
+            if request.json()["fail"] == true { Answer::json(503, "{}") } else { Answer::json(200, Route::Chat.answer()) }
+        })
+    };
+    let one = willing().await;
+    let two = willing().await;
     let last = good().await;
     let models = [
         flag("a", &one, "name=gpt,weight=1"),
@@ -265,7 +267,6 @@ async fn upstreams_of_one_name_share_calls_by_weight() {
     assert_eq!((one.calls() + two.calls(), last.calls()), (80, 0));
     // Shares at random would leave these bounds less than once in a million runs.
     assert!((4..=45).contains(&one.calls()), "{} of 80", one.calls());
-    drop(one);
     let body = Route::Chat.request("gpt", false).replacen('{', "{\"fail\":true,", 1);
     let answer = caller.post(Route::Chat.path(), body).await;
     assert_eq!((answer.status, last.calls()), (200, 1), "{}", answer.text());
