@@ -5,10 +5,14 @@ use crate::route::Route;
 use crate::world::{flag, model_args, until_quiet, with_gpt};
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
+use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::node::Node;
 use turnway_tests::real::upstream::{Answer, ScriptedUpstream};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Maximum time until a revoked key is refused everywhere (S-01).
 const REVOKED_WITHIN: Duration = Duration::from_secs(5);
@@ -152,8 +156,24 @@ async fn draining_node_ends_its_calls_and_takes_no_more() {
     let [first, rest @ ..] = Route::Chat.events() else { panic!("there are events") };
     let answer = Answer::stream().piece(first.as_bytes()).gate().piece(rest.concat().as_bytes()).end();
     let upstream = ScriptedUpstream::always(answer).await;
+    // A turn under way keeps the node until the test has seen enough.
+    let (end, ended) = watch::channel(false);
+    let agents = Agents::start(move |_| {
+        let mut ended = ended.clone();
+        Reply::speak(|stream| async move {
+            // The test may have ended.
+            drop(ended.wait_for(|ended| *ended).await);
+            stream.done().await
+        })
+    })
+    .await;
     let dir = tempdir().expect("a directory");
-    let (mut node, caller) = with_gpt(&dir, &upstream, "").await;
+    let args = ["--agent", &agents.flag("a"), "--model", &flag("gpt", &upstream, "")];
+    let mut node = Node::start(dir.path(), &args).await;
+    let caller = Caller::new(&node);
+    let mut client = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("let in");
+    let accepted = client.ask("a1", invoke("s1", "a", "hi")).await.expect("an answer");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     let mut open = caller.open("POST", Route::Chat.path(), Route::Chat.request("gpt", true)).await;
     let exchange = upstream.next().await;
     open.until_exactly(first.as_bytes()).await;
@@ -178,5 +198,6 @@ async fn draining_node_ends_its_calls_and_takes_no_more() {
     assert_eq!(upstream.calls(), 1);
     exchange.release();
     assert_eq!(open.rest().await.body, Route::Chat.stream_bytes());
+    end.send(true).expect("the agent waits");
     assert_eq!(node.exit().await, Some(0));
 }
