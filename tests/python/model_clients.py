@@ -12,7 +12,7 @@ import json
 import sys
 
 import anthropic
-import httpx
+import httpx2
 import openai
 
 TEXT = "grüß dich"
@@ -20,7 +20,7 @@ STREAMED = "grüß dich 語𝄞"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-def note(request: httpx.Request) -> None:
+def note(request: httpx2.Request) -> None:
     """Prints which bytes a request has."""
     if request.method != "POST":
         return
@@ -33,17 +33,17 @@ def note(request: httpx.Request) -> None:
         "usage_is_added": added}), flush=True)
 
 
-async def note_async(request: httpx.Request) -> None:
+async def note_async(request: httpx2.Request) -> None:
     note(request)
 
 
 def openai_at(origin: str, key: str) -> openai.OpenAI:
-    http = httpx.Client(event_hooks={"request": [note]}, timeout=30)
+    http = httpx2.Client(event_hooks={"request": [note]}, timeout=30)
     return openai.OpenAI(base_url=f"{origin}/v1", api_key=key, http_client=http, max_retries=0)
 
 
 def anthropic_at(origin: str, key: str) -> anthropic.Anthropic:
-    http = httpx.Client(event_hooks={"request": [note]}, timeout=30)
+    http = httpx2.Client(event_hooks={"request": [note]}, timeout=30)
     return anthropic.Anthropic(base_url=origin, api_key=key, http_client=http, max_retries=0)
 
 
@@ -159,7 +159,7 @@ def unknown_model_and_key(origin: str, key: str) -> None:
 def async_clients_at_a_time(origin: str, key: str) -> None:
     async def all_at_once() -> None:
         # One after the other as to their start, so that the order of the printed bodies is that of the requests.
-        async with httpx.AsyncClient(event_hooks={"request": [note_async]}, timeout=30) as http:
+        async with httpx2.AsyncClient(event_hooks={"request": [note_async]}, timeout=30) as http:
             client = openai.AsyncOpenAI(base_url=f"{origin}/v1", api_key=key, http_client=http, max_retries=0)
             first = await client.chat.completions.create(
                 model="gpt", messages=MESSAGES, stream=True, stream_options={"include_usage": True})

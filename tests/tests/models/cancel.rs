@@ -25,9 +25,10 @@ fn hanging(route: Route, stream: bool, moment: Moment) -> Answer {
         Moment::BeforeToken if stream => Answer::stream().hang(),
         Moment::Midway if stream => Answer::stream().piece(route.events()[0].as_bytes()).hang(),
         Moment::BeforeToken => Answer::new().head(200, &[("content-type", "application/json")]).hang(),
-        Moment::Midway => {
-            Answer::new().head(200, &[("content-type", "application/json")]).piece(&route.answer().as_bytes()[..20]).hang()
-        }
+        Moment::Midway => Answer::new()
+            .head(200, &[("content-type", "application/json")])
+            .piece(&route.answer().as_bytes()[..20])
+            .hang(),
     }
 }
 

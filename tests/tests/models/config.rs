@@ -131,7 +131,8 @@ async fn stronger_source_replaces_a_model_whole() {
     let variables = [("TURNWAY_MODELS_gpt", url.as_str()), ("TURNWAY_MODELS_mid", mid.as_str())];
     let node = node_with_environment(&dir, &variables, &["--model", &flag("gpt", &strong, "")]).await;
     let caller = Caller::new(&node);
-    for (name, upstream, sent) in [("gpt", &strong, "gpt"), ("mid", &strong, "from-environment"), ("low", &weak, "low")] {
+    for (name, upstream, sent) in [("gpt", &strong, "gpt"), ("mid", &strong, "from-environment"), ("low", &weak, "low")]
+    {
         assert_eq!(caller.post(Route::Chat.path(), Route::Chat.request(name, false)).await.status, 200, "{name}");
         assert_eq!(upstream.next().await.request.json()["model"], sent, "{name}");
     }

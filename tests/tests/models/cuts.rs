@@ -40,7 +40,14 @@ impl Sample {
         let at = mark.iter().find_map(|mark| text.find(mark)).expect("an end");
         let ends = at + text[at..].find(['\r', '\n']).expect("a line end");
         let data = text.find("data").expect("an event");
-        Self { name: name.to_owned(), route, first: blank_after(&text, data), ends, whole: blank_after(&text, ends), bytes }
+        Self {
+            name: name.to_owned(),
+            route,
+            first: blank_after(&text, data),
+            ends,
+            whole: blank_after(&text, ends),
+            bytes,
+        }
     }
 
     fn positions(&self) -> Vec<usize> {
@@ -106,8 +113,11 @@ async fn stream_cut_at_every_byte_ends_with_an_error_event() {
     let node = open_node(&dir, &names).await;
     let caller = Caller::new(&node);
     let samples = samples();
-    let cuts: Vec<(usize, usize)> =
-        samples.iter().enumerate().flat_map(|(n, sample)| sample.positions().into_iter().map(move |at| (n, at))).collect();
+    let cuts: Vec<(usize, usize)> = samples
+        .iter()
+        .enumerate()
+        .flat_map(|(n, sample)| sample.positions().into_iter().map(move |at| (n, at)))
+        .collect();
     let calls = cuts.iter().enumerate().map(|(call, &(n, at))| {
         let model = format!("gpt-{}", call % names.len());
         let sample = &samples[n];
@@ -184,7 +194,8 @@ async fn cut_body_is_cut_for_the_caller_as_well() {
         let asked = request.json();
         let cut = asked["cut"].as_u64().and_then(|cut| usize::try_from(cut).ok()).expect("a number");
         let body = Route::of(&request.path).answer();
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
         Answer::new().raw(head).raw(&body.as_bytes()[..cut]).cut()
     })
     .await;
@@ -192,8 +203,7 @@ async fn cut_body_is_cut_for_the_caller_as_well() {
     for route in Route::ALL {
         let home = dir.path().join(format!("{route:?}"));
         std::fs::create_dir(&home).expect("a directory");
-        let node =
-            turnway_tests::real::node::Node::start(&home, &["--model", &flag("gpt", &upstream, "")]).await;
+        let node = turnway_tests::real::node::Node::start(&home, &["--model", &flag("gpt", &upstream, "")]).await;
         let before = upstream.calls();
         let positions: Vec<usize> = some_positions(route.answer().len()).into_iter().take(4).collect();
         for &cut in &positions {

@@ -249,7 +249,11 @@ async fn upstreams_of_one_name_share_calls_by_weight() {
     let dir = tempdir().expect("a directory");
     let willing = || {
         ScriptedUpstream::start(|request| {
-            if request.json()["fail"] == true { Answer::json(503, "{}") } else { Answer::json(200, Route::Chat.answer()) }
+            if request.json()["fail"] == true {
+                Answer::json(503, "{}")
+            } else {
+                Answer::json(200, Route::Chat.answer())
+            }
         })
     };
     let one = willing().await;

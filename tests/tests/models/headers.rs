@@ -194,7 +194,8 @@ async fn providers_key_is_sent_in_the_header_of_the_route() {
                 other => other,
             };
             for name in ["authorization", "x-api-key", "api-key"] {
-                let value = if name == "authorization" { format!("Bearer {PROVIDER_KEY}") } else { PROVIDER_KEY.into() };
+                let value =
+                    if name == "authorization" { format!("Bearer {PROVIDER_KEY}") } else { PROVIDER_KEY.into() };
                 let expected = (name == sent).then_some(value.as_str());
                 assert_eq!(request.header(name), expected, "{route:?} {header} {name}");
             }

@@ -162,7 +162,8 @@ async fn error_answer_of_the_upstream_passes_unchanged() {
     let node = open_node(&dir, &models).await;
     let caller = Caller::new(&node);
     for status in statuses {
-        let body = json!({"model": format!("gpt-{status}"), "messages": [], "status": status, "stream": status % 2 == 0});
+        let body =
+            json!({"model": format!("gpt-{status}"), "messages": [], "status": status, "stream": status % 2 == 0});
         let answer = caller.post(Route::Responses.path(), body.to_string()).await;
         assert_eq!((answer.status, answer.text().as_str()), (status, odd));
         assert!(answer.header("content-type").starts_with("application/json"), "{answer:?}");

@@ -20,7 +20,8 @@ const REVOKED_WITHIN: Duration = Duration::from_secs(5);
 /// Covers: PR-1, PR-9, S-01.
 #[tokio::test]
 async fn models_need_a_key_with_their_scope() {
-    let upstream = ScriptedUpstream::start(|request| Route::of(&request.path).script(request.json()["stream"] == true)).await;
+    let upstream =
+        ScriptedUpstream::start(|request| Route::of(&request.path).script(request.json()["stream"] == true)).await;
     let dir = tempdir().expect("a directory");
     let models = [flag("gpt", &upstream, "")];
     let node = guarded(&dir, &model_args(&models)).await;
@@ -71,7 +72,11 @@ async fn x_api_key_is_a_credential_for_messages_only() {
         }
     }
     let wrong = Caller::new(&node).with("x-api-key", "sk-ant-unknown");
-    Route::Messages.must_be(&wrong.post(Route::Messages.path(), Route::Messages.request("gpt", false)).await, 401, "unauthorized");
+    Route::Messages.must_be(
+        &wrong.post(Route::Messages.path(), Route::Messages.request("gpt", false)).await,
+        401,
+        "unauthorized",
+    );
 }
 
 /// Covers: PR-14.
@@ -79,11 +84,8 @@ async fn x_api_key_is_a_credential_for_messages_only() {
 async fn list_has_models_for_callers_with_the_right_only() {
     let upstream = ScriptedUpstream::always(Answer::json(200, "{}")).await;
     let dir = tempdir().expect("a directory");
-    let models = [
-        flag("gpt", &upstream, ""),
-        flag("a", &upstream, "name=org/shared"),
-        flag("b", &upstream, "name=org/shared"),
-    ];
+    let models =
+        [flag("gpt", &upstream, ""), flag("a", &upstream, "name=org/shared"), flag("b", &upstream, "name=org/shared")];
     let node = guarded(&dir, &[&model_args(&models)[..], &["--demo"]].concat()).await;
     let allowed = Key::make(&node, &["--user", "ann", "--scopes", "models"]).await;
     let both = Key::make(&node, &["--user", "ann", "--scopes", "read,write,models"]).await;

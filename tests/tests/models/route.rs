@@ -150,7 +150,11 @@ impl Route {
 
     /// Returns the script of a complete answer.
     pub(crate) fn script(self, stream: bool) -> Answer {
-        if stream { Answer::events(self.events().iter().map(|event| event.as_bytes())) } else { Answer::json(200, self.answer()) }
+        if stream {
+            Answer::events(self.events().iter().map(|event| event.as_bytes()))
+        } else {
+            Answer::json(200, self.answer())
+        }
     }
 
     /// Returns the bytes of the body of [`Self::script`].

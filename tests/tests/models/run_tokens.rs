@@ -85,7 +85,8 @@ async fn until_dead(caller: &Caller) -> Duration {
 /// Covers: PR-1, PR-14, PR-27.
 #[tokio::test]
 async fn agent_calls_models_while_its_run_is_open() {
-    let upstream = ScriptedUpstream::start(|request| Route::of(&request.path).script(request.json()["stream"] == true)).await;
+    let upstream =
+        ScriptedUpstream::start(|request| Route::of(&request.path).script(request.json()["stream"] == true)).await;
     let dir = tempdir().expect("a directory");
     let mut run = OpenRun::begin(&dir, &upstream).await;
     for (route, stream) in Route::modes() {

@@ -72,7 +72,8 @@ async fn odd_event_streams_pass_unchanged() {
             let caller = &caller;
             async move {
                 let options = json!({"include_usage": true});
-                let body = json!({"model": "gpt", "stream": true, "stream_options": options, "odd": odd, "piece": piece});
+                let body =
+                    json!({"model": "gpt", "stream": true, "stream_options": options, "odd": odd, "piece": piece});
                 let answer = caller.post(Route::Chat.path(), body.to_string()).await;
                 assert_eq!((answer.status, answer.intact), (200, true), "{name}");
                 assert_eq!(sha256(&answer.body), sha256(stream.as_bytes()), "{name} by {piece}: {}", answer.text());
