@@ -186,8 +186,9 @@ def messages_streamed(origin: str, key: str) -> None:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text == STREAMED and final.stop_reason == "end_turn" and final.usage.output_tokens == 12, (text, final)
-    # The beta client adds `?beta=true`.
-    events = list(client.beta.messages.create(model="gpt", max_tokens=1024, messages=MESSAGES, stream=True))
+    # Other clients of Anthropic's add this query.
+    events = list(client.beta.messages.create(
+        model="gpt", max_tokens=1024, messages=MESSAGES, stream=True, extra_query={"beta": "true"}))
     assert events[-1].type == "message_stop", events
 
 

@@ -234,6 +234,26 @@ async fn cut_compressed_stream_is_cut_for_the_caller_as_well() {
     until_quiet(&node).await;
 }
 
+/// Covers: PR-5: a body has no place for an error of the gateway.
+#[tokio::test]
+async fn silent_body_is_cut_for_the_caller() {
+    let upstream = ScriptedUpstream::start(|request| {
+        let body = Route::of(&request.path).answer();
+        Answer::new().head(200, &[("content-type", "application/json")]).piece(&body.as_bytes()[..20]).hang()
+    })
+    .await;
+    let dir = tempdir().expect("a directory");
+    let node = open_node(&dir, &[flag("gpt", &upstream, "silence=300ms")]).await;
+    for route in Route::ALL {
+        let answer = Caller::new(&node).post(route.path(), route.request("gpt", false)).await;
+        assert_eq!((answer.status, answer.intact), (200, false), "{route:?}: {}", answer.text());
+        assert!(route.answer()[..20].as_bytes().starts_with(&answer.body), "{route:?}: {}", answer.text());
+        upstream.next().await.closed().await;
+    }
+    until_metric(&node, "turnway_model_calls_total", "outcome=\"timeout\"", 4.0).await;
+    until_quiet(&node).await;
+}
+
 /// Covers: PR-7.
 #[tokio::test]
 async fn connection_that_breaks_before_an_answer_is_not_retried() {

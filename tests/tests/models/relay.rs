@@ -157,7 +157,7 @@ async fn error_answer_of_the_upstream_passes_unchanged() {
     .await;
     let dir = tempdir().expect("a directory");
     // Five failures in a row would open the breaker: each upstream gets one of them.
-    let statuses = [400, 404, 409, 413, 422, 451, 500, 501, 504];
+    let statuses = [302, 400, 404, 409, 413, 422, 451, 500, 501, 504];
     let models: Vec<String> = statuses.iter().map(|status| flag(&format!("gpt-{status}"), &upstream, "")).collect();
     let node = open_node(&dir, &models).await;
     let caller = Caller::new(&node);
