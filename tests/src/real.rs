@@ -27,6 +27,7 @@ mod stale;
 pub mod steers;
 pub mod terminal;
 pub mod tls;
+pub mod upstream;
 pub mod web;
 pub mod wire;
 
