@@ -592,6 +592,27 @@ mod tests {
         assert_eq!(mailbox.wait_close().await, CloseReason::SlowConsumer);
     }
 
+    /// Covers: PR-8, S-17.
+    #[tokio::test]
+    async fn open_model_calls_count_in_the_share_of_their_user() {
+        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16, 16));
+        let user = |tenant: &str, user: &str| Principal {
+            tenant: TenantId::parse(tenant).expect("a name"),
+            user: UserId::parse(user).expect("a name"),
+            operator: false,
+            writes: true,
+        };
+        let calls_of =
+            |who: &Principal| std::iter::from_fn(|| links.acquire(Pool::Models, who).ok()).collect::<Vec<_>>();
+        let anns = calls_of(&user("a", "ann"));
+        let bobs = calls_of(&user("a", "bob"));
+        let others = calls_of(&user("b", "ann"));
+        assert!((1..=9).contains(&anns.len()) && !bobs.is_empty() && !others.is_empty(), "{}", anns.len());
+        assert!(anns.len() + bobs.len() <= 12, "a tenant has at most three quarters");
+        drop((anns, bobs, others));
+        assert_eq!(links.held(Pool::Models).0, 0);
+    }
+
     /// Covers: S-01.
     #[tokio::test]
     async fn link_with_a_revoked_credential_gets_no_more_messages() {

@@ -46,7 +46,7 @@ pub struct NewArgs {
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// Scopes of the key: read, write, act_as (any user of the tenant), operator (every session of the tenant, but not
-    /// the node)
+    /// the node), models (calls of models)
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', default_value = "read,write")]
     pub scopes: Vec<String>,
     /// Roles that the key may serve for the sessions of its tenant: agent:NAME (a dial-in agent), tools:NAME (the tool

@@ -1,4 +1,5 @@
-//! The rights of a run's token: it reads the session of its run while the run goes on, adds files to it, and nothing else.
+//! The rights of a run's token: while the run goes on, it reads the session of the run, adds files to it, calls models,
+//! and does nothing else.
 //! Called by `request_link` and for requests that need no link.
 use std::time::Duration;
 use turnway_core::id::RunId;
@@ -15,7 +16,7 @@ pub const RUN_CHECK_MAX: Duration = Duration::from_secs(2);
 
 /// Returns the refusal of everything that a run's token does not allow.
 pub fn refusal() -> Refusal {
-    let why = "the token of a run allows to read the session of that run and to add files to it, and nothing else";
+    let why = "the token of a run allows to read the session of that run, to add files to it and to call models, and nothing else";
     Refusal::new(Code::Forbidden, why)
 }
 
