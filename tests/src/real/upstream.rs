@@ -425,3 +425,56 @@ async fn take(read: &mut OwnedReadHalf, buffer: &mut BytesMut, length: usize) ->
 fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &[u8] = b"POST /v1/x?beta=true HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}";
+
+    async fn send(upstream: &ScriptedUpstream) -> TcpStream {
+        let mut stream = TcpStream::connect(upstream.addr).await.expect("a listener");
+        stream.write_all(REQUEST).await.expect("sent");
+        stream
+    }
+
+    async fn read_to_end(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.expect("text");
+        text
+    }
+
+    #[tokio::test]
+    async fn answer_waits_at_its_gate_and_is_cut() {
+        let upstream = ScriptedUpstream::always(Answer::new().gate().raw("abc").cut()).await;
+        let stream = send(&upstream).await;
+        let exchange = upstream.next().await;
+        assert_eq!((exchange.request.path.as_str(), exchange.request.query.as_deref()), ("/v1/x", Some("beta=true")));
+        assert_eq!((&exchange.request.body[..], exchange.request.header("host")), (&b"{}"[..], Some("a")));
+        assert!(!exchange.is_closed());
+        exchange.release();
+        assert_eq!(read_to_end(stream).await, "abc");
+    }
+
+    #[tokio::test]
+    async fn close_by_the_peer_is_seen_while_an_answer_hangs() {
+        let upstream = ScriptedUpstream::always(Answer::stream().hang()).await;
+        let stream = send(&upstream).await;
+        let exchange = upstream.next().await;
+        drop(stream);
+        exchange.closed().await;
+        assert_eq!((upstream.calls(), upstream.connections()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn kept_connection_gets_the_answers_in_order() {
+        let answers = vec![Answer::stream().piece(b"one").end(), Answer::json(503, "two").cut()];
+        let upstream = ScriptedUpstream::in_order(answers).await;
+        let mut stream = send(&upstream).await;
+        upstream.next().await;
+        stream.write_all(REQUEST).await.expect("sent");
+        let text = read_to_end(stream).await;
+        assert!(text.contains("\r\n\r\n3\r\none\r\n0\r\n\r\nHTTP/1.1 503 ") && text.ends_with("\r\n\r\ntwo"), "{text}");
+        assert_eq!(upstream.connections(), 1);
+    }
+}
