@@ -46,7 +46,7 @@ label_values! {
     pub ModelAttemptOutcome {
         Answered = "answered",
         /// An answer which says that the call was not served.
-        NotServed = "not_served",
+        NotServed = "retryable",
         Unreachable = "unreachable",
         /// The connection broke before the head of an answer.
         Broken = "broken",

@@ -29,6 +29,8 @@ pub struct ModelAnswer {
     /// Pieces to relay that have arrived.
     ready: VecDeque<Bytes>,
     end: Option<AnswerOutcome>,
+    /// True if the answer ended between two events. Its reader takes an event without its blank line for a whole one.
+    ends_between_events: bool,
     clock: Clock,
     silence: Duration,
     /// End of the time of the whole call.
@@ -97,6 +99,7 @@ impl ModelAnswer {
             body,
             ready: VecDeque::new(),
             end: None,
+            ends_between_events: false,
             clock,
             silence: of.times.silence,
             deadline: of.deadline,
@@ -128,7 +131,10 @@ impl ModelAnswer {
 
     /// Returns whether a comment may be sent to the caller now: between two events, with nothing waiting.
     pub fn is_between_events(&self) -> bool {
-        let is_between = self.copy.reader().is_some_and(AnswerReader::is_between_events);
+        let is_between = match self.end {
+            Some(_) => self.ends_between_events,
+            None => self.copy.reader().is_some_and(AnswerReader::is_between_events),
+        };
         self.takes_events() && is_between && self.ready.is_empty()
     }
 
@@ -217,7 +223,10 @@ impl ModelAnswer {
 
     /// Records the end of the body; `is_proper` if the connection says that it is complete.
     fn finish(&mut self, is_proper: bool) {
-        self.ready.extend(self.copy.finish());
+        let is_between = self.copy.reader().is_some_and(AnswerReader::is_between_events);
+        let held_back = self.copy.finish();
+        self.ends_between_events = is_between && held_back.is_none();
+        self.ready.extend(held_back);
         let end = self.copy.reader().map(AnswerReader::end);
         let is_proper = is_proper && !(self.ends_with_connection && end == Some(AnswerEnd::Open));
         self.end = Some(match end {

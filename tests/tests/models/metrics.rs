@@ -66,7 +66,7 @@ async fn odd_usage_passes_and_counts_nothing() {
         "{}",
         "[]",
         "\"many\"",
-        "{\"prompt_tokens\":null,\"completion_tokens\":\"7\"}",
+        "{\"prompt_tokens\":null,\"completion_tokens\":\"seven\"}",
         "{\"prompt_tokens\":-5,\"completion_tokens\":1e400}",
         "{\"prompt_tokens_details\":null,\"completion_tokens_details\":[]}",
     ];
@@ -97,7 +97,7 @@ async fn odd_usage_passes_and_counts_nothing() {
     }
 }
 
-/// Covers: PR-8, PR-11: every call ends with exactly one outcome.
+/// Covers: PR-8: every call ends with exactly one outcome.
 #[tokio::test]
 async fn each_call_has_one_outcome() {
     let upstream = ScriptedUpstream::start(|request| {

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
+use turnway_wire::channel::openai::ChatCall;
 use turnway_wire::model::{CallError, CallErrorKind, CallFormat, CallRequestError};
 
 /// OpenAI's and Anthropic's clients read this header before the status.
@@ -141,10 +142,13 @@ impl From<OpenAiError> for ModelCallError {
     fn from(error: OpenAiError) -> Self {
         let OpenAiError { trouble, closes_connection, is_guess } = error;
         let code = trouble.code();
-        // Here a body that is too long is no context that is too long.
-        let status = match code {
-            "too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        // Only chat completions take a body that is too long for a context that is too long.
+        let is_too_large = code == ChatCall::too_long().code();
+        let code = if is_too_large { Code::TooLarge.as_str() } else { code };
+        let status = if is_too_large {
+            StatusCode::PAYLOAD_TOO_LARGE
+        } else {
+            StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
         };
         Self {
             retryable: trouble.retryable,
