@@ -109,6 +109,8 @@ async fn serve(
     let answer = async {
         let client =
             context.admit(&headers).await.map_err(|problem| ModelCallError::from(problem).with_unread_body())?;
+        // Before the body is read: it may be long.
+        check_right(&client).map_err(ModelCallError::with_unread_body)?;
         let body = CallBody::read(&context, &client, &headers, body).await.map_err(ModelCallError::from)?;
         let (parsed, body) = body.parse_model_call(format).await;
         let call = ParsedCall { format, call: parsed?, body };

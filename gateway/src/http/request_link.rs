@@ -37,6 +37,8 @@ pub struct RequestLink {
     credential_ends: Option<Millis>,
     /// The run whose token limits the link to its session.
     run: Option<TokenRun>,
+    /// True if facts of the followed run may have been lost.
+    must_follow_again: bool,
     /// Notes that have arrived and were not returned yet.
     ready_notes: VecDeque<Notification>,
     /// Weight of the notes that were returned and may not have been sent yet.
@@ -100,6 +102,7 @@ impl RequestLink {
             rates,
             credential_ends: ends,
             run: None,
+            must_follow_again: false,
             ready_notes: VecDeque::new(),
             delivered_weight: 0,
             unreported_weight: 0,
@@ -160,21 +163,29 @@ impl RequestLink {
     }
 
     /// Waits until the followed run is cancelled or has ended, or until the link ends. For ever without a run's token.
+    /// Cancel-safe.
     pub async fn wait_run_ended(&mut self) -> LinkClosed {
         let Some(TokenRun { run_id, .. }) = self.run.clone() else { return std::future::pending().await };
         loop {
-            let followed = match self.next_note().await {
+            if self.must_follow_again {
+                if self.follow_run().await.is_err() {
+                    return LinkClosed::Revoked;
+                }
+                self.must_follow_again = false;
+            }
+            match self.next_note().await {
                 Err(closed) => return closed,
                 Ok(Notification::Fact { entry, .. }) => {
                     let is_own = entry.run_id.as_ref() == Some(&run_id) && !planted(Planted::EndedRunCallsOn);
-                    let is_end =
-                        entry.fact.is_terminal() || matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
-                    if is_own && is_end { Err(RequestFailure::LinkClosed(LinkClosed::Revoked)) } else { Ok(()) }
+                    let is_cancelling = matches!(entry.fact, Fact::Run(RunFact::Cancelling { .. }));
+                    if is_own && (entry.fact.is_terminal() || is_cancelling) {
+                        return LinkClosed::Revoked;
+                    }
                 }
                 // Facts were lost, or the session was deleted: the run is looked up again.
                 Ok(Notification::Reply(
                     CommandReply::Subscribed { reset: Some(_), .. } | CommandReply::Refused { .. },
-                )) => self.follow_run().await,
+                )) => self.must_follow_again = true,
                 Ok(
                     Notification::Chunk { .. }
                     | Notification::Reply(_)
@@ -184,10 +195,7 @@ impl RequestLink {
                     | Notification::AdapterState(_)
                     | Notification::LimitReached(_)
                     | Notification::GoAway { .. },
-                ) => Ok(()),
-            };
-            if followed.is_err() {
-                return LinkClosed::Revoked;
+                ) => {}
             }
         }
     }

@@ -5,6 +5,7 @@ use super::attempt::{AttemptEnd, attempt};
 use super::candidates::candidates;
 use super::upstream::{NotAsked, Upstream};
 use super::{ModelRequest, Models};
+use crate::clock::Clock;
 use crate::metrics::{Metrics, ModelCallOutcome};
 use crate::outbound::retry_after::retry_after;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ struct CallRecord {
     metrics: Arc<Metrics>,
     began: Mono,
     outcome: ModelCallOutcome,
-    now: Box<dyn Fn() -> Mono + Send + Sync>,
+    clock: Clock,
 }
 
 /// The requests of one call.
@@ -58,9 +59,7 @@ impl Models {
     /// Sends a call to the upstreams of its model, until one answers. Dropping the future ends the call.
     pub async fn open(&self, request: &ModelRequest) -> Result<OpenCall, CallFailure> {
         let began = self.clock.mono();
-        let clock = self.clock.clone();
-        let metrics = Arc::clone(&self.metrics);
-        let mut record = CallRecord::begin(metrics, began, Box::new(move || clock.mono()));
+        let mut record = CallRecord::begin(Arc::clone(&self.metrics), began, self.clock.clone());
         let attempts = CallAttempts { models: self, request, began, count: 0, failure: CallFailure::Unreachable };
         match attempts.run().await {
             Ok(answer) => Ok(OpenCall { answer, record }),
@@ -188,14 +187,14 @@ impl Drop for OpenCall {
 // === impl CallRecord ===
 
 impl CallRecord {
-    fn begin(metrics: Arc<Metrics>, began: Mono, now: Box<dyn Fn() -> Mono + Send + Sync>) -> Self {
+    fn begin(metrics: Arc<Metrics>, began: Mono, clock: Clock) -> Self {
         metrics.models.begin_call();
-        Self { metrics, began, outcome: ModelCallOutcome::Cancelled, now }
+        Self { metrics, began, outcome: ModelCallOutcome::Cancelled, clock }
     }
 }
 
 impl Drop for CallRecord {
     fn drop(&mut self) {
-        self.metrics.models.end_call(self.outcome, (self.now)() - self.began);
+        self.metrics.models.end_call(self.outcome, self.clock.mono() - self.began);
     }
 }
