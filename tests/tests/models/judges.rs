@@ -1,10 +1,15 @@
-//! The official Python clients of OpenAI and Anthropic as judges: they read the answers of the route as they read those
+//! The official clients of OpenAI (Python and JavaScript) and Anthropic as judges: they read the answers of the route as they read those
 //! of the providers.
 use crate::caller::sha256;
 use crate::route::Route;
 use crate::world::{flag, model_args, until_quiet};
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use tempfile::tempdir;
+use tokio::process::Command;
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::python::run;
 use turnway_tests::real::upstream::{Answer, ScriptedUpstream, UpstreamRequest};
@@ -73,4 +78,35 @@ async fn official_clients_pass_all_their_checks() {
     assert!(equal >= 6, "{equal} of {}", sent.len());
     until_quiet(&node).await;
     assert!(!node.log().contains(&key.text));
+}
+
+/// Number of scenarios of the JavaScript client.
+const JAVASCRIPT_SCENARIOS: usize = 10;
+
+/// Returns where `./test` installs the JavaScript clients.
+fn javascript_libraries() -> PathBuf {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/node-clients/node_modules");
+    assert!(installed.join("openai").exists(), "no openai in {}: `./test` brings it", installed.display());
+    installed
+}
+
+/// Covers: PR-2, PR-5, PR-14.
+#[tokio::test]
+async fn official_javascript_client_passes_all_its_checks() {
+    let upstream = ScriptedUpstream::start(answer).await;
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &[&model_args(&[flag("gpt", &upstream, "")])[..], &["--demo"]].concat()).await;
+    let key = Key::make(&node, &["--user", "ann", "--scopes", "read,write,models"]).await;
+    let mut client = Command::new("node");
+    client
+        .args(["model_client.js", &format!("http://{}", node.http), &key.text])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("javascript"))
+        .env("NODE_PATH", javascript_libraries())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = timeout(PATIENCE, client.output()).await.expect("it ends").expect("node runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), JAVASCRIPT_SCENARIOS, "{said}");
+    until_quiet(&node).await;
 }
