@@ -5,6 +5,7 @@ pub mod agents;
 pub mod clients;
 pub mod credentials;
 pub mod dialin;
+pub mod models;
 pub mod nodes;
 pub mod operators;
 pub mod quic;
@@ -21,7 +22,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 26] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -41,6 +42,8 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "agent_events", read: agents::events },
     Target { name: "agent_messages", read: dialin::messages },
     Target { name: "runner_messages", read: runners::messages },
+    Target { name: "model_stream", read: models::answer },
+    Target { name: "model_call", read: models::call },
     Target { name: "node_frame", read: nodes::frame },
     Target { name: "stored_fact", read: nodes::fact },
     Target { name: "config_file", read: operators::file },

@@ -154,6 +154,6 @@ pub(super) mod tests {
         let place = all[0].enter(now).expect("a place");
         assert_eq!(all[0].enter(now).err(), Some(NotAsked::Busy));
         drop(place);
-        all[0].enter(now).expect("a place again");
+        drop(all[0].enter(now).expect("a place again"));
     }
 }

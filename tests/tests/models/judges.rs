@@ -44,7 +44,7 @@ fn answer(request: &UpstreamRequest) -> Answer {
     route.script(stream)
 }
 
-/// Covers: PR-2, PR-5, PR-14.
+/// Covers: PR-2, PR-5, PR-14, MP-A8.
 #[tokio::test]
 async fn official_clients_pass_all_their_checks() {
     let upstream = ScriptedUpstream::start(answer).await;
@@ -90,7 +90,7 @@ fn javascript_libraries() -> PathBuf {
     installed
 }
 
-/// Covers: PR-2, PR-5, PR-14.
+/// Covers: PR-2, PR-5, PR-14, MP-A8.
 #[tokio::test]
 async fn official_javascript_client_passes_all_its_checks() {
     let upstream = ScriptedUpstream::start(answer).await;
