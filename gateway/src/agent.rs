@@ -23,15 +23,15 @@ mod steer;
 use crate::agent::access::GatewayAccess;
 use crate::agent::attempt::{AttemptControl, AttemptTask, AttemptTimer};
 use crate::agent::dialin::{AgentConnectionPool, AgentRegistry, RemoteCalls};
-use crate::agent::directory::{AgentProfile, AgentSpec, BadAgent, BuiltinAgent, Endpoint};
+use crate::agent::directory::{AgentProfile, AgentSpec, BadAgent, BuiltinAgent, Endpoint, KeepAliveOptions};
 use crate::agent::execution::{AttemptAgent, RunningAttempt};
 use crate::agent::health::AgentHealth;
-use crate::agent::http::HttpAgent;
+use crate::agent::http::{HttpAgent, HttpEndpoint};
 use crate::agent::plugins::Plugins;
 use crate::agent::request::RequestIds;
 use crate::clock::Clock;
 use crate::metrics::{AgentMetrics, Metrics};
-use crate::outbound::client::{Connectors, ResendCounter};
+use crate::outbound::client::{Connectors, OutboundClient, ResendCounter};
 use crate::run_token::{RunTokens, TokenRun};
 use crate::supervise;
 use ::http::HeaderValue;
@@ -99,6 +99,27 @@ enum AgentBackend {
 /// The key of an attempt: run and attempt number.
 type AttemptKey = (RunId, u32);
 
+/// Builds the connectors of all HTTP agents.
+fn connectors(specs: &[AgentSpec], clock: &Clock) -> Result<Connectors, BadAgent> {
+    let is_https = specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
+    let connectors = Connectors::new(is_https, limits::AGENT_CONNECT_TIMEOUT, clock.clone());
+    connectors.map_err(|error| BadAgent::Roots(error.to_string()))
+}
+
+fn client(
+    connectors: &Connectors,
+    endpoint: &HttpEndpoint,
+    options: KeepAliveOptions,
+    resends: &ResendCounter,
+) -> OutboundClient {
+    connectors.client(endpoint.is_https(), options.into(), Arc::clone(resends))
+}
+
+fn resend_counter(metrics: &Arc<Metrics>) -> ResendCounter {
+    let metrics = Arc::clone(metrics);
+    Arc::new(move || metrics.agents.count_resend())
+}
+
 // === impl Agents ===
 
 impl Agents {
@@ -116,13 +137,8 @@ impl Agents {
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
         let specs: Vec<_> = specs.into_iter().map(|spec| plugins.restrict_features(spec)).collect();
-        let is_https = specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
-        let connectors = Connectors::new(is_https, limits::AGENT_CONNECT_TIMEOUT, clock.clone())
-            .map_err(|error| BadAgent::Roots(error.to_string()))?;
-        let resends: ResendCounter = {
-            let metrics = Arc::clone(&metrics);
-            Arc::new(move || metrics.agents.count_resend())
-        };
+        let connectors = connectors(&specs, &clock)?;
+        let resends = resend_counter(&metrics);
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             AgentDirectory { default: specs.first().map(|spec| spec.id.clone()), ..AgentDirectory::default() };
@@ -133,11 +149,7 @@ impl Agents {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
             let agent = match spec.endpoint {
                 Endpoint::Http(endpoint) => AgentBackend::Http(Arc::new(HttpAgent {
-                    client: connectors.client(
-                        endpoint.is_https(),
-                        spec.keep_alive_options.into(),
-                        Arc::clone(&resends),
-                    ),
+                    client: client(&connectors, &endpoint, spec.keep_alive_options, &resends),
                     health: AgentHealth::new((*endpoint).clone()),
                     endpoint: *endpoint,
                     supports_cancel: spec.cancel,

@@ -11,7 +11,7 @@ pub mod open_call;
 mod request;
 mod upstream;
 
-pub use request::ModelRequest;
+pub use request::ModelCall;
 
 use crate::clock::Clock;
 use crate::config::ModelSpec;

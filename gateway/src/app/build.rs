@@ -166,9 +166,7 @@ impl App {
         let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = (listen(plan.config.admin)?, plan.config.health.map(listen).transpose()?);
         let registry = Registry::new();
-        let files =
-            client_limits::file_budget(plan.config.holding.attempts, plan.agents.len(), plan.config.models.len());
-        let shared = NodeParts::new(&plan, files, &registry)?;
+        let shared = NodeParts::new(&plan, client_limits::file_budget(&plan), &registry)?;
         // Until the driver has its first lease.
         shared.life.report(UnreadyReason::LeaseMissing, true);
         // Before the store, whose opening may have to wait, so that `/readyz` can say so.
@@ -201,14 +199,13 @@ impl App {
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let blobs = shared.blobs(&plan, &commands, runtime)?;
-        let models = shared.models(&plan)?;
+        let callees = (shared.blobs(&plan, &commands, runtime)?, shared.models(&plan)?);
         let context = shared.listener_context(
             (&plan, promise),
             commands,
             (&agents, &tools),
             (auth, call_names),
-            (blobs, models),
+            callees,
             certificates,
         );
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &context)).transpose()?.flatten();

@@ -9,7 +9,7 @@ use crate::http::HttpContext;
 use crate::http::openai::call_body::CallBody;
 use crate::http::problem::HttpProblem;
 use crate::links::Pool;
-use crate::models::{ModelRequest, headers as model_headers};
+use crate::models::{ModelCall, headers as model_headers};
 use crate::phase::NodePhase;
 use crate::response::{self, Body};
 use crate::socket::ClientWatch;
@@ -157,7 +157,7 @@ pub(super) async fn relay_call(
     // The body stays in memory, and in its share, until an upstream has answered: it may be sent again.
     let (text, room) = body.into_parts();
     let request =
-        ModelRequest { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query };
+        ModelCall { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query };
     let opened = tokio::select! {
         biased;
         opened = context.models.open(&request) => opened,

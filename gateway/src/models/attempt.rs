@@ -1,6 +1,6 @@
 //! One request to one upstream: sends it, waits for the head of the answer, and tells whether another upstream may be asked
 //! instead. Holds no state.
-use super::ModelRequest;
+use super::ModelCall;
 use super::answer::{AnswerOf, ModelAnswer};
 use super::headers::key_header;
 use super::request::PiecedBody;
@@ -14,7 +14,7 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
 /// The result of one request.
-pub(super) enum AttemptEnd {
+pub(super) enum UpstreamReply {
     /// An answer for the caller.
     Answer(Box<ModelAnswer>),
     /// An answer of an upstream that has not served the call: it may be asked again, or another one.
@@ -32,13 +32,13 @@ pub(super) enum AttemptEnd {
 /// Sends a call to an upstream.
 pub(super) async fn attempt(
     upstream: &Upstream,
-    request: &ModelRequest,
+    request: &ModelCall,
     place: OwnedSemaphorePermit,
     deadline: Mono,
     clock: &Clock,
-) -> AttemptEnd {
+) -> UpstreamReply {
     let now = clock.mono();
-    let Some(message) = message(upstream, request, now) else { return AttemptEnd::Broken };
+    let Some(message) = message(upstream, request, now) else { return UpstreamReply::Broken };
     let times = upstream.spec.times;
     let wait = times.first_byte.min(deadline - now);
     let response = match tokio::time::timeout(wait, upstream.client.send(message)).await {
@@ -46,17 +46,25 @@ pub(super) async fn attempt(
         Ok(Err(OutboundError::Unreachable(why))) => {
             tracing::warn!(upstream = upstream.spec.id, why, "an upstream of models cannot be reached");
             upstream.record_failure(clock.mono());
-            return AttemptEnd::Unreachable;
+            return UpstreamReply::Unreachable;
         }
         Ok(Err(OutboundError::Failed(error))) => {
             tracing::warn!(upstream = upstream.spec.id, %error, "the connection to an upstream of models broke");
             upstream.record_failure(clock.mono());
-            return if planted(Planted::BrokenCallRetried) { AttemptEnd::Unreachable } else { AttemptEnd::Broken };
+            return if planted(Planted::BrokenCallRetried) {
+                UpstreamReply::Unreachable
+            } else {
+                UpstreamReply::Broken
+            };
         }
         Err(_) => {
             tracing::warn!(upstream = upstream.spec.id, "an upstream of models does not answer in time");
             upstream.record_failure(clock.mono());
-            return if planted(Planted::TimedOutCallRetried) { AttemptEnd::Unreachable } else { AttemptEnd::TimedOut };
+            return if planted(Planted::TimedOutCallRetried) {
+                UpstreamReply::Unreachable
+            } else {
+                UpstreamReply::TimedOut
+            };
         }
     };
     let status = response.status();
@@ -67,24 +75,24 @@ pub(super) async fn attempt(
             status = status.as_u16(),
             "an upstream refuses the provider's key"
         );
-        return AttemptEnd::Unauthorized;
+        return UpstreamReply::Unauthorized;
     }
     let of = AnswerOf { format: request.format, hides_usage: request.call.asks_usage(), times, deadline, place };
     let mut answer = Box::new(ModelAnswer::new(response, of, clock.clone()));
     if is_failure(status) || answer.begins_with_error().await {
         upstream.record_failure(clock.mono());
         return if is_failure(status) && !was_not_served(status) {
-            AttemptEnd::Answer(answer)
+            UpstreamReply::Answer(answer)
         } else {
-            AttemptEnd::NotServed(answer)
+            UpstreamReply::NotServed(answer)
         };
     }
     upstream.record_success();
-    if was_not_served(status) { AttemptEnd::NotServed(answer) } else { AttemptEnd::Answer(answer) }
+    if was_not_served(status) { UpstreamReply::NotServed(answer) } else { UpstreamReply::Answer(answer) }
 }
 
 /// Builds the request of a call; none if a part of it is no header or URL, which parsed values always are.
-fn message(upstream: &Upstream, request: &ModelRequest, now: Mono) -> Option<Request<PiecedBody>> {
+fn message(upstream: &Upstream, request: &ModelCall, now: Mono) -> Option<Request<PiecedBody>> {
     let upstream_model = upstream.spec.upstream_model.as_deref().unwrap_or(request.call.model());
     let pieces = request.call.upstream_body(&request.body, upstream_model, request.call.asks_usage());
     let mut message = Request::new(PiecedBody::new(pieces));
@@ -98,7 +106,7 @@ fn message(upstream: &Upstream, request: &ModelRequest, now: Mono) -> Option<Req
     Some(message)
 }
 
-fn uri(upstream: &Upstream, request: &ModelRequest) -> Option<Uri> {
+fn uri(upstream: &Upstream, request: &ModelCall) -> Option<Uri> {
     let uri = upstream.uri(request.format);
     match request.query {
         None => Some(uri.clone()),
@@ -117,9 +125,9 @@ fn is_failure(status: StatusCode) -> bool {
     status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
 }
 
-// === impl AttemptEnd ===
+// === impl UpstreamReply ===
 
-impl AttemptEnd {
+impl UpstreamReply {
     /// Returns the outcome as a label.
     pub(super) fn outcome(&self) -> ModelAttemptOutcome {
         match self {

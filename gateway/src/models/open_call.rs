@@ -1,10 +1,10 @@
 //! A call from its beginning to its end: asks one upstream after the other until one answers, and counts the call once,
 //! however it ends.
 use super::answer::{AnswerOutcome, ModelAnswer};
-use super::attempt::{AttemptEnd, attempt};
+use super::attempt::{UpstreamReply, attempt};
 use super::candidates::candidates;
 use super::upstream::{NotAsked, Upstream};
-use super::{ModelRequest, Models};
+use super::{ModelCall, Models};
 use crate::clock::Clock;
 use crate::metrics::{Metrics, ModelCallOutcome};
 use crate::outbound::retry_after::retry_after;
@@ -46,7 +46,7 @@ struct CallRecord {
 /// The requests of one call.
 struct CallAttempts<'a> {
     models: &'a Models,
-    request: &'a ModelRequest,
+    request: &'a ModelCall,
     began: Mono,
     count: usize,
     /// The reason for the caller if nothing better is known.
@@ -57,7 +57,7 @@ struct CallAttempts<'a> {
 
 impl Models {
     /// Sends a call to the upstreams of its model, until one answers. Dropping the future ends the call.
-    pub async fn open(&self, request: &ModelRequest) -> Result<OpenCall, CallFailure> {
+    pub async fn open(&self, request: &ModelCall) -> Result<OpenCall, CallFailure> {
         let began = self.clock.mono();
         let mut record = CallRecord::begin(Arc::clone(&self.metrics), began, self.clock.clone());
         let attempts = CallAttempts { models: self, request, began, count: 0, failure: CallFailure::Unreachable };
@@ -90,10 +90,13 @@ impl CallAttempts<'_> {
                 break;
             }
             match self.attempt(&upstream).await? {
-                Some(AttemptEnd::Answer(answer)) => return Ok(answer),
-                Some(AttemptEnd::NotServed(answer)) => refused = Some((upstream, answer)),
+                Some(UpstreamReply::Answer(answer)) => return Ok(answer),
+                Some(UpstreamReply::NotServed(answer)) => refused = Some((upstream, answer)),
                 Some(
-                    AttemptEnd::Unreachable | AttemptEnd::Unauthorized | AttemptEnd::Broken | AttemptEnd::TimedOut,
+                    UpstreamReply::Unreachable
+                    | UpstreamReply::Unauthorized
+                    | UpstreamReply::Broken
+                    | UpstreamReply::TimedOut,
                 )
                 | None => {}
             }
@@ -103,14 +106,19 @@ impl CallAttempts<'_> {
         drop(answer);
         tokio::time::sleep(wait).await;
         match self.attempt(&upstream).await? {
-            Some(AttemptEnd::Answer(answer) | AttemptEnd::NotServed(answer)) => Ok(answer),
-            Some(AttemptEnd::Unreachable | AttemptEnd::Unauthorized | AttemptEnd::Broken | AttemptEnd::TimedOut)
+            Some(UpstreamReply::Answer(answer) | UpstreamReply::NotServed(answer)) => Ok(answer),
+            Some(
+                UpstreamReply::Unreachable
+                | UpstreamReply::Unauthorized
+                | UpstreamReply::Broken
+                | UpstreamReply::TimedOut,
+            )
             | None => Err(self.failure),
         }
     }
 
     /// Asks one upstream, unless it is not to be asked now. An error ends the call.
-    async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Result<Option<AttemptEnd>, CallFailure> {
+    async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Result<Option<UpstreamReply>, CallFailure> {
         let clock = &self.models.clock;
         let place = match upstream.enter(clock.mono()) {
             Ok(place) => place,
@@ -125,11 +133,11 @@ impl CallAttempts<'_> {
         let end = attempt(upstream, self.request, place, deadline, clock).await;
         self.models.metrics.models.count_attempt(end.outcome());
         match end {
-            AttemptEnd::Answer(_) | AttemptEnd::NotServed(_) => {}
-            AttemptEnd::Unreachable => self.failure = CallFailure::Unreachable,
-            AttemptEnd::Unauthorized => return Err(CallFailure::Unauthorized),
-            AttemptEnd::Broken => return Err(CallFailure::Broken),
-            AttemptEnd::TimedOut => return Err(CallFailure::TimedOut),
+            UpstreamReply::Answer(_) | UpstreamReply::NotServed(_) => {}
+            UpstreamReply::Unreachable => self.failure = CallFailure::Unreachable,
+            UpstreamReply::Unauthorized => return Err(CallFailure::Unauthorized),
+            UpstreamReply::Broken => return Err(CallFailure::Broken),
+            UpstreamReply::TimedOut => return Err(CallFailure::TimedOut),
         }
         Ok(Some(end))
     }

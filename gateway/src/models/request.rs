@@ -11,7 +11,7 @@ use turnway_wire::model::{CallFormat, CallRequest};
 
 /// A call of a model.
 #[derive(Clone, Debug)]
-pub struct ModelRequest {
+pub struct ModelCall {
     pub format: CallFormat,
     /// The parsed parts of `body`.
     pub call: CallRequest,

@@ -49,13 +49,13 @@ pub(super) fn address_limiter(plan: &NodePlan) -> AddressLimiter {
 
 /// Raises the process's limit of open files as far as allowed, and divides it. The soft limit of most systems is far
 /// below the hard one, for programs that use `select`.
-pub(super) fn file_budget(attempts: u64, agents: usize, models: usize) -> FileBudget {
+pub(super) fn file_budget(plan: &NodePlan) -> FileBudget {
     let had = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: had.maximum, maximum: had.maximum };
     // If the limit cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, wanted);
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let budget = divide_files(files, attempts, agents, models);
+    let budget = divide_files(files, plan.config.holding.attempts, plan.agents.len(), plan.config.models.len());
     let FileBudget { connections, attempts, model_calls } = budget;
     let what = "dividing the open file limit between connections, attempts and calls of models";
     tracing::info!(files, connections, attempts, model_calls, "{what}");
