@@ -15,20 +15,20 @@ pub use usage::TokenUsage;
 /// Formats of a call; each has a route of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallFormat {
-    /// OpenAI's chat completions.
+    /// Defined by OpenAI, and by many others.
     ChatCompletions,
-    /// OpenAI's responses.
+    /// Defined by OpenAI, with events that have types.
     Responses,
-    /// Anthropic's messages.
+    /// Defined by Anthropic, with errors of its own form.
     Messages,
-    /// OpenAI's embeddings.
+    /// Defined by OpenAI; never streamed.
     Embeddings,
 }
 
 // === impl CallFormat ===
 
 impl CallFormat {
-    /// Every format.
+    /// Every format, each once.
     pub const ALL: [Self; 4] = [Self::ChatCompletions, Self::Responses, Self::Messages, Self::Embeddings];
 
     /// Returns the path below the API's base, such as `/chat/completions`.

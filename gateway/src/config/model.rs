@@ -14,7 +14,7 @@ use turnway_core::limits;
 const NAME_CHARACTERS_MAX: usize = 128;
 /// Prefix of the names of agents, which no model may have.
 const AGENT_PREFIX: &str = "agent/";
-/// Largest weight.
+/// Largest weight of an upstream.
 const WEIGHT_MAX: u32 = 1000;
 /// Maximum of every time limit; a larger value is taken for a typing error.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -69,7 +69,7 @@ pub enum AnswerStep {
     End(AnswerOutcome),
 }
 
-/// What `ModelAnswer` needs to know of its call.
+/// Properties of the call that an answer belongs to.
 pub(super) struct AnswerOf {
     pub(super) format: CallFormat,
     /// True if the gateway asked for the usage of the stream, and the caller did not.

@@ -27,7 +27,7 @@ pub(super) struct UsageCounts {
     total: Option<u64>,
     /// DeepSeek's name for cached tokens.
     cache_hit: Option<u64>,
-    /// Anthropic's names.
+    /// Anthropic's names for tokens of the cache.
     cache_read: Option<u64>,
     cache_creation: Option<u64>,
 }

@@ -22,6 +22,9 @@ const KEEPALIVE: Bytes = Bytes::from_static(b": keepalive\n");
 /// Longest time for which the last bytes wait for a caller that does not read.
 const LAST_BYTES_WAIT: Duration = Duration::from_secs(10);
 
+/// Pause before a body is cut off, in which the server writes what it has.
+const CUT_PAUSE: Duration = Duration::from_millis(50);
+
 /// A body that ends without its end, so that the caller sees a cut.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer of the upstream was cut off")]
@@ -165,6 +168,8 @@ impl Relay {
             }
             let Some((code, message)) = error else { return Ok(()) };
             if !takes_events {
+                // Otherwise the server would discard the head, or what was sent last, together with the end.
+                tokio::time::sleep(CUT_PAUSE).await;
                 return sender.send(Err(CutOff)).await;
             }
             let event = format.error_event(&CallError { code, message, kind, param: None });
