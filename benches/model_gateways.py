@@ -116,7 +116,9 @@ def litellm(bench, stack, upstreams):
     config.write_text(json.dumps({"model_list": models, "litellm_settings": {"telemetry": False}}))
     words = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1", "--telemetry", "False"]
     # The table of prices is its own, not the one of its repository; logs of each call would be part of its figures.
-    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR"}
+    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR",
+                   # Like the others, it asks callers for no key.
+                   "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
     peer = Peer(bench, [str(bench.peers / "litellm" / "bin" / "litellm"), *words], environment, port, {})
     stack.enter_context(peer)
     return Gateway(LITELLM, dict.fromkeys(upstreams, peer.url), peer.pid)

@@ -117,7 +117,8 @@ fn json_response(status: StatusCode, text: String) -> Response<Body> {
 }
 
 fn error_response(status: StatusCode) -> Response<Body> {
-    json_response(status, json!({ "error": { "message": status.as_str(), "type": "invalid_request_error" } }).to_string())
+    let error = json!({ "message": status.to_string(), "type": "invalid_request_error" });
+    json_response(status, json!({ "error": error }).to_string())
 }
 
 /// Returns the text that answers of this many pieces consist of.

@@ -67,7 +67,7 @@ pub(super) enum CallFailure {
 impl CallPlan {
     /// Prepares the request; the headers are written as `name: value`.
     pub(super) fn new(run: &Rc<Run>, args: &crate::cli::Models) -> Result<Rc<Self>, BenchError> {
-        let usage = |why: String| BenchError::Usage(why);
+        let usage = BenchError::Usage;
         if args.calls.is_some_and(|calls| calls < run.load().connections as u64) {
             return Err(usage("--calls: at least one for each of the --connections".to_owned()));
         }
@@ -77,9 +77,10 @@ impl CallPlan {
         let key = run.api_key().unwrap_or("none");
         let fixed = [format!("host: {}", run.target().address), format!("authorization: Bearer {key}")];
         for line in fixed.iter().chain(&args.header) {
-            let (name, value) = line.split_once(':').ok_or_else(|| usage(format!("--header {line}: no colon")))?;
-            // A value may be a key, and is not shown.
-            let name: HeaderName = name.trim().parse().map_err(|_| usage(format!("--header {name}: no header name")))?;
+            let (name, value) = line.split_once(':').ok_or_else(|| usage("--header: one has no colon".to_owned()))?;
+            // Values may be keys, and are not shown.
+            let name: HeaderName =
+                name.trim().parse().map_err(|_| usage(format!("--header {name}: no header name")))?;
             let value = HeaderValue::from_str(value.trim());
             headers.insert(name.clone(), value.map_err(|_| usage(format!("--header {name}: no header value")))?);
         }
