@@ -276,13 +276,14 @@ def summary(added, found):
 
 def conditions_of(rounds, there):
     """Describes loads and rows."""
+    paced = PAUSES["paced"].replace("ms", " ms")
     names = ", ".join(f"{name} {version}" for name, version in there.items())
     return (f"{names}. Medians of {rounds} interleaved rounds, least and most in parentheses. Times of gateways are what they add:"
             f" the percentile through the gateway less that of direct calls in the same round. The upstream answers with 8"
-            f" pieces of text, one each {PAUSES['paced']} in the rows of times, all in one write in the row of calls a second;"
+            f" pieces of text, one each {paced} in the rows of times, all in one write in the row of calls a second;"
             f" times at {RATE} calls a second (open loop), 8 connections. The direct column of calls a second is what load"
             f" generator and upstream can do together on the other core. Memory is that of a gateway that has just"
-            f" started, {PAUSES['held']} before the second piece of each stream.")
+            f" started, after the first piece of each stream.")
 
 
 def told(run):
