@@ -20,7 +20,7 @@ use std::convert::Infallible;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::time::sleep_until;
+use tokio::time::{self, sleep_until};
 use turnway::cli::CliExit;
 
 /// Maximum size of a request, as a gateway has it.
@@ -64,7 +64,7 @@ pub async fn run(args: ModelUpstream) -> Result<CliExit, BenchError> {
     let unavailable = |error| BenchError::Unavailable(format!("{}: {error}", args.listen));
     let listener = TcpListener::bind(args.listen).await.map_err(unavailable)?;
     print_ready(listener.local_addr().map_err(unavailable)?);
-    let until = tokio::time::Instant::now() + args.duration;
+    let until = time::Instant::now() + args.duration;
     tokio::select! {
         served = serve(&listener, args.chunks, args.pause) => served.map_err(unavailable)?,
         () = sleep_until(until) => {}
