@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the figures of docs/benchmarks.md.
 
-    python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|compare|all [--quick]
+    python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|model-calls|compare|all [--quick]
     python3 benches/figures.py builds --before DIR [--quick]
     python3 benches/figures.py check [--before DIR | --against REV] [--only FIGURE,…] [--rounds N] [--write] [--quick]
 
@@ -32,6 +32,7 @@ from crowds import idle_cpu, many, quic
 from earlier import resolve
 from ground import CLIENT, SERVER, Bench, Server, end_all, leave_when_told, say, table, verdict
 from machine import ROOT, commit, conditions
+from model_gateways import model_calls
 from page import replace_block
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -212,6 +213,7 @@ FIGURES = {
     "quic": quic,
     "many": many,
     "idle-cpu": idle_cpu,
+    "model-calls": model_calls,
     "compare": compare,
     "builds": builds,
 }
@@ -254,7 +256,7 @@ def arguments():
     parser.add_argument("--scratch", type=pathlib.Path, default=TARGET, metavar="DIR",
                         help="data directories are made there: it should be on the disk that is meant")
     parser.add_argument("--peers", type=pathlib.Path, default=TARGET / "peers", metavar="DIR",
-                        help="where benches/peers/install put the others of `compare`")
+                        help="where benches/peers/install put the others of `compare` and `model-calls`")
     parser.add_argument("--compare", default="", metavar="WORDS", help="more to say to `turnway-bench compare`, such as '--runs 5'")
     earlier = parser.add_mutually_exclusive_group()
     earlier.add_argument("--before", type=pathlib.Path, metavar="DIR", help="the binaries that `builds` and `check` compare with:"

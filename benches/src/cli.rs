@@ -1,10 +1,12 @@
 //! Command-line arguments of `turnway-bench`.
 mod compare;
 mod idle;
+mod models;
 
 use clap::{Args, Parser, Subcommand};
 pub use compare::{Compare, Row, System};
 pub use idle::{EchoServer, Idle};
+pub use models::{ModelUpstream, Models};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,6 +59,10 @@ pub enum Mode {
     EchoServer(EchoServer),
     /// A lean agent (HTTP and server-sent events) that streams what it is asked for.
     Agent(Agent),
+    /// Chat completions at a models route, or at `model-upstream`: first byte, whole call, calls a second.
+    Models(Models),
+    /// A scripted model: answers chat completions, streamed or whole.
+    ModelUpstream(ModelUpstream),
     /// Single durable commits of the node's storage engine, one after the other.
     Commit(Commit),
     /// Turnway beside NATS, nchan, Sockudo and Socket.IO: the same loads, one table.

@@ -9,6 +9,8 @@ pub mod fanout;
 pub mod first_delta;
 pub mod history;
 pub mod idle;
+pub mod model_upstream;
+pub mod models;
 pub mod reconnect;
 pub mod session_client;
 pub mod stream;
@@ -39,6 +41,8 @@ pub async fn run(mode: Mode) -> Result<CliExit, BenchError> {
         Mode::TakeUp(args) => take_up::run(args).await,
         Mode::EchoServer(args) => echo_server::run(args).await,
         Mode::Agent(args) => agent::run(args).await,
+        Mode::Models(args) => models::run(args).await,
+        Mode::ModelUpstream(args) => model_upstream::run(args).await,
         Mode::Commit(args) => commit::run(&args),
         Mode::Compare(args) => compare::run(&args).await,
     }

@@ -35,6 +35,10 @@ pub enum Measure {
     RoundTrip,
     /// From a direct request's due time to its first text.
     Direct,
+    /// From a call's due time to the first byte of its answer's body.
+    FirstByte,
+    /// From a call's due time to the end of its answer.
+    WholeCall,
     /// From dropping every connection to `subscribed`.
     Resumed,
     /// From dropping every connection to having all missed facts.
@@ -129,7 +133,7 @@ pub struct Record {
 
 impl Measure {
     /// Every duration.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Accepted,
         Self::FirstDelta,
         Self::Done,
@@ -139,6 +143,8 @@ impl Measure {
         Self::LastListener,
         Self::RoundTrip,
         Self::Direct,
+        Self::FirstByte,
+        Self::WholeCall,
         Self::Resumed,
         Self::CaughtUp,
         Self::Connect,
@@ -161,6 +167,8 @@ impl Measure {
             Self::LastListener => "last_listener",
             Self::RoundTrip => "round_trip",
             Self::Direct => "direct",
+            Self::FirstByte => "first_byte",
+            Self::WholeCall => "whole_call",
             Self::Resumed => "resumed",
             Self::CaughtUp => "caught_up",
             Self::Connect => "connect",

@@ -60,6 +60,25 @@ impl Run {
     pub fn new(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, BenchError> {
         let aim = &common.aim;
         let target = Target::find(&aim.url, "ws", aim.sources, aim.i_own_this_target)?;
+        Self::with_target(mode, about, common, target)
+    }
+
+    /// The same for a mode whose server is an HTTP server.
+    pub fn over_http(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, BenchError> {
+        let aim = &common.aim;
+        if aim.sources.is_some() {
+            return Err(BenchError::Usage(format!("{mode} has no --sources")));
+        }
+        let target = Target::find(&aim.url, "http", None, aim.i_own_this_target)?;
+        Self::with_target(mode, about, common, target)
+    }
+
+    fn with_target(
+        mode: &'static str,
+        about: Measure,
+        common: &Common,
+        target: Target,
+    ) -> Result<Rc<Self>, BenchError> {
         let server = common.outputs.server_pid.map(monitor).transpose()?;
         // QUIC connections share sockets.
         let sockets = if target.quic_name().is_some() { 0 } else { common.load.connections };

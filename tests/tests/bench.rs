@@ -173,6 +173,65 @@ async fn first_delta_is_compared_with_a_direct_request() {
     assert!(figures["first_delta"]["added_us"]["p50"].as_f64().is_some_and(|added| added > 0.0), "{figures}");
 }
 
+/// Returns the counts that a load of calls ends with.
+fn ends_of_calls(figures: &Value) -> [u64; 4] {
+    ["asked", "completed", "mismatches", "unanswered"].map(|key| figures["counts"][key].as_u64().expect("a count"))
+}
+
+#[tokio::test]
+async fn model_calls_are_counted_and_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let upstream = Served::start(dir.path(), &["model-upstream", "--chunks", "5", "--pause", "1ms"]).await;
+    let node = node(dir.path(), &["--model", &format!("gpt=http://{}/v1", upstream.address)]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let through = format!("http://{}/v1", node.http);
+    let direct = format!("http://{}/v1", upstream.address);
+    for url in [&through, &direct] {
+        let args = ["models", "--url", url, "--chunks", "5", "--connections", "4"];
+        let figures = bench.local(&[&args[..], &["--stream", "--calls", "40"]].concat()).await;
+        assert_eq!((&figures["loop"], &figures["throughput"]["count"]), (&"closed".into(), &40.into()));
+        assert_eq!(ends_of_calls(&figures), [40, 40, 0, 0], "{figures}");
+        let latency = &figures["latency_us"];
+        assert_eq!((&latency["first_byte"]["count"], &latency["whole_call"]["count"]), (&40.into(), &40.into()));
+        // Four pauses lie between the first piece and the last.
+        assert!(latency["whole_call"]["min"].as_f64() >= Some(4000.0), "{latency}");
+        let figures = bench.local(&[&args[..], &["--rate", "50", "--duration", "1s"]].concat()).await;
+        assert_eq!((&figures["loop"], ends_of_calls(&figures)), (&"open".into(), [50, 50, 0, 0]), "{figures}");
+        assert_eq!(figures["models"]["warm_up_calls"], 4);
+    }
+    // Two loads with a first call on each of four connections.
+    let complete = metric(node.admin, "turnway_model_calls_total{outcome=\"complete\"}", 98).await;
+    assert_eq!(complete, 98);
+}
+
+#[tokio::test]
+async fn open_model_streams_are_held_and_weighed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let upstream = Served::start(dir.path(), &["model-upstream", "--pause", "1m"]).await;
+    let node = node(dir.path(), &["--model", &format!("gpt=http://{}/v1", upstream.address)]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let url = format!("http://{}/v1", node.http);
+    let pid = node.pid().to_string();
+    let args = ["models", "--url", &url, "--stream", "--hold", "--connections", "20", "--duration", "300ms"];
+    let figures = bench.local(&[&args[..], &["--server-pid", &pid]].concat()).await;
+    assert_eq!((&figures["models"]["held"], &figures["ok"]), (&20.into(), &true.into()), "{figures}");
+    assert!(figures["models"]["rss_held_bytes"].as_u64() > Some(1_000_000), "{figures}");
+}
+
+#[tokio::test]
+async fn incomplete_model_answer_fails_the_load() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let upstream = Served::start(dir.path(), &["model-upstream", "--chunks", "3"]).await;
+    let bench = Bench::new(dir.path(), upstream.address);
+    let url = format!("http://{}/v1", upstream.address);
+    // Eight pieces are expected by default.
+    for (args, why) in [(&["--stream"][..], "too few events"), (&[], "another text")] {
+        let ended = bench.run(&[&["models", "--url", &url, "--connections", "2"][..], args].concat()).await;
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(why), "{args:?}: {ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn takeover_of_a_session_with_history_is_measured() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -219,6 +278,11 @@ async fn errors_have_their_exit_codes_and_messages() {
         (&["idle"], 64, "--server-pid"),
         (&["idle", "--rate", "5"], 64, "no --rate"),
         (&["first-delta", "--agent", "echo", "--direct", "http://127.0.0.1:1"], 64, "--rate"),
+        (&["models"], 64, "http://"),
+        (&["models", "--hold"], 64, "--stream"),
+        (&["models", "--url", "http://127.0.0.1:1", "--header", "x"], 64, "no colon"),
+        (&["models", "--url", "http://127.0.0.1:1", "--calls", "1"], 64, "--calls"),
+        (&["models", "--url", "http://127.0.0.1:1"], 69, "refused"),
         (&["nothing"], 64, "nothing"),
     ] {
         let ended = bench.run(args).await;

@@ -63,6 +63,25 @@ async fn comparison_table_states_its_conditions() {
 }
 
 #[tokio::test]
+async fn calls_of_models_are_measured_without_the_other_gateways() {
+    let nothing = tempfile::tempdir().expect("a directory");
+    let peers = nothing.path().display().to_string();
+    let figures = figure_with("model-calls", &["--peers", &peers]).await;
+    for part in [
+        "Turnway adds **",
+        "LiteLLM was not installed",
+        "Portkey was not installed",
+        "|  | direct | Turnway |",
+        "(50) |",
+        "| calls without a complete answer | 0 | 0 |",
+        "](model-calls/model-calls.svg)",
+        "turnway-bench models --model paced --stream",
+    ] {
+        assert!(figures.contains(part), "{part}: {figures}");
+    }
+}
+
+#[tokio::test]
 async fn comparison_of_a_build_with_itself_has_every_figure() {
     let before = binary();
     let before = before.parent().expect("a directory").display().to_string();

@@ -94,7 +94,8 @@ impl DirectClient {
     }
 }
 
-async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, ConnectionFailure> {
+/// Opens a connection for HTTP/1.1.
+pub(super) async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, ConnectionFailure> {
     let unreachable = |error: &dyn Display| ConnectionFailure::Unreachable(format!("{}: {error}", target.address));
     let stream = TcpStream::connect(target.address).await.map_err(|error| unreachable(&error))?;
     stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
@@ -104,11 +105,13 @@ async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, Connection
     Ok(sender)
 }
 
-fn path(target: &Target) -> &str {
+/// Returns the path of a target's URL, without a slash at its end.
+pub(super) fn path(target: &Target) -> &str {
     let rest = target.url.split_once("://").map_or("", |(_, rest)| rest);
     rest.find('/').map_or("", |at| rest[at..].trim_end_matches('/'))
 }
 
-fn broken(error: impl Display) -> ConnectionFailure {
+/// Converts an error of a connection that was open.
+pub(super) fn broken(error: impl Display) -> ConnectionFailure {
     ConnectionFailure::Broken(error.to_string())
 }
