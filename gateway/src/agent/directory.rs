@@ -11,11 +11,11 @@ use crate::config::agent::agent_keys;
 use crate::config::nearest::did_you_mean;
 use crate::models::demo;
 use crate::outbound::client::ConnectionOptions;
+use model::ModelOptions;
 use std::time::Duration;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentPolicy, OnOwnerLoss};
-use model::ModelOptions;
 use value::{flag, invalid, keep_alive, on_owner_loss, patterns, wait};
 
 /// One configured agent.

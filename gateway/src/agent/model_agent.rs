@@ -18,7 +18,9 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, StopReason, TextKind};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::json::Json;
-use turnway_wire::model::{CallFormat, CallRequest, CallRequestError, ChatEnd, ChatFinish, ChatPiece, ChatReader, TokenUsage};
+use turnway_wire::model::{
+    CallFormat, CallRequest, CallRequestError, ChatEnd, ChatFinish, ChatPiece, ChatReader, TokenUsage,
+};
 
 /// An agent that is a model.
 #[derive(Debug)]

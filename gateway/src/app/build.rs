@@ -457,8 +457,7 @@ impl NodeParts {
         };
         let metrics = Arc::clone(&self.metrics);
         let clock = self.clock.clone();
-        let router =
-            TowerToHyperService::new(http::with_request_metrics(http::router(context), metrics, clock));
+        let router = TowerToHyperService::new(http::with_request_metrics(http::router(context), metrics, clock));
         ListenerContext {
             pages: Arc::new(move |request| router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()),
             rules: client_limits::rules(plan),

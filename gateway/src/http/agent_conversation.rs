@@ -1,8 +1,8 @@
 //! Reads the conversations of sessions for agents that are models, over links of the node's own. Must only read the session
 //! of the run that asks. Used by `agent` through [`ConversationSource`].
 use crate::agent::conversation::{ConversationError, ConversationSource, EarlierMessage, EarlierRole};
-use crate::http::blobs;
 use crate::http::HttpContext;
+use crate::http::blobs;
 use crate::http::messages::read_backwards;
 use crate::http::problem::HttpProblem;
 use crate::http::request_link::{ANSWER_WAIT, RequestFailure, RequestLink};

@@ -316,7 +316,11 @@ async fn act(link: &mut RequestLink, session: &SessionId, action: BlobAction) ->
 }
 
 /// Looks up a blob of a session.
-pub(super) async fn find_blob(link: &mut RequestLink, session: &SessionId, hash: BlobHash) -> Result<StoredBlob, HttpProblem> {
+pub(super) async fn find_blob(
+    link: &mut RequestLink,
+    session: &SessionId,
+    hash: BlobHash,
+) -> Result<StoredBlob, HttpProblem> {
     let BlobTable { mut blobs, .. } = read_table(link, session).await?;
     blobs.remove(&hash).ok_or_else(no_such_blob)
 }

@@ -137,7 +137,10 @@ fn answer(last: &str, earlier: &[String]) -> String {
             [] => "This is the first message that I see of this conversation.".to_owned(),
             [only] => format!("Before this you said: \"{only}\""),
             [.., newest] => {
-                format!("You have sent {} before this. The last one was: \"{newest}\"", plural(earlier.len(), "message"))
+                format!(
+                    "You have sent {} before this. The last one was: \"{newest}\"",
+                    plural(earlier.len(), "message")
+                )
             }
         };
     }
@@ -197,7 +200,10 @@ mod tests {
             (&["my cat is Tom", "What did I say?"], "Before this you said: \"my cat is Tom\""),
             (&["What did I say?"], "This is the first message"),
             (&["a", "b c", "do you remember?"], "You have sent 2 messages before this. The last one was: \"b c\""),
-            (&["a", "b c", "How many words?"], "Before this you have sent 2 messages with 3 words; this one has 3 words."),
+            (
+                &["a", "b c", "How many words?"],
+                "Before this you have sent 2 messages with 3 words; this one has 3 words.",
+            ),
             (&["Which provider?"], "I am the demo model of Turnway"),
             (&["a", "hello again"], "You said: \"hello again\" That is message 2"),
         ] {
@@ -215,7 +221,10 @@ mod tests {
         let thinking = reply(conversation(&["please think"]));
         assert_eq!(thinking.reasoning().as_deref(), Some("The message has 2 words. A rule of the demo answers it."));
         let usage = thinking.usage();
-        assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens_details"]["reasoning_tokens"]), (&json!(2), &json!(11)));
+        assert_eq!(
+            (&usage["prompt_tokens"], &usage["completion_tokens_details"]["reasoning_tokens"]),
+            (&json!(2), &json!(11))
+        );
         assert_eq!(thinking.deltas().count() as u64, usage["completion_tokens"].as_u64().expect("a number"));
         assert_eq!(thinking, reply(conversation(&["please think"])), "equal calls get equal answers");
     }

@@ -142,7 +142,8 @@ impl ChatReader {
         if data == "[DONE]" {
             self.is_done = true;
         } else if self.read_object(data, is_named_error, pieces).is_err() && !is_cut {
-            let why = if is_named_error { bounded(data) } else { "an event of the answer is no JSON object".to_owned() };
+            let why =
+                if is_named_error { bounded(data) } else { "an event of the answer is no JSON object".to_owned() };
             self.error = Some(why);
         }
     }
