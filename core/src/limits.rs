@@ -297,6 +297,27 @@ pub const MODEL_OPENING_WAIT: Duration = Duration::from_secs(15);
 pub const MODEL_OPENING_BYTES_MAX: usize = 64 * 1024;
 /// Decoded bytes of one compressed answer that are read for its usage: a small piece can decode to a thousand times its size.
 pub const MODEL_DECODED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// From the order to an agent that is a model until its upstream answers: the wait for the head, and for the first event.
+pub const MODEL_AGENT_ACK_TIMEOUT: Duration = Duration::from_secs(6 * 60);
+/// Tokens of the conversation that an agent that is a model sends, unless the operator sets another number: some hundred
+/// messages, and less than the context of every common model.
+pub const MODEL_AGENT_CONTEXT_TOKENS: u32 = 8000;
+/// The most such tokens that the operator may set: the longest context of a model.
+pub const MODEL_AGENT_CONTEXT_TOKENS_MAX: u32 = 1_000_000;
+/// The most output tokens that the operator may set; a larger number is taken for a typing error.
+pub const MODEL_AGENT_OUTPUT_TOKENS_MAX: u32 = 1_000_000;
+/// Bytes of the conversation that such an agent sends at most: they are read from the log and held in memory with each call.
+pub const MODEL_AGENT_HISTORY_BYTES_MAX: usize = 256 * 1024;
+/// Messages of the conversation that such an agent sends at most.
+pub const MODEL_AGENT_HISTORY_MESSAGES_MAX: usize = 1000;
+/// Conversations that are read for such agents at a time; the others wait. Each takes some 2 MiB meanwhile.
+pub const MODEL_AGENT_READS_MAX: usize = 16;
+/// A file with the system prompt of such an agent: a long one has some pages.
+pub const MODEL_AGENT_SYSTEM_BYTES_MAX: usize = 64 * 1024;
+/// Longest wait for the end of a body after the last event of an answer: without the end, the connection is not kept.
+pub const MODEL_AGENT_END_WAIT: Duration = Duration::from_millis(200);
+/// Longest wait for the body of an upstream's error.
+pub const MODEL_AGENT_ERROR_WAIT: Duration = Duration::from_secs(1);
 /// Silence of a stream after which a comment is sent to the caller: proxies close silent connections after 30 s and more.
 pub const MODEL_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Failures of an upstream in a row after which it is not asked for [`MODEL_BREAKER_OPEN`].

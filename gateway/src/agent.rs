@@ -4,6 +4,7 @@
 pub mod access;
 mod attempt;
 mod budget;
+pub mod conversation;
 mod counter;
 mod deliver;
 pub mod dialin;
@@ -12,6 +13,7 @@ mod echo;
 mod execution;
 mod health;
 pub mod http;
+mod model_agent;
 mod news;
 mod pipeline_bridge;
 mod pipelined;
@@ -22,11 +24,13 @@ mod steer;
 
 use crate::agent::access::GatewayAccess;
 use crate::agent::attempt::{AttemptControl, AttemptTask, AttemptTimer};
+use crate::agent::conversation::ModelAccess;
 use crate::agent::dialin::{AgentConnectionPool, AgentRegistry, RemoteCalls};
 use crate::agent::directory::{AgentProfile, AgentSpec, BadAgent, BuiltinAgent, Endpoint, KeepAliveOptions};
 use crate::agent::execution::{AttemptAgent, RunningAttempt};
 use crate::agent::health::AgentHealth;
 use crate::agent::http::{HttpAgent, HttpEndpoint};
+use crate::agent::model_agent::ModelAgent;
 use crate::agent::plugins::Plugins;
 use crate::agent::request::RequestIds;
 use crate::clock::Clock;
@@ -39,8 +43,8 @@ use dashmap::{DashMap, Entry};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -80,6 +84,7 @@ struct AgentsInner {
     registry: AgentRegistry,
     plugins: Plugins,
     access: GatewayAccess,
+    model_access: Arc<OnceLock<ModelAccess>>,
     running: DashMap<AttemptKey, RunningAttempt>,
     slots: Arc<Semaphore>,
     unknown_events: Arc<AtomicU64>,
@@ -94,6 +99,7 @@ enum AgentBackend {
     Http(Arc<HttpAgent>),
     Builtin(BuiltinAgent),
     DialIn(Arc<AgentConnectionPool>),
+    Model(Arc<ModelAgent>),
 }
 
 /// The key of an attempt: run and attempt number.
@@ -142,6 +148,7 @@ impl Agents {
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             AgentDirectory { default: specs.first().map(|spec| spec.id.clone()), ..AgentDirectory::default() };
+        let model_access = Arc::default();
         let mut agents = BTreeMap::new();
         let mut pools = BTreeMap::new();
         let profiles = specs.iter().map(AgentSpec::profile).collect();
@@ -167,6 +174,10 @@ impl Agents {
                     pools.insert(spec.id.clone(), Arc::clone(&pool));
                     AgentBackend::DialIn(pool)
                 }
+                Endpoint::Model(endpoint) => {
+                    let access = Arc::clone(&model_access);
+                    AgentBackend::Model(Arc::new(ModelAgent { endpoint: *endpoint, access }))
+                }
             };
             if agents.insert(spec.id.clone(), agent).is_some() {
                 return Err(BadAgent::Duplicate(spec.id));
@@ -187,6 +198,7 @@ impl Agents {
             registry: AgentRegistry::new(pools, remote_calls),
             plugins,
             access,
+            model_access,
             running: DashMap::new(),
             slots: places,
             unknown_events: unknown,
@@ -195,6 +207,12 @@ impl Agents {
             clock,
             metrics,
         })))
+    }
+
+    /// Gives the agents that are models what they need of the node. Must be called before the first order.
+    pub fn set_model_access(&self, access: ModelAccess) {
+        // A second call changes nothing.
+        _ = self.0.model_access.set(access);
     }
 
     /// Executes an order of the switchboard. Never blocks. Every order may arrive twice.
@@ -246,6 +264,7 @@ impl Agents {
             Some(AgentBackend::Http(http)) => http.health.is_healthy(),
             Some(AgentBackend::Builtin(_)) => true,
             Some(AgentBackend::DialIn(pool)) => pool.is_served(tenant),
+            Some(AgentBackend::Model(_)) => true,
             None => false,
         }
     }
@@ -344,6 +363,11 @@ impl Agents {
                     Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 Ok((AttemptAgent::DialIn(Arc::clone(pool)), Some(slot)))
             }
+            Some(AgentBackend::Model(model)) => {
+                let slot =
+                    Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts are running")?;
+                Ok((AttemptAgent::Model(Arc::clone(model)), Some(slot)))
+            }
             None => Err("the agent is not configured on this node"),
         }
     }
@@ -402,7 +426,7 @@ impl Agents {
                 let agent_id = agent.clone();
                 return pool.stop(&Order::Stop { tenant, agent_id, run_id, attempt, epoch });
             }
-            Some(AgentBackend::Builtin(_)) | None => return,
+            Some(AgentBackend::Builtin(_) | AgentBackend::Model(_)) | None => return,
         };
         let key = run.key();
         let names = RequestIds::new(&key, &run.run_id, attempt, epoch);

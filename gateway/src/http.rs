@@ -2,6 +2,7 @@
 //! ([`request_link`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
 //! [`request_parts`], [`query`], [`run_scope`], [`session_facts`], [`stream`], [`problem`], `request_metrics`. Called by `listen`.
 mod accounts;
+mod agent_conversation;
 mod agents;
 mod asyncapi;
 mod bindings;
@@ -26,6 +27,7 @@ pub mod stream;
 mod turns;
 mod web_chat;
 
+pub use agent_conversation::SessionConversations;
 pub use blobs::HttpBlobs;
 pub use node::HttpNode;
 pub use request_metrics::with_request_metrics;

@@ -6,6 +6,7 @@ mod attempt;
 mod breaker;
 mod candidates;
 mod decoder;
+pub mod demo;
 pub mod headers;
 pub mod open_call;
 mod request;

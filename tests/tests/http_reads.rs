@@ -261,6 +261,7 @@ async fn agent_endpoints_are_listed_only_for_operators() {
             {"agent_id": "a", "kind": "http", "default": false, "healthy": true, "capabilities": capabilities(false)},
             {"agent_id": "echo", "kind": "builtin", "default": true, "healthy": true, "capabilities": capabilities(false)},
             {"agent_id": "counter", "kind": "builtin", "default": false, "healthy": true, "capabilities": capabilities(true)},
+            {"agent_id": "assistant", "kind": "model", "default": false, "healthy": true, "capabilities": capabilities(false)},
         ]})
     );
     let operator = Web::new(node.http, None).json("/v1/agents").await;

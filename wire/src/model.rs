@@ -7,7 +7,7 @@ pub mod limits;
 pub mod request;
 mod usage;
 
-pub use answer::{AnswerEnd, AnswerOpening, AnswerReader};
+pub use answer::{AnswerEnd, AnswerOpening, AnswerReader, ChatEnd, ChatFinish, ChatPiece, ChatReader};
 pub use call_error::{CallError, CallErrorKind};
 pub use request::{CallRequest, CallRequestError};
 pub use usage::TokenUsage;

@@ -341,6 +341,13 @@ pub enum AgentFailure {
     Answered(Box<ErrorResponse>),
     /// The head of the agent's answer has too many header fields, or too many bytes.
     HeadTooLarge,
+    /// The model of an agent that is one reported an error, or broke off its answer.
+    Model {
+        /// Description of the problem, without content.
+        why: String,
+        /// The upstream's own message: for operators only, since it may name the provider's account.
+        body: Option<Private<String>>,
+    },
 }
 
 /// An HTTP response of an agent that is not an answer to its input.

@@ -53,6 +53,10 @@ impl From<AgentFailure> for Ending {
                 (code, answer.why, None)
             }
             AgentFailure::HeadTooLarge => (Code::TooLarge, head_too_large(), None),
+            AgentFailure::Model { why, body } => {
+                agent_body = body;
+                (Code::LlmError, why, None)
+            }
         };
         Self::Failed { code, message: truncated(&message), agent_code, retry_after_ms, agent_body }
     }

@@ -1,12 +1,17 @@
 //! The configured agents and how each is reached, parsed from flags or configuration. Called by `cli::plan`; used by
 //! `agent`.
+mod model;
 mod value;
+
+pub use model::{ModelEndpoint, SystemPrompt};
 
 use crate::agent::http::HttpEndpoint;
 use crate::config::ServedBy;
 use crate::config::agent::agent_keys;
 use crate::config::nearest::did_you_mean;
+use crate::models::demo;
 use crate::outbound::client::ConnectionOptions;
+use model::ModelOptions;
 use std::time::Duration;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
@@ -39,7 +44,7 @@ pub struct KeepAliveOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProfile {
     pub id: AgentId,
-    /// `http`, `builtin` or `dial_in`.
+    /// `http`, `builtin`, `dial_in` or `model`.
     pub kind: &'static str,
     /// Base URL of an HTTP agent, for operators only.
     pub url: Option<String>,
@@ -60,6 +65,8 @@ pub enum Endpoint {
     Builtin(BuiltinAgent),
     /// A connection that the agent opens itself, as one of these identities.
     DialIn(ServedBy),
+    /// Calls of a model that the operator configured.
+    Model(Box<ModelEndpoint>),
 }
 
 /// A builtin agent (`--demo`).
@@ -119,6 +126,9 @@ pub enum BadAgentKey {
         /// The expected values.
         why: &'static str,
     },
+    /// The file that the value names cannot be used.
+    #[error("{path:?} {why}")]
+    File { path: String, why: String },
 }
 
 /// The settings of an agent while they are parsed: all but its id and its endpoint.
@@ -132,6 +142,7 @@ struct AgentOptions {
     keep_alive: Option<Duration>,
     /// `None` if not configured.
     resend_on_stale: Option<bool>,
+    model: ModelOptions,
 }
 
 /// Parses the flag form `ID=URL[,key=value…]`, e.g. `a=http://127.0.0.1:9000,cancel=true,silence=30s`. Returns every
@@ -161,8 +172,8 @@ pub fn parse_agent(text: &str) -> Result<AgentSpec, Vec<BadAgent>> {
 // === impl AgentSpec ===
 
 impl AgentSpec {
-    /// Creates an agent with the default policy; `url` is `http(s)://…`, `builtin:echo`, `builtin:counter` or
-    /// `dial-in:`.
+    /// Creates an agent with the default policy; `url` is `http(s)://…`, `builtin:echo`, `builtin:counter`,
+    /// `model:NAME` or `dial-in:`.
     pub fn new(id: &str, url: &str) -> Result<Self, BadAgent> {
         let first = |bad: Vec<(Option<usize>, BadAgent)>| bad.into_iter().next().map(|(_, bad)| bad);
         Self::parse(id, [("url", url)]).map_err(|bad| first(bad).unwrap_or(BadAgent::Form))
@@ -209,9 +220,9 @@ impl AgentSpec {
             wrong.push((at, BadAgent::Key { agent: redact_id(id), key: key.to_owned(), bad }));
         }
         let keeping = conduct.keep_alive_options();
-        let (resumes, AgentOptions { policy, cancel, served_by, .. }) = (conduct.resumes(), conduct);
+        let (resumes, AgentOptions { policy, cancel, served_by, model, .. }) = (conduct.resumes(), conduct);
         let cancel = cancel.unwrap_or(resumes);
-        let endpoint = endpoint.map(|endpoint| endpoint.with_served_by(served_by));
+        let endpoint = endpoint.map(|endpoint| endpoint.with_served_by(served_by).with_model_options(model));
         match (name, endpoint) {
             (Some(id), Some(endpoint)) if wrong.is_empty() => {
                 Ok(Self { id, endpoint, policy, cancel, keep_alive_options: keeping })
@@ -226,14 +237,20 @@ impl AgentSpec {
             Endpoint::Http(http) => ("http", Some(http.base())),
             Endpoint::Builtin(_) => ("builtin", None),
             Endpoint::DialIn(_) => ("dial_in", None),
+            Endpoint::Model(_) => ("model", None),
         };
         let resume = self.policy.on_owner_loss == OnOwnerLoss::Resume;
         AgentProfile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
     }
 
-    /// Returns the agents of `--demo`: `echo`, then `counter`. Both are members of every new session.
+    /// Returns the agents of `--demo`: `echo`, `counter`, and `assistant`, which is the demo model. All are members of every
+    /// new session.
     pub fn demo() -> Result<Vec<Self>, BadAgent> {
-        let mut agents = vec![Self::new("echo", "builtin:echo")?, Self::new("counter", "builtin:counter")?];
+        let mut agents = vec![
+            Self::new("echo", "builtin:echo")?,
+            Self::new("counter", "builtin:counter")?,
+            Self::new("assistant", &format!("model:{}", demo::MODEL))?,
+        ];
         agents.iter_mut().for_each(|agent| agent.policy.auto_joins = true);
         Ok(agents)
     }
@@ -245,6 +262,9 @@ impl Endpoint {
     fn parse(url: &str) -> Result<Self, &'static str> {
         if url == "dial-in:" {
             return Ok(Self::DialIn(ServedBy::default()));
+        }
+        if let Some(name) = url.strip_prefix("model:") {
+            return Ok(Self::Model(Box::new(ModelEndpoint::new(name)?)));
         }
         match url.strip_prefix("builtin:") {
             Some("echo") => Ok(Self::Builtin(BuiltinAgent::Echo)),
@@ -258,7 +278,15 @@ impl Endpoint {
     fn with_served_by(self, served_by: ServedBy) -> Self {
         match self {
             Self::DialIn(_) => Self::DialIn(served_by),
-            Self::Http(_) | Self::Builtin(_) => self,
+            Self::Http(_) | Self::Builtin(_) | Self::Model(_) => self,
+        }
+    }
+
+    /// Sets the options of a model; has no effect on other transports.
+    fn with_model_options(self, options: ModelOptions) -> Self {
+        match self {
+            Self::Model(model) => Self::Model(Box::new(model.with_options(options))),
+            Self::Http(_) | Self::Builtin(_) | Self::DialIn(_) => self,
         }
     }
 }
@@ -294,6 +322,12 @@ impl AgentOptions {
             conduct.cancel = Some(true);
             conduct.policy.steer = matches!(endpoint, Endpoint::Builtin(BuiltinAgent::Counter));
         }
+        if matches!(endpoint, Endpoint::Model(_)) {
+            // Every attempt sends the same conversation, and a model does nothing but answer.
+            conduct.policy.on_owner_loss = OnOwnerLoss::Retry;
+            conduct.policy.input_ack = limits::MODEL_AGENT_ACK_TIMEOUT;
+            conduct.cancel = Some(true);
+        }
         if matches!(endpoint, Endpoint::DialIn(_)) {
             // A dial-in agent says in its hello if it does not answer cancels.
             conduct.cancel = Some(true);
@@ -321,6 +355,9 @@ impl AgentOptions {
             "served_by" => {
                 self.served_by = ServedBy::parse(value).ok_or_else(|| invalid(value, ServedBy::EXPECTED))?;
             }
+            "system" => self.model.set_system(value)?,
+            "context" => self.model.set_context(value)?,
+            "max_output" => self.model.set_max_output(value)?,
             _ => return Err(BadAgentKey::Unknown { hint: did_you_mean(key, agent_keys().chain(["url"])) }),
         }
         Ok(())
@@ -369,6 +406,16 @@ impl AgentOptions {
         if self.resumes() && self.cancel == Some(false) {
             let why = "true: with on_owner_loss=resume, closing a request does not cancel the run";
             return Err(("cancel", invalid("false", why)));
+        }
+        if !matches!(endpoint, Endpoint::Model(_)) {
+            self.model.check_unused()?;
+        } else if self.resumes() {
+            let why = "retry, retry_if_silent or fail: a call of a model does not survive its node";
+            return Err(("on_owner_loss", invalid("resume", why)));
+        } else if self.policy.steer {
+            return Err(("steer", invalid("true", "false: a model takes no input while it answers")));
+        } else if !self.policy.events.is_empty() {
+            return Err(("events", invalid("a type", "none: a model does not use events")));
         }
         if is_builtin && !self.policy.events.is_empty() {
             return Err(("events", invalid("a type", "none: a builtin agent does not use events")));

@@ -4,6 +4,7 @@ use crate::agent::attempt::{AttemptControl, AttemptTask};
 use crate::agent::dialin::{self, AgentConnectionPool};
 use crate::agent::directory::BuiltinAgent;
 use crate::agent::http::{AttemptEnd, HttpAgent};
+use crate::agent::model_agent::{self, ModelAgent};
 use crate::agent::request::RequestIds;
 use crate::agent::{AgentsInner, AttemptKey, bearer, counter, echo, http, pipelined, steer_report};
 use crate::run_token::TokenRun;
@@ -28,15 +29,16 @@ pub(super) enum AttemptAgent {
     Http(Arc<HttpAgent>),
     Builtin(BuiltinAgent),
     DialIn(Arc<AgentConnectionPool>),
+    Model(Arc<ModelAgent>),
 }
 
 // === impl AttemptAgent ===
 
 impl AttemptAgent {
-    /// Gives the attempt the token of its run, and the URLs that the token opens. Builtin agents run in this process and
-    /// need neither.
+    /// Gives the attempt the token of its run, and the URLs that the token opens. Builtin agents and models
+    /// need neither: this process runs the ones, and calls the others.
     async fn authorize(&self, attempt: &mut AttemptTask, access: &GatewayAccess) -> Result<(), SecretUnavailable> {
-        if matches!(self, Self::Builtin(_)) {
+        if matches!(self, Self::Builtin(_) | Self::Model(_)) {
             return Ok(());
         }
         access.complete_invoke(&mut attempt.invoke);
@@ -45,7 +47,7 @@ impl AttemptAgent {
         match self {
             Self::Http(_) => attempt.control().set_credential(bearer(&token)),
             Self::DialIn(_) => attempt.invoke.run_token = Some(Box::new(token)),
-            Self::Builtin(_) => {}
+            Self::Builtin(_) | Self::Model(_) => {}
         }
         Ok(())
     }
@@ -61,6 +63,7 @@ impl AttemptAgent {
             Self::Builtin(BuiltinAgent::Echo) => (echo::run(attempt).await, None),
             Self::Builtin(BuiltinAgent::Counter) => (Box::pin(counter::run(attempt)).await, None),
             Self::DialIn(pool) => (Box::pin(dialin::run(attempt, pool)).await, None),
+            Self::Model(agent) => (Box::pin(model_agent::run(attempt, agent)).await, None),
         }
     }
 
@@ -73,7 +76,7 @@ impl AttemptAgent {
                 }
             }
             // A dial-in agent is told to stop when its call is dropped.
-            Self::Http(_) | Self::Builtin(_) | Self::DialIn(_) => {}
+            Self::Http(_) | Self::Builtin(_) | Self::DialIn(_) | Self::Model(_) => {}
         }
     }
 }

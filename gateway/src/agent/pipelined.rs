@@ -93,6 +93,7 @@ fn error_code(failure: &AgentFailure) -> &'static str {
         AgentFailure::Answered(_) => "agent_error",
         AgentFailure::Blocked { .. } => "blocked",
         AgentFailure::TooLarge | AgentFailure::HeadTooLarge => "too_large",
+        AgentFailure::Model { .. } => "llm_error",
     }
 }
 

@@ -9,6 +9,7 @@ mod store;
 pub(super) use self::{identity::CredentialRefresh, quic::QuicService};
 use super::skew_monitor::SkewMonitor;
 use crate::agent::access::GatewayAccess;
+use crate::agent::conversation::ModelAccess;
 use crate::agent::{Agents, AttemptReport, dialin::RemoteCalls, directory::BadAgent, plugins::Plugins};
 use crate::auth::{Authenticator, pepper::BadPepper};
 use crate::blobs::s3::{CredentialsError, S3SetupError};
@@ -28,7 +29,7 @@ use crate::listen::churn_limiter::ChurnLimiter;
 use crate::listen::upgrade::LinkContext;
 use crate::listen::{Listener, ListenerContext};
 use crate::metrics::{Metrics, PendingOps};
-use crate::models::{Models, ModelsSetupError};
+use crate::models::{Models, ModelsSetupError, demo};
 use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
 use crate::response::Body;
 use crate::run_token::RunTokens;
@@ -132,6 +133,9 @@ pub enum BuildError {
     /// The upstreams of models cannot be reached as configured.
     #[error(transparent)]
     Models(#[from] ModelsSetupError),
+    /// The server of the demo model cannot be started.
+    #[error("the demo model cannot be started: {0}")]
+    DemoModel(io::Error),
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
@@ -161,7 +165,8 @@ struct NodeParts {
 
 impl App {
     /// Builds a node with these plugins. Its tasks will run on this runtime.
-    pub fn build(plan: NodePlan, plugins: Plugins, runtime: &Handle) -> Result<Self, BuildError> {
+    pub fn build(mut plan: NodePlan, plugins: Plugins, runtime: &Handle) -> Result<Self, BuildError> {
+        add_demo_model(&mut plan, runtime)?;
         let public = listen(plan.config.http)?;
         let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = (listen(plan.config.admin)?, plan.config.health.map(listen).transpose()?);
@@ -230,6 +235,14 @@ impl App {
             embedded,
         })
     }
+}
+
+/// Starts the demo model, if the demo is on, unless the operator has configured a model of its name.
+fn add_demo_model(plan: &mut NodePlan, runtime: &Handle) -> Result<(), BuildError> {
+    if plan.config.demo && plan.config.models.iter().all(|spec| spec.name != demo::MODEL) {
+        plan.config.models.push(demo::start(runtime).map_err(BuildError::DemoModel)?);
+    }
+    Ok(())
 }
 
 /// Returns the bus of a node: that of its fleet, over which calls to agents of other nodes go, too, or its own.
@@ -422,6 +435,9 @@ impl NodeParts {
             models,
             serves_web_chat: plan.config.serves_web_chat(),
         };
+        let context = Arc::new(context);
+        let conversations = Arc::new(http::SessionConversations::new(&context));
+        agents.set_model_access(ModelAccess { models: context.models.clone(), conversations });
         let link_context = LinkContext {
             auth: authenticator,
             churn_limiter: ChurnLimiter::default(),
@@ -438,8 +454,7 @@ impl NodeParts {
         };
         let metrics = Arc::clone(&self.metrics);
         let clock = self.clock.clone();
-        let router =
-            TowerToHyperService::new(http::with_request_metrics(http::router(Arc::new(context)), metrics, clock));
+        let router = TowerToHyperService::new(http::with_request_metrics(http::router(context), metrics, clock));
         ListenerContext {
             pages: Arc::new(move |request| router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()),
             rules: client_limits::rules(plan),

@@ -38,6 +38,9 @@ fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
     let counts =
         |spec: &&AgentSpec| spec.policy.auto_joins && spec.endpoint == Endpoint::Builtin(BuiltinAgent::Counter);
     let counter = plan.agents.iter().find(counts);
+    let is_assistant = |spec: &&AgentSpec| spec.policy.auto_joins && matches!(spec.endpoint, Endpoint::Model(_));
+    let assistant = plan.agents.iter().find(is_assistant);
+    let ask = assistant.map(|spec| format!("\n{:18}@{} what did I say?", "", spec.id)).unwrap_or_default();
     let count = counter.map(|spec| format!("\n{:18}@{} count to 20 every 500ms", "", spec.id)).unwrap_or_default();
     // Settings that a client needs besides the address.
     let trust = if plan.config.tls.is_some() { "SSL_CERT_FILE=its-ca.pem " } else { "" };
@@ -52,7 +55,7 @@ fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \
            Talk to it:     {trust}{key}{program} chat --url {scheme}://{http}\n  \
-           In the chat:    hello{count}\n  \
+           In the chat:    hello{count}{ask}\n  \
            {gap:16}/agents lists agents, /help shows all commands\n  \
            Check health:   curl http://{admin}/readyz\n\n",
         agents.join(", "),

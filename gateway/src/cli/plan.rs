@@ -1,6 +1,6 @@
 //! Builds a node's configuration and agents from flags, environment and file, or returns every mistake.
 use super::serve::ServeArgs;
-use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
+use crate::agent::directory::{AgentSpec, BadAgent, Endpoint, parse_agent};
 use crate::auth::pepper::Pepper;
 use crate::clock::Clock;
 use crate::config::nearest::did_you_mean;
@@ -9,6 +9,7 @@ use crate::config::{
     StoreConfig, TlsFiles, model::ApiKeySource,
 };
 use crate::models::api_key::ApiKeySlot;
+use crate::models::demo;
 use crate::tls::CertificatePair;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -70,7 +71,9 @@ fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigMi
 fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<NodePlan, Vec<ConfigMistake>> {
     let LoadedConfig { config, agents: texts, mistakes: found, warnings } = config::load(sources);
     mistakes.extend(found);
-    let mut agents = agents(&sort_by_precedence(texts), &mut mistakes);
+    let demo_model = config.demo.then_some(demo::MODEL);
+    let models: Vec<&str> = config.models.iter().map(|spec| spec.name.as_str()).chain(demo_model).collect();
+    let mut agents = agents(&sort_by_precedence(texts), &models, &mut mistakes);
     if config.demo {
         // The built-in agents are well-formed; their own tests check that.
         let demo = AgentSpec::demo().unwrap_or_default().into_iter();
@@ -126,7 +129,8 @@ fn check_api_key(spec: &ModelSpec, env: &BTreeMap<String, String>) -> Option<Con
     Some(ConfigMistake::for_key(format!("models.{}.{key}", spec.id), &spec.location, bad.to_string()))
 }
 
-fn agents(texts: &[EntryText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSpec> {
+/// Parses the agents. `models` are the names of the configured models.
+fn agents(texts: &[EntryText], models: &[&str], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSpec> {
     let mut agents = Vec::new();
     for text in texts {
         match parse_spec(text) {
@@ -134,7 +138,19 @@ fn agents(texts: &[EntryText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSp
             Err(bad) => mistakes.extend(bad),
         }
     }
+    mistakes.extend(agents.iter().filter_map(|(spec, location)| check_model(spec, models, location)));
     agents.into_iter().map(|(spec, _)| spec).collect()
+}
+
+/// Checks that the model of an agent is configured.
+fn check_model(spec: &AgentSpec, models: &[&str], location: &SettingLocation) -> Option<ConfigMistake> {
+    let name = match &spec.endpoint {
+        Endpoint::Model(endpoint) if !models.contains(&endpoint.model.as_str()) => &endpoint.model,
+        Endpoint::Model(_) | Endpoint::Http(_) | Endpoint::Builtin(_) | Endpoint::DialIn(_) => return None,
+    };
+    let hint = did_you_mean(name, models.iter().copied());
+    let what = format!("there is no model {name:?}{hint}");
+    Some(ConfigMistake::for_key(format!("agents.{}.url", spec.id), location, what))
 }
 
 /// Sorts agents by precedence: flags, then environment, then file; stable within each.
@@ -211,8 +227,21 @@ mod tests {
     fn agent_order_is_flags_then_file_then_demo() {
         let file = "demo = true\n[agents.a]\nurl = \"http://file\"\n[agents.z]\nurl = \"http://file\"\n";
         let plan = plan(file, &[(Flag::Agent, "z=http://flag"), (Flag::Agent, "echo=http://flag")]).expect("good");
-        assert_eq!(names(&plan), ["z", "echo", "a", "counter"]);
+        assert_eq!(names(&plan), ["z", "echo", "a", "counter", "assistant"]);
         assert_eq!(plan.default_agent, None);
+    }
+
+    #[test]
+    fn agent_of_an_unknown_model_is_a_mistake() {
+        let file = "[models.gpt-4o]\nurl = \"http://h/v1\"\nname = \"gpt\"\n";
+        plan(file, &[(Flag::Agent, "a=model:gpt")]).expect("good");
+        let mistakes = plan(file, &[(Flag::Agent, "a=model:gptt"), (Flag::Agent, "b=model:demo")]).expect_err("bad");
+        let expected = [
+            "flag --agent: agents.a.url: there is no model \"gptt\"; did you mean \"gpt\"?",
+            "flag --agent: agents.b.url: there is no model \"demo\"",
+        ];
+        assert_eq!(mistakes, expected);
+        plan("demo = true\n", &[(Flag::Agent, "b=model:demo")]).expect("the demo has a model");
     }
 
     #[test]

@@ -13,20 +13,20 @@ pub struct AgentSetting {
 }
 
 /// The table of agent settings.
-pub const AGENT_SETTINGS: [AgentSetting; 12] = [
+pub const AGENT_SETTINGS: [AgentSetting; 15] = [
     AgentSetting {
         name: "on_owner_loss",
         form: "retry|retry_if_silent|fail|resume",
         default: "retry_if_silent",
         doc: "What becomes of its turns when their node dies: asked again, asked again unless text of it was \
-              shown, failed with `owner_lost`, or going on where they were (docs/agents.md). Builtin agents default \
-              to `retry`.",
+              shown, failed with `owner_lost`, or going on where they were (docs/agents.md). Builtin agents and \
+              models default to `retry`.",
     },
     AgentSetting {
         name: "input_ack",
         form: "WAIT",
         default: "15s",
-        doc: "From the request to the headers of the answer; then `ROUTE_TIMEOUT`.",
+        doc: "From the request to the headers of the answer; then `ROUTE_TIMEOUT`. Of an agent that is a model: 6m.",
     },
     AgentSetting {
         name: "silence",
@@ -84,6 +84,25 @@ pub const AGENT_SETTINGS: [AgentSetting; 12] = [
         default: "true",
         doc: "Of an HTTP agent: whether a request that met the close of a kept connection, and had no byte of an answer, is \
               sent once more on a new one, with the same `Idempotency-Key` and attempt (docs/agents.md).",
+    },
+    AgentSetting {
+        name: "system",
+        form: "FILE",
+        default: "none",
+        doc: "Of `model:NAME`: a file with the system prompt, UTF-8 of at most 64 KiB, read at the start.",
+    },
+    AgentSetting {
+        name: "context",
+        form: "TOKENS",
+        default: "8000",
+        doc: "Of `model:NAME`: how many tokens of the earlier conversation are sent with an input, the newest first, at most \
+              1000000. A token is counted for each 4 bytes of a message, rounded up, and 4 more for each message.",
+    },
+    AgentSetting {
+        name: "max_output",
+        form: "TOKENS",
+        default: "none",
+        doc: "Of `model:NAME`: the most tokens of an answer, sent as `max_completion_tokens`.",
     },
     AgentSetting {
         name: "served_by",

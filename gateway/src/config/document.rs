@@ -151,8 +151,8 @@ Sizes are written `\"512B\"`, `\"64KiB\"`, `\"8MiB\"` or `\"2GiB\"`, waits `\"25
 const AGENTS: &str = "
 ## Agents
 
-Each agent is a table `[agents.ID]` with a `url` (`http://…`, `https://…`, `builtin:echo`, `builtin:counter`, or
-`dial-in:` for one that opens the connection itself), or one `--agent ID=URL[,key=value…]`, or one `TURNWAY_AGENTS_<ID>=URL[,key=value…]`. Where
+Each agent is a table `[agents.ID]` with a `url` (`http://…`, `https://…`, `builtin:echo`, `builtin:counter`,
+`model:NAME` for one that is a configured model, or `dial-in:` for one that opens the connection itself), or one `--agent ID=URL[,key=value…]`, or one `TURNWAY_AGENTS_<ID>=URL[,key=value…]`. Where
 two sources name the same id, all of the stronger one counts and nothing of the weaker.
 
 | key | value | default | |

@@ -240,6 +240,16 @@ impl ModelSetting {
     }
 }
 
+// === impl ModelSpec ===
+
+impl ModelSpec {
+    /// Creates an upstream with the default settings; none if id or URL are invalid.
+    pub fn with_url(id: &str, url: &str) -> Option<Self> {
+        let location = SettingLocation::Default;
+        EntryParser::new(id, &location).parse([("url", url, &location)]).ok()
+    }
+}
+
 // === impl EntryParser ===
 
 impl<'a> EntryParser<'a> {

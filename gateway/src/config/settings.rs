@@ -19,8 +19,8 @@ pub const SETTINGS: [Setting; 55] = [
         form: "BOOL",
         flag: Some("--demo"),
         default: DefaultValue::Fixed("false"),
-        doc: "Add the agents `echo` and `counter`, as members of every new session that is opened without members, \
-              and print how to talk to them.",
+        doc: "Add the agents `echo`, `counter` and `assistant`, as members of every new session that is opened without \
+              members, and print how to talk to them. `assistant` is answered by a model that this node serves itself, by rules.",
     },
     Setting {
         key: SettingKey::Log,

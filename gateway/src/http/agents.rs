@@ -23,7 +23,7 @@ pub(super) struct AgentListView {
 struct AgentView {
     #[schema(value_type = String)]
     agent_id: AgentId,
-    /// `http`, `builtin` or `dial_in`.
+    /// `http`, `builtin`, `dial_in` or `model`.
     kind: &'static str,
     /// True for the agent that answers if none is named.
     default: bool,

@@ -315,7 +315,12 @@ async fn act(link: &mut RequestLink, session: &SessionId, action: BlobAction) ->
     Ok(reply)
 }
 
-async fn find_blob(link: &mut RequestLink, session: &SessionId, hash: BlobHash) -> Result<StoredBlob, HttpProblem> {
+/// Looks up a blob of a session.
+pub(super) async fn find_blob(
+    link: &mut RequestLink,
+    session: &SessionId,
+    hash: BlobHash,
+) -> Result<StoredBlob, HttpProblem> {
     let BlobTable { mut blobs, .. } = read_table(link, session).await?;
     blobs.remove(&hash).ok_or_else(no_such_blob)
 }

@@ -131,24 +131,9 @@ pub(super) async fn list(
 async fn page(mut reader: SessionFactReader, limit: usize, before: Option<Seq>) -> HttpResult {
     let _reading = reader.acquire_read_slot()?;
     let last = reader.snapshot().await?.seq;
-    // `end` is the position up to which facts are still to be read.
-    let mut end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));
-    let mut window = WINDOW;
-    let mut floor = None;
-    let mut transcript = Transcript::new(limit, ANSWER_BYTES_MAX);
-    while end > Seq(0) && !transcript.is_done() {
-        let from = Seq(end.0.saturating_sub(window));
-        let span = reader.start(from, None).await?;
-        floor = span.floor.or(floor);
-        for (seq, entry) in read_facts(&mut reader, span.after, end).await?.iter().rev() {
-            transcript.push_older(*seq, entry);
-            if transcript.is_done() {
-                break;
-            }
-        }
-        end = if span.floor.is_some() { Seq(0) } else { from };
-        window = (window * 2).min(WINDOW_MAX);
-    }
+    let end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));
+    let transcript = Transcript::new(limit, ANSWER_BYTES_MAX);
+    let (transcript, floor) = read_backwards(&mut reader, end, transcript).await?;
     let TranscriptPage { mut messages, before: next, without_end: unended } = transcript.finish();
     if before.is_some() {
         for run_id in unended {
@@ -159,6 +144,33 @@ async fn page(mut reader: SessionFactReader, limit: usize, before: Option<Seq>) 
     }
     let floor = floor.filter(|_| next.is_none());
     Ok(response::json(StatusCode::OK, &MessagesPage { messages, next, trimmed: floor.is_some(), floor }))
+}
+
+/// Reads facts up to a position, from there backwards, until the transcript needs no older one. Also returns the position up
+/// to which facts are trimmed, if it was reached.
+pub(super) async fn read_backwards(
+    reader: &mut SessionFactReader,
+    upto: Seq,
+    mut transcript: Transcript,
+) -> Result<(Transcript, Option<Seq>), RequestFailure> {
+    // `end` is the position up to which facts are still to be read.
+    let mut end = upto;
+    let mut window = WINDOW;
+    let mut floor = None;
+    while end > Seq(0) && !transcript.is_done() {
+        let from = Seq(end.0.saturating_sub(window));
+        let span = reader.start(from, None).await?;
+        floor = span.floor.or(floor);
+        for (seq, entry) in read_facts(reader, span.after, end).await?.iter().rev() {
+            transcript.push_older(*seq, entry);
+            if transcript.is_done() {
+                break;
+            }
+        }
+        end = if span.floor.is_some() { Seq(0) } else { from };
+        window = (window * 2).min(WINDOW_MAX);
+    }
+    Ok((transcript, floor))
 }
 
 /// Returns true if a turn was rolled back or was merged into one that was. Its end lies after the page.

@@ -94,13 +94,31 @@ impl RequestLink {
             return Err(LinkClosed::Revoked);
         }
         let ends = proof.expires().map(|end| end.after(LEEWAY));
+        let mut link = Self::connect(context, principal, mailbox).await?;
+        link.rates = rates;
+        link.credential_ends = ends;
+        Ok(link)
+    }
+
+    /// Opens a link for the node's own work, as this principal. No credential limits the link, and nobody's share counts it.
+    pub async fn open_internal(context: Arc<HttpContext>, principal: Principal) -> Result<Self, LinkClosed> {
+        let mailbox = context.links.open();
+        Self::connect(context, principal, mailbox).await
+    }
+
+    /// Connects a mailbox to the switchboard, without limits.
+    async fn connect(
+        context: Arc<HttpContext>,
+        principal: Principal,
+        mailbox: MailboxHandle,
+    ) -> Result<Self, LinkClosed> {
         context.commands.connect(mailbox.id(), principal.clone()).await?;
         Ok(Self {
             context,
             principal,
             mailbox,
-            rates,
-            credential_ends: ends,
+            rates: RateLimiter::default(),
+            credential_ends: None,
             run: None,
             must_follow_again: false,
             ready_notes: VecDeque::new(),

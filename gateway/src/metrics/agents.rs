@@ -161,7 +161,7 @@ impl AgentMetrics {
             AgentEvent::Done { .. } => CallOutcome::Done,
             AgentEvent::CancelAcked => CallOutcome::Cancelled,
             AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallOutcome::Unavailable,
-            AgentEvent::Failed(AgentFailure::Reported { .. }) => CallOutcome::Reported,
+            AgentEvent::Failed(AgentFailure::Reported { .. } | AgentFailure::Model { .. }) => CallOutcome::Reported,
             AgentEvent::Failed(AgentFailure::Blocked { .. }) => CallOutcome::Blocked,
             AgentEvent::Failed(AgentFailure::Broken(_)) => CallOutcome::Broken,
             AgentEvent::Failed(AgentFailure::Answered(answer)) if answer.is_away => CallOutcome::Unavailable,

@@ -14,12 +14,12 @@ fn dir() -> TempDir {
 
 /// Makes the agents of `--demo` members of every new session; an explicit list of members replaces them.
 #[tokio::test]
-async fn new_demo_session_has_both_agents() {
+async fn new_demo_session_has_all_demo_agents() {
     let dir = dir();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let opened = wire.ask("o1", json!({"type": "session_open", "session_id": "s1"})).await.expect("opened");
-    assert_eq!(opened["agents"], json!(["echo", "counter"]), "{opened}");
+    assert_eq!(opened["agents"], json!(["echo", "assistant", "counter"]), "{opened}");
     let (said, _) = wire.turn("s1", "counter", "m1", "count to 2").await.expect("a turn");
     assert_eq!(said, "1\n2\n");
     // The session is created by its first input.
@@ -29,7 +29,8 @@ async fn new_demo_session_has_both_agents() {
     assert_eq!(said, "hello");
     let open = json!({"type": "session_open", "session_id": "s3", "active_agent": "counter"});
     let opened = wire.ask("o3", open).await.expect("opened");
-    assert_eq!((&opened["agents"], &opened["active_agent"]), (&json!(["counter", "echo"]), &json!("counter")));
+    let members = json!(["counter", "assistant", "echo"]);
+    assert_eq!((&opened["agents"], &opened["active_agent"]), (&members, &json!("counter")));
     let open = json!({"type": "session_open", "session_id": "s4", "agents": ["echo"]});
     let opened = wire.ask("o4", open).await.expect("opened");
     assert_eq!(opened["agents"], json!(["echo"]), "{opened}");
@@ -48,7 +49,7 @@ async fn agents_command_lists_members_and_health() {
     let counter = "counter";
     let before = [header, ada, vec![echo, "answers", "healthy"], vec![counter, "yes", "healthy"]];
     assert_eq!(rows[..4], before);
-    assert_eq!(rows[6..], [[echo, "yes", "healthy"], [counter, "answers", "healthy"]]);
+    assert_eq!(rows[7..9], [[echo, "yes", "healthy"], [counter, "answers", "healthy"]]);
 }
 
 /// Covers: SR-S5.
@@ -153,9 +154,9 @@ async fn rust_client_changes_members() {
         Members { session: "s1".to_owned(), agents, active_agent: Some(active.to_owned()) }
     };
     for (change, expected) in [
-        (MemberChange::switch("counter"), Ok(told(&["echo", "counter"], "counter"))),
-        (MemberChange::invite("ada").active(), Ok(told(&["echo", "counter", "ada"], "ada"))),
-        (MemberChange::remove("counter").reason("enough"), Ok(told(&["echo", "ada"], "ada"))),
+        (MemberChange::switch("counter"), Ok(told(&["echo", "assistant", "counter"], "counter"))),
+        (MemberChange::invite("ada").active(), Ok(told(&["echo", "assistant", "counter", "ada"], "ada"))),
+        (MemberChange::remove("counter").reason("enough"), Ok(told(&["echo", "assistant", "ada"], "ada"))),
         (MemberChange::switch("counter"), Err(("switch_agent", "agent_not_in_session"))),
         (MemberChange::remove("counter"), Err(("remove_agent", "REMOVE_AGENT_FAILED"))),
         (MemberChange::invite("nobody"), Err(("invite_agent", "ADD_AGENT_FAILED"))),

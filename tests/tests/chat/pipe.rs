@@ -105,7 +105,7 @@ async fn printed_demo_hints_work() {
     let commands = hints.pop().expect("hints");
     let commands = commands.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned);
     hints.extend(commands);
-    assert_eq!(hints, ["hello", "@counter count to 20 every 500ms", "/agents", "/help"]);
+    assert_eq!(hints, ["hello", "@counter count to 20 every 500ms", "@assistant what did I say?", "/agents", "/help"]);
     for hint in hints {
         // A count of ten seconds is cancelled.
         let stop = if hint.starts_with('@') { "/cancel\n" } else { "" };

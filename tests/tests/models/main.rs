@@ -1,4 +1,5 @@
 //! Tests of the models route: a real node between raw callers, or official clients, and scripted upstream servers.
+mod agents;
 mod bodies;
 mod caller;
 mod cancel;

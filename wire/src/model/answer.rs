@@ -2,11 +2,13 @@
 use super::{CallFormat, TokenUsage};
 use bytes::Bytes;
 
+mod chat_delta;
 mod document;
 mod event;
 mod event_splitter;
 mod stream;
 
+pub use chat_delta::{ChatEnd, ChatFinish, ChatPiece, ChatReader};
 use document::DocumentReader;
 use stream::StreamReader;
 

@@ -11,3 +11,5 @@ pub const MODEL_EVENT_BYTES_MAX: usize = 1024 * 1024;
 pub const ANSWER_COPY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a document after which it counts as an answer, if no member has told: errors are shorter than this.
 pub const ANSWER_OPENING_BYTES_MAX: usize = 64 * 1024;
+/// Length of an upstream's error message that is shown with a failed turn: a few sentences.
+pub const MODEL_ERROR_TEXT_BYTES_MAX: usize = 512;

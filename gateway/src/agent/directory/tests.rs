@@ -82,6 +82,16 @@ fn each_invalid_agent_setting_is_reported() {
         ("a=http://h,events=", "agents.a.events", "patterns of fact types"),
         ("a=http://h,events=run.>.x", "agents.a.events", "patterns of fact types"),
         ("a=builtin:echo,events=>", "agents.a.events", "does not use events"),
+        ("a=model:", "agents.a.url", "model:NAME"),
+        ("a=model:m,context=-1", "agents.a.context", "from 0 to 1000000"),
+        ("a=model:m,context=1000001", "agents.a.context", "from 0 to 1000000"),
+        ("a=model:m,max_output=0", "agents.a.max_output", "from 1 to 1000000"),
+        ("a=model:m,steer=true", "agents.a.steer", "takes no input"),
+        ("a=model:m,events=>", "agents.a.events", "does not use events"),
+        ("a=model:m,on_owner_loss=resume", "agents.a.on_owner_loss", "does not survive its node"),
+        ("a=model:m,keep_alive=1s", "agents.a.keep_alive", "pooled connections"),
+        ("a=http://h,context=5", "agents.a.context", "model:NAME"),
+        ("a=http://h,max_output=5", "agents.a.max_output", "model:NAME"),
         ("a=http://h,cancel=yes", "agents.a.cancel", "true or false"),
         ("a=http://h,cancel", "agents.a", "\"cancel\" is not key=value"),
         ("a=http://h,", "agents.a", "\"\" is not key=value"),
@@ -109,4 +119,37 @@ fn documented_agent_defaults_match_the_code() {
     let pairs = AGENT_SETTINGS.iter().map(|setting| (setting.name, setting.default));
     let spelt = AgentSpec::parse("a", pairs.chain([("url", "http://h")])).expect("all of them known");
     assert_eq!(spelt, plain);
+}
+
+#[test]
+fn model_agent_has_its_own_settings_and_defaults() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("prompt.txt");
+    std::fs::write(&file, "Be brief.\n").expect("a file");
+    let text = format!("gpt=model:openai/gpt-4.1,system={},context=500,max_output=64", file.display());
+    let spec = parse_agent(&text).expect("a good agent");
+    let Endpoint::Model(model) = &spec.endpoint else { panic!("a model") };
+    assert_eq!((model.model.as_str(), model.context_tokens, model.max_output), ("openai/gpt-4.1", 500, Some(64)));
+    assert_eq!(model.system.as_ref().map(|SystemPrompt(text)| text.reveal()), Some("Be brief."));
+    assert_eq!((spec.policy.on_owner_loss, spec.cancel), (OnOwnerLoss::Retry, true));
+    assert_eq!((spec.profile().kind, spec.profile().steer), ("model", false));
+    assert!(!format!("{spec:?}").contains("brief"), "debug output shows no prompt");
+    let plain = AgentSpec::new("gpt", "model:gpt").expect("a good agent");
+    let Endpoint::Model(model) = &plain.endpoint else { panic!("a model") };
+    assert_eq!((&model.system, model.context_tokens, model.max_output), (&None, 8000, None));
+}
+
+#[test]
+fn system_prompt_must_be_a_short_utf8_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("prompt");
+    let flag = format!("a=model:m,system={}", file.display());
+    let error = || parse_agent(&flag).expect_err("bad").remove(0).to_string();
+    assert!(error().contains("cannot be read: "), "{}", error());
+    std::fs::write(&file, b"caf\xe9").expect("a file");
+    assert!(error().ends_with("is not UTF-8"), "{}", error());
+    std::fs::write(&file, "x".repeat(limits::MODEL_AGENT_SYSTEM_BYTES_MAX + 1)).expect("a file");
+    assert!(error().ends_with("is longer than 65536 bytes"), "{}", error());
+    std::fs::write(&file, "x".repeat(limits::MODEL_AGENT_SYSTEM_BYTES_MAX)).expect("a file");
+    parse_agent(&flag).expect("a good agent");
 }
