@@ -18,8 +18,9 @@ from ground import CLIENT, PATIENCE, SERVER, Server, end, say, start, table, ver
 
 # Goals: the time added to the first byte in milliseconds, and calls a second as a multiple of LiteLLM's.
 ADDED_MAX, TIMES_LITELLM = 0.35, 5
-# An upstream for each way of answering: between two pieces of a stream. A long pause keeps streams open.
-PAUSES = {"at-once": "0ms", "paced": "5ms", "held": "5m"}
+# An upstream for each way of answering: the pause between two pieces of a stream. A long one keeps streams open, and ends them
+# within minutes if a gateway does not see that its caller has gone.
+PAUSES = {"at-once": "0ms", "paced": "5ms", "held": "30s"}
 # Calls a second: no divisor of a second, so that calls do not keep step with timers of a millisecond.
 RATE = 47
 # LiteLLM takes ten seconds to load on a free core, and minutes on a busy one.
