@@ -311,7 +311,8 @@ OURS, OTHERS = "#d55e00", "#0072b2"
 def draw(bench, added, found, memory):
     """Writes the picture: a panel of bars for the added time, for calls a second, and for memory."""
     gateways = [name for name in found if name != DIRECT]
-    held = {name: [memory[name][1] / 2**20] if memory.get(name) else [] for name in gateways}
+    # With the number of streams, because a gateway may have held half of them.
+    held = {f"{name} ({memory[name][2]:,})": [memory[name][1] / 2**20] for name in gateways if memory.get(name)}
     panels = [
         ("Added to the first byte of a stream, p50", "ms", {name: added[name]["stream: first byte, p50"] for name in gateways}, "{:.2f}"),
         ("Added to a whole call with JSON, p50", "ms", {name: added[name]["JSON: whole call, p50"] for name in gateways}, "{:.2f}"),
@@ -339,7 +340,7 @@ def panel(top, title, unit, bars, form):
              f'<text x="16" y="{top + 43}" fill="#666">{unit}; median, least to most</text>']
     for place, (name, values) in enumerate(bars.items()):
         y, middle = top + HEAD + STEP * place, statistics.median(values)
-        colour = OURS if name == TURNWAY else OTHERS
+        colour = OURS if name.startswith(TURNWAY) else OTHERS
         lines += [
             f'<text x="{LEFT - 8}" y="{y + BAR / 2 + 4.5:.1f}" text-anchor="end">{name}</text>',
             f'<rect x="{LEFT}" y="{y}" width="{scale(middle) - LEFT:.1f}" height="{BAR}" fill="{colour}"/>',
