@@ -21,8 +21,9 @@ ADDED_MAX, TIMES_LITELLM = 0.35, 5
 # An upstream for each way of answering: the pause between two pieces of a stream. A long one keeps streams open, and ends them
 # within minutes if a gateway does not see that its caller has gone.
 PAUSES = {"at-once": "0ms", "paced": "5ms", "held": "30s"}
-# Calls a second: no divisor of a second, so that calls do not keep step with timers of a millisecond.
-RATE = 47
+# Calls a second: few, because a gateway near its most would be measured with its queue; and no divisor of a second, so that
+# calls do not keep step with timers of a millisecond.
+RATE = 19
 # LiteLLM takes ten seconds to load on a free core, and minutes on a busy one.
 START_MAX = 10 * PATIENCE
 DIRECT, TURNWAY, LITELLM, PORTKEY = "direct", "Turnway", "LiteLLM", "Portkey"
@@ -196,8 +197,8 @@ def measure(bench, way):
     """Runs one round of one way; returns its figures by load."""
     paced = ["--connections", 8, "--rate", RATE, "--duration"]
     return {
-        "stream": way.call(bench, "paced", "--stream", *paced, bench.pick("5s", "1s")),
-        "whole": way.call(bench, "at-once", *paced, bench.pick("3s", "1s")),
+        "stream": way.call(bench, "paced", "--stream", *paced, bench.pick("6s", "1s")),
+        "whole": way.call(bench, "at-once", *paced, bench.pick("4s", "1s")),
         "full": way.call(bench, "at-once", "--stream", "--connections", 32, "--duration", "2s"),
     }
 
