@@ -18,10 +18,12 @@ from ground import CLIENT, PATIENCE, SERVER, Server, end, say, start, table, ver
 
 # Goals: the time added to the first byte in milliseconds, and calls a second as a multiple of LiteLLM's.
 ADDED_MAX, TIMES_LITELLM = 0.35, 5
-# An upstream for each way of answering: between two pieces of a stream. A long pause keeps streams open.
-PAUSES = {"at-once": "0ms", "paced": "5ms", "held": "5m"}
-# Calls a second: no divisor of a second, so that calls do not keep step with timers of a millisecond.
-RATE = 47
+# An upstream for each way of answering: the pause between two pieces of a stream. A long one keeps streams open, and ends them
+# within minutes if a gateway does not see that its caller has gone.
+PAUSES = {"at-once": "0ms", "paced": "5ms", "held": "30s"}
+# Calls a second: few, because a gateway near its most would be measured with its queue; and no divisor of a second, so that
+# calls do not keep step with timers of a millisecond.
+RATE = 19
 # LiteLLM takes ten seconds to load on a free core, and minutes on a busy one.
 START_MAX = 10 * PATIENCE
 DIRECT, TURNWAY, LITELLM, PORTKEY = "direct", "Turnway", "LiteLLM", "Portkey"
@@ -195,8 +197,8 @@ def measure(bench, way):
     """Runs one round of one way; returns its figures by load."""
     paced = ["--connections", 8, "--rate", RATE, "--duration"]
     return {
-        "stream": way.call(bench, "paced", "--stream", *paced, bench.pick("5s", "1s")),
-        "whole": way.call(bench, "at-once", *paced, bench.pick("3s", "1s")),
+        "stream": way.call(bench, "paced", "--stream", *paced, bench.pick("6s", "1s")),
+        "whole": way.call(bench, "at-once", *paced, bench.pick("4s", "1s")),
         "full": way.call(bench, "at-once", "--stream", "--connections", 32, "--duration", "2s"),
     }
 
@@ -310,7 +312,8 @@ OURS, OTHERS = "#d55e00", "#0072b2"
 def draw(bench, added, found, memory):
     """Writes the picture: a panel of bars for the added time, for calls a second, and for memory."""
     gateways = [name for name in found if name != DIRECT]
-    held = {name: [memory[name][1] / 2**20] if memory.get(name) else [] for name in gateways}
+    # With the number of streams, because a gateway may have held half of them.
+    held = {f"{name} ({memory[name][2]:,})": [memory[name][1] / 2**20] for name in gateways if memory.get(name)}
     panels = [
         ("Added to the first byte of a stream, p50", "ms", {name: added[name]["stream: first byte, p50"] for name in gateways}, "{:.2f}"),
         ("Added to a whole call with JSON, p50", "ms", {name: added[name]["JSON: whole call, p50"] for name in gateways}, "{:.2f}"),
@@ -338,7 +341,7 @@ def panel(top, title, unit, bars, form):
              f'<text x="16" y="{top + 43}" fill="#666">{unit}; median, least to most</text>']
     for place, (name, values) in enumerate(bars.items()):
         y, middle = top + HEAD + STEP * place, statistics.median(values)
-        colour = OURS if name == TURNWAY else OTHERS
+        colour = OURS if name.startswith(TURNWAY) else OTHERS
         lines += [
             f'<text x="{LEFT - 8}" y="{y + BAR / 2 + 4.5:.1f}" text-anchor="end">{name}</text>',
             f'<rect x="{LEFT}" y="{y}" width="{scale(middle) - LEFT:.1f}" height="{BAR}" fill="{colour}"/>',

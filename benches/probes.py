@@ -325,7 +325,7 @@ NOT_CHECKED = {
     "Bindings of conversations": "a million bindings on each store, fifteen minutes: `./test long binding-pace`; `./test`"
                                  " runs 20,000 of them and checks counts of calls instead of times",
     "Files": "a hundred uploads of 16 s each: `BLOB_UPLOADS=100 ./test only load::uploads_at_a_time`; `./test` has fewer",
-    "Calls of models": "other gateways, and the 99th percentile: `figures.py model-calls`, five minutes; the test"
+    "Calls of models": "other gateways, and the 99th percentile: `figures.py model-calls`, six minutes; the test"
                        " `bench_figures` runs Turnway's part",
     "Beside others": "other systems than NATS, rows with two nodes, counts of lost messages, stalled subscribers: twenty"
                      " minutes and more; the test `compare` checks the counts",

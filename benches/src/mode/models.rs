@@ -71,7 +71,9 @@ async fn hold(run: &Rc<Run>, plan: &Rc<CallPlan>, args: &Models) -> Result<ModeF
         ("rss_before_bytes", server.rss_before.into()),
         ("rss_held_bytes", rss_held.into()),
     ];
-    more.into_iter().for_each(|(key, value)| extra_json[key] = value);
+    for (key, value) in more {
+        extra_json[key] = value;
+    }
     #[expect(clippy::cast_precision_loss, reason = "bytes of one machine")]
     let memory = [server.rss_before, rss_held].map(|bytes| format_bytes(bytes as f64));
     let extra_lines = vec![("memory", format!("{} before, {} with {held} open streams", memory[0], memory[1]))];
