@@ -223,7 +223,7 @@ mod tests {
         let usage = thinking.usage();
         assert_eq!(
             (&usage["prompt_tokens"], &usage["completion_tokens_details"]["reasoning_tokens"]),
-            (&json!(2), &json!(11))
+            (&json!(2), &json!(12))
         );
         assert_eq!(thinking.deltas().count() as u64, usage["completion_tokens"].as_u64().expect("a number"));
         assert_eq!(thinking, reply(conversation(&["please think"])), "equal calls get equal answers");
