@@ -29,13 +29,13 @@ use crate::agent::dialin::{AgentConnectionPool, AgentRegistry, RemoteCalls};
 use crate::agent::directory::{AgentProfile, AgentSpec, BadAgent, BuiltinAgent, Endpoint};
 use crate::agent::execution::{AttemptAgent, RunningAttempt};
 use crate::agent::health::AgentHealth;
-use crate::agent::http::HttpAgent;
+use crate::agent::http::{HttpAgent, HttpEndpoint};
 use crate::agent::model_agent::ModelAgent;
 use crate::agent::plugins::Plugins;
 use crate::agent::request::RequestIds;
 use crate::clock::Clock;
 use crate::metrics::{AgentMetrics, Metrics};
-use crate::outbound::client::{Connectors, ResendCounter};
+use crate::outbound::client::{Connectors, OutboundClient, ResendCounter};
 use crate::run_token::{RunTokens, TokenRun};
 use crate::supervise;
 use ::http::HeaderValue;
@@ -138,20 +138,12 @@ impl Agents {
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
-            let agent = match spec.endpoint {
-                Endpoint::Http(endpoint) => AgentBackend::Http(Arc::new(HttpAgent {
-                    client: connectors.client(
-                        endpoint.is_https(),
-                        spec.keep_alive_options.into(),
-                        Arc::clone(&resends),
-                    ),
-                    health: AgentHealth::new((*endpoint).clone()),
-                    endpoint: *endpoint,
-                    supports_cancel: spec.cancel,
-                    resumes: spec.policy.on_owner_loss == OnOwnerLoss::Resume,
-                    cancel_timeout: spec.policy.cancel_ack,
-                    unknown_events: Arc::clone(&unknown),
-                })),
+            let agent = match spec.endpoint.clone() {
+                Endpoint::Http(endpoint) => {
+                    let options = spec.keep_alive_options.into();
+                    let client = connectors.client(endpoint.is_https(), options, Arc::clone(&resends));
+                    AgentBackend::Http(http_agent(&spec, *endpoint, client, &unknown))
+                }
                 Endpoint::Builtin(builtin) => AgentBackend::Builtin(builtin),
                 Endpoint::DialIn(served_by) => {
                     let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
@@ -440,6 +432,24 @@ impl Agents {
             }
         }
     }
+}
+
+/// Builds an HTTP agent.
+fn http_agent(
+    spec: &AgentSpec,
+    endpoint: HttpEndpoint,
+    client: OutboundClient,
+    unknown_events: &Arc<AtomicU64>,
+) -> Arc<HttpAgent> {
+    Arc::new(HttpAgent {
+        client,
+        health: AgentHealth::new(endpoint.clone()),
+        endpoint,
+        supports_cancel: spec.cancel,
+        resumes: spec.policy.on_owner_loss == OnOwnerLoss::Resume,
+        cancel_timeout: spec.policy.cancel_ack,
+        unknown_events: Arc::clone(unknown_events),
+    })
 }
 
 /// Returns how many attempts may have a task: those that the switchboard permits, and those that are ending.
