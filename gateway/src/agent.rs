@@ -154,23 +154,18 @@ impl Agents {
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
-            let agent = match spec.endpoint {
-                Endpoint::Http(endpoint) => AgentBackend::Http(Arc::new(HttpAgent {
-                    client: client(&connectors, &endpoint, spec.keep_alive_options, &resends),
-                    health: AgentHealth::new((*endpoint).clone()),
-                    endpoint: *endpoint,
-                    supports_cancel: spec.cancel,
-                    resumes: spec.policy.on_owner_loss == OnOwnerLoss::Resume,
-                    cancel_timeout: spec.policy.cancel_ack,
-                    unknown_events: Arc::clone(&unknown),
-                })),
+            let agent = match spec.endpoint.clone() {
+                Endpoint::Http(endpoint) => {
+                    let client = client(&connectors, &endpoint, spec.keep_alive_options, &resends);
+                    AgentBackend::Http(http_agent(&spec, *endpoint, client, &unknown))
+                }
                 Endpoint::Builtin(builtin) => AgentBackend::Builtin(builtin),
                 Endpoint::DialIn(served_by) => {
                     let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
                     let connected = metrics.agents.connection_gauge(spec.id.as_str());
                     let id = spec.id.clone();
-                    let beyond = remote_calls.clone();
-                    let pool = Arc::new(AgentConnectionPool::new(id, served_by, resumes, connected, beyond));
+                    let pool = AgentConnectionPool::new(id, served_by, resumes, connected, remote_calls.clone());
+                    let pool = Arc::new(pool);
                     pools.insert(spec.id.clone(), Arc::clone(&pool));
                     AgentBackend::DialIn(pool)
                 }
@@ -190,7 +185,6 @@ impl Agents {
             }
             directory.default = Some(default);
         }
-        let places = Arc::new(Semaphore::new(slots_max(attempts)));
         Ok(Self(Arc::new(AgentsInner {
             agents,
             profiles,
@@ -200,7 +194,7 @@ impl Agents {
             access,
             model_access,
             running: DashMap::new(),
-            slots: places,
+            slots: Arc::new(Semaphore::new(slots_max(attempts))),
             unknown_events: unknown,
             reports,
             runtime: remote_calls.runtime().clone(),
@@ -452,6 +446,24 @@ impl Agents {
             }
         }
     }
+}
+
+/// Builds an HTTP agent.
+fn http_agent(
+    spec: &AgentSpec,
+    endpoint: HttpEndpoint,
+    client: OutboundClient,
+    unknown_events: &Arc<AtomicU64>,
+) -> Arc<HttpAgent> {
+    Arc::new(HttpAgent {
+        client,
+        health: AgentHealth::new(endpoint.clone()),
+        endpoint,
+        supports_cancel: spec.cancel,
+        resumes: spec.policy.on_owner_loss == OnOwnerLoss::Resume,
+        cancel_timeout: spec.policy.cancel_ack,
+        unknown_events: Arc::clone(unknown_events),
+    })
 }
 
 /// Returns how many attempts may have a task: those that the switchboard permits, and those that are ending.

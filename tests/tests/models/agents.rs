@@ -3,6 +3,7 @@ use crate::cancel::must_be_closed_soon;
 use crate::world::{flag, until_quiet};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tempfile::{TempDir, tempdir};
 use turnway_tests::real::command::run;
@@ -10,7 +11,12 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::upstream::{Answer, ScriptedUpstream, UpstreamRequest};
 use turnway_tests::real::wire::{WebSocketClient, invoke};
 
-const USAGE: &str = r#"{"prompt_tokens":30,"completion_tokens":12,"prompt_tokens_details":{"cached_tokens":10},"completion_tokens_details":{"reasoning_tokens":5}}"#;
+fn usage() -> Value {
+    json!({
+        "prompt_tokens": 30, "completion_tokens": 12, "prompt_tokens_details": {"cached_tokens": 10},
+        "completion_tokens_details": {"reasoning_tokens": 5},
+    })
+}
 
 fn event(data: &Value) -> String {
     format!("data: {data}\n\n")
@@ -26,8 +32,8 @@ fn finish(reason: &str) -> String {
 
 /// Returns an answer with this text.
 fn saying(text: &str) -> Answer {
-    let usage = format!("data: {{\"choices\":[],\"usage\":{USAGE}}}\n\n");
-    let events = [delta(json!({"content": text})), finish("stop"), usage, "data: [DONE]\n\n".to_owned()];
+    let counts = event(&json!({"choices": [], "usage": usage()}));
+    let events = [delta(json!({"content": text})), finish("stop"), counts, "data: [DONE]\n\n".to_owned()];
     Answer::events(events.iter().map(String::as_bytes))
 }
 
@@ -69,7 +75,7 @@ async fn model_agent_answers_with_reasoning_apart_and_usage() {
         delta(json!({"content": "Gr\u{fc}\u{df} "})),
         delta(json!({"content": "dich"})),
         finish("length"),
-        format!("data: {{\"choices\":[],\"usage\":{USAGE}}}\n\n"),
+        event(&json!({"choices": [], "usage": usage()})),
         "data: [DONE]\n\n".to_owned(),
     ];
     let upstream = ScriptedUpstream::always(Answer::events(events.iter().map(String::as_bytes))).await;
@@ -104,10 +110,9 @@ async fn model_agent_answers_with_reasoning_apart_and_usage() {
 /// Covers: PR-8.
 #[tokio::test]
 async fn repeated_attempt_sends_the_same_conversation() {
-    let upstream = ScriptedUpstream::start(|request| {
-        let body = request.json();
-        let is_last = body["messages"].as_array().is_some_and(|messages| messages.len() == 6);
-        if is_last && request.connection == 1 {
+    let asked = AtomicUsize::new(0);
+    let upstream = ScriptedUpstream::start(move |request| {
+        if messages(request).len() == 6 && asked.fetch_add(1, Ordering::Relaxed) == 0 {
             return Answer::stream().piece(delta(json!({"content": "half"})).as_bytes()).hang();
         }
         repeating(request)
@@ -126,7 +131,7 @@ async fn repeated_attempt_sends_the_same_conversation() {
     // A later input is no part of the conversation before this one.
     client.ask("m4", invoke("s1", "helper", "four")).await.expect("accepted");
     node.kill_and_restart().await;
-    let resume = vec![json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})];
+    let resume = vec![json!({"session_id": "s1", "after_seq": 0})];
     let mut client = WebSocketClient::hello(node.http, "ann", resume).await.expect("welcome");
     let done = |message: &Value| message["type"] == "done" && message["run_id"] == accepted["run_id"];
     client.until(done).await.expect("the end of the repeated turn");
@@ -253,7 +258,7 @@ async fn demo_assistant_remembers_the_conversation() {
         };
         let (said, done) = turn("m1", "My cat is Tom").await;
         assert_eq!(said, "You said: \"My cat is Tom\" That is message 1 of our conversation.");
-        assert_eq!(done["usage"], json!({"input_tokens": 4, "output_tokens": 12, "reasoning_tokens": 0}), "{done}");
+        assert_eq!(done["usage"], json!({"input_tokens": 4, "output_tokens": 13, "reasoning_tokens": 0}), "{done}");
         let (said, _) = turn("m2", "What did I say?").await;
         assert_eq!(said, "Before this you said: \"My cat is Tom\"");
         let (said, _) = turn("m3", "How many words?").await;

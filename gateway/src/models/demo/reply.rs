@@ -146,7 +146,8 @@ fn answer(last: &str, earlier: &[String]) -> String {
     }
     if asked.contains("how many") {
         let total: usize = earlier.iter().map(|text| text.split_whitespace().count()).sum();
-        let (messages, words) = (plural(earlier.len(), "message"), plural(total, "word"));
+        let messages = plural(earlier.len(), "message");
+        let words = plural(total, "word");
         return format!("Before this you have sent {messages} with {words}; this one has {}.", counted(last, "word"));
     }
     if has_any(&IDENTITY_QUESTIONS) {
@@ -223,7 +224,7 @@ mod tests {
         let usage = thinking.usage();
         assert_eq!(
             (&usage["prompt_tokens"], &usage["completion_tokens_details"]["reasoning_tokens"]),
-            (&json!(2), &json!(11))
+            (&json!(2), &json!(12))
         );
         assert_eq!(thinking.deltas().count() as u64, usage["completion_tokens"].as_u64().expect("a number"));
         assert_eq!(thinking, reply(conversation(&["please think"])), "equal calls get equal answers");
