@@ -1,4 +1,4 @@
-//! What an agent that is a model needs of the node: the upstreams, and the conversations of sessions. Conversations are read
+//! Access of agents that are models to the node: the upstreams, and the conversations of sessions. Conversations are read
 //! by `http`, which stands above this module and gives its reader to `Agents` at the start.
 use crate::models::Models;
 use crate::run_token::TokenRun;
