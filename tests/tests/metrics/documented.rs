@@ -84,7 +84,7 @@ fn metric_names_and_labels_follow_the_rules() {
         }
         series += bound * if row.kind == "histogram" { 20 } else { 1 };
     }
-    assert!(series < 2_600, "{series} series of one node are too many");
+    assert!(series < 2_750, "{series} series of one node are too many");
 }
 
 /// Compares a node's families, after some activity, with the documented ones, and label values with their
@@ -144,7 +144,9 @@ async fn node_exports_exactly_the_documented_metrics() {
         let known = &documented[family].labels[label];
         // Values named by the operator appear as a placeholder in the document.
         if known.iter().all(|value| value.starts_with('<')) {
-            assert!(values.iter().eq(["far"]), "{family}: {label} is {values:?}");
+            // The demo has a model of its own.
+            let named = values.iter().filter(|value| *value != "demo");
+            assert!(named.eq(["far"]), "{family}: {label} is {values:?}");
             continue;
         }
         assert!(values.is_subset(known), "{family}: {label} is {values:?}, not {known:?}");

@@ -142,7 +142,7 @@ async fn stronger_source_replaces_a_model_whole() {
 #[tokio::test]
 async fn node_without_models_knows_none() {
     let dir = tempdir().expect("a directory");
-    let node = Node::start(dir.path(), &["--demo"]).await;
+    let node = Node::start(dir.path(), &["--agent", "echo=builtin:echo"]).await;
     let caller = Caller::new(&node);
     for (route, stream) in Route::modes() {
         let answer = caller.post(route.path(), route.request("gpt", stream)).await;

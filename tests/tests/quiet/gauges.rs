@@ -45,6 +45,8 @@ const LAWS: &[(&str, IdleRule)] = &[
     ("turnway_link_capacity", Same),
     ("turnway_link_connections", Zero),
     ("turnway_link_held", Zero),
+    ("turnway_model_open_calls", Zero),
+    ("turnway_model_upstream_up", Same),
     ("turnway_node_drain_sessions", Zero),
     ("turnway_node_phase", Same),
     ("turnway_node_ready", Same),
