@@ -110,7 +110,7 @@ async fn serve(
         let client =
             context.admit(&headers).await.map_err(|problem| ModelCallError::from(problem).with_unread_body())?;
         // Before the body is read: it may be long.
-        check_right(&client).map_err(ModelCallError::with_unread_body)?;
+        check_right(&client).map_err(|problem| ModelCallError::from(problem).with_unread_body())?;
         let body = CallBody::read(&context, &client, &headers, body).await.map_err(ModelCallError::from)?;
         let (parsed, body) = body.parse_model_call(format).await;
         let call = ParsedCall { format, call: parsed?, body };
@@ -178,10 +178,10 @@ pub(super) async fn relay_call(
 }
 
 /// Checks that a credential may call models. The token of a run may; whether its run goes on is checked by its link.
-fn check_right(client: &AuthenticatedClient) -> Result<(), ModelCallError> {
+fn check_right(client: &AuthenticatedClient) -> Result<(), HttpProblem> {
     if client.models && !matches!(client.proof, AuthProof::Files(_)) || planted(Planted::ModelScopeUnchecked) {
         return Ok(());
     }
     let why = "the credential may not call models: it needs the scope `models`";
-    Err(HttpProblem::new(Code::Forbidden, why).into())
+    Err(HttpProblem::new(Code::Forbidden, why))
 }

@@ -63,7 +63,7 @@ impl CallGuard {
             return Ok(Self { credential: CallCredential::Run(Box::new(link)), watch, _permit: permit });
         }
         let mailbox = context.links.open();
-        mailbox.admit(Pool::Tcp, &client.principal).map_err(|refusal| RequestFailure::Refused(refusal))?;
+        mailbox.admit(Pool::Tcp, &client.principal).map_err(RequestFailure::Refused)?;
         if let AuthProof::Key(key) = &client.proof {
             mailbox.set_credential(key.as_str());
         }
