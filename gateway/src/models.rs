@@ -76,6 +76,11 @@ impl Models {
         self.upstreams.iter().map(|upstream| upstream.spec.name.as_str()).collect()
     }
 
+    /// Returns whether no model is configured.
+    pub fn is_empty(&self) -> bool {
+        self.upstreams.is_empty()
+    }
+
     /// Returns whether a model has this name.
     pub fn contains(&self, name: &str) -> bool {
         self.upstreams.iter().any(|upstream| upstream.spec.name == name)

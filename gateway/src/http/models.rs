@@ -14,7 +14,7 @@ use crate::phase::NodePhase;
 use crate::response::{self, Body};
 use crate::socket::ClientWatch;
 use axum::extract::State;
-use axum::routing::post;
+use axum::routing::{MethodRouter, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
 pub(super) use error::ModelCallError;
@@ -37,55 +37,20 @@ type ModelCallResult = Result<Response<Body>, ModelCallError>;
 /// Returns the routes of the formats that only models have.
 pub(super) fn router() -> Router<Arc<HttpContext>> {
     Router::new()
-        .route("/v1/responses", post(responses).fallback(not_responses))
-        .route("/v1/messages", post(messages).fallback(not_messages))
-        .route("/v1/embeddings", post(embeddings).fallback(not_embeddings))
+        .route("/v1/responses", route(CallFormat::Responses))
+        .route("/v1/messages", route(CallFormat::Messages))
+        .route("/v1/embeddings", route(CallFormat::Embeddings))
 }
 
-async fn not_responses() -> Response<Body> {
-    method_not_allowed(CallFormat::Responses)
-}
-
-async fn not_messages() -> Response<Body> {
-    method_not_allowed(CallFormat::Messages)
-}
-
-async fn not_embeddings() -> Response<Body> {
-    method_not_allowed(CallFormat::Embeddings)
-}
-
-fn method_not_allowed(format: CallFormat) -> Response<Body> {
-    ModelCallError::from(HttpProblem::allow_only("POST")).into_response(format)
-}
-
-async fn responses(
-    State(context): State<Arc<HttpContext>>,
-    watch: Option<Extension<ClientWatch>>,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
-) -> Response<Body> {
-    serve(CallFormat::Responses, context, watch, headers, uri, body).await
-}
-
-async fn messages(
-    State(context): State<Arc<HttpContext>>,
-    watch: Option<Extension<ClientWatch>>,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
-) -> Response<Body> {
-    serve(CallFormat::Messages, context, watch, with_bearer(headers), uri, body).await
-}
-
-async fn embeddings(
-    State(context): State<Arc<HttpContext>>,
-    watch: Option<Extension<ClientWatch>>,
-    headers: HeaderMap,
-    uri: Uri,
-    body: Body,
-) -> Response<Body> {
-    serve(CallFormat::Embeddings, context, watch, headers, uri, body).await
+/// Returns the methods of a format's path.
+fn route(format: CallFormat) -> MethodRouter<Arc<HttpContext>> {
+    let serve = move |State(context): State<Arc<HttpContext>>,
+                      watch: Option<Extension<ClientWatch>>,
+                      headers: HeaderMap,
+                      uri: Uri,
+                      body: Body| serve(format, context, watch, headers, uri, body);
+    let refuse = move || async move { ModelCallError::from(HttpProblem::allow_only("POST")).into_response(format) };
+    post(serve).fallback(refuse)
 }
 
 /// Moves the credential of Anthropic's clients to where all other credentials are.
@@ -106,6 +71,7 @@ async fn serve(
     uri: Uri,
     body: Body,
 ) -> Response<Body> {
+    let headers = if format == CallFormat::Messages { with_bearer(headers) } else { headers };
     let answer = async {
         let client =
             context.admit(&headers).await.map_err(|problem| ModelCallError::from(problem).with_unread_body())?;

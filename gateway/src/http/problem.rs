@@ -108,6 +108,11 @@ impl HttpProblem {
         &self.refusal
     }
 
+    /// Returns the value of the `Allow` header, if the response has one.
+    pub fn allow(&self) -> Option<&'static str> {
+        self.allow
+    }
+
     /// Returns true if the credential was never issued.
     pub fn is_guess(&self) -> bool {
         self.is_guess

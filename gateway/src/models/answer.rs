@@ -162,7 +162,7 @@ impl ModelAnswer {
                 }
             }
         };
-        // What has arrived is in the answer, so that nothing is lost with the wait.
+        // The answer keeps the bytes that have arrived, so the time limit loses none.
         _ = tokio::time::timeout(limits::MODEL_OPENING_WAIT, opened).await;
         self.opening() == AnswerOpening::Error && !planted(Planted::FirstErrorRelayed)
     }

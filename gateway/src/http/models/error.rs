@@ -5,7 +5,6 @@ use crate::http::problem::HttpProblem;
 use crate::http::request_link::{LinkClosed, RequestFailure};
 use crate::models::open_call::CallFailure;
 use crate::response::{self, Body};
-use axum::response::IntoResponse;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,7 +26,7 @@ pub(in crate::http) struct ModelCallError {
     retryable: bool,
     retry_after: Option<Duration>,
     /// Value of the `Allow` header.
-    allow: Option<HeaderValue>,
+    allow: Option<&'static str>,
     closes_connection: bool,
     /// True if the credential was never issued; counts towards the lockout of the address.
     is_guess: bool,
@@ -85,7 +84,7 @@ impl ModelCallError {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(allow) = self.allow {
-            headers.insert(header::ALLOW, allow);
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         if let Some(wait) = self.retry_after {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -112,16 +111,14 @@ fn kind_of(status: StatusCode) -> CallErrorKind {
 
 impl From<HttpProblem> for ModelCallError {
     fn from(problem: HttpProblem) -> Self {
-        let is_guess = problem.is_guess();
-        let status = problem.status();
         let refusal = problem.refusal();
-        let error = Self {
-            is_guess,
+        Self {
+            is_guess: problem.is_guess(),
+            allow: problem.allow(),
             retryable: refusal.code.retryable(),
             retry_after: refusal.retry_after_ms.map(Duration::from_millis),
-            ..Self::new(status, refusal.code.as_str(), refusal.message.clone())
-        };
-        Self { allow: problem.into_response().headers_mut().remove(header::ALLOW), ..error }
+            ..Self::new(problem.status(), refusal.code.as_str(), refusal.message.clone())
+        }
     }
 }
 

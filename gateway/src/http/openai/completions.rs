@@ -66,7 +66,7 @@ pub(super) async fn create(
     let body = CallBody::read(&context, &admitted, &headers, body).await?;
     let watch = watch.map(|Extension(watch)| watch);
     let body = match body.parse_model_call(format).await {
-        (Ok(call), body) if !model::is_agent_name(call.model()) && !context.models.names().is_empty() => {
+        (Ok(call), body) if !model::is_agent_name(call.model()) && !context.models.is_empty() => {
             let call = ParsedCall { format, call, body };
             let relayed = models::relay_call(context, admitted, watch, &headers, &uri, call).await;
             return Ok(relayed.unwrap_or_else(|error| error.into_response(format)));
