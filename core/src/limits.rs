@@ -284,8 +284,6 @@ pub const MODEL_UPSTREAM_CALLS: usize = 256;
 pub const MODEL_IDLE_CONNECTIONS_MAX: usize = 64;
 /// Lifetime of an idle connection to an upstream: servers in front of providers keep theirs for 60 s and more.
 pub const MODEL_KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// Body of one call: a picture of some 12 MiB in base64, or more text than the longest context of a model.
-pub const MODEL_CALL_BYTES_MAX: usize = CHAT_CALL_BYTES_MAX;
 /// Requests to upstreams for one call: the first, and fallbacks or retries.
 pub const MODEL_ATTEMPTS_MAX: usize = 4;
 /// `Retry-After` of an upstream that is waited for; a longer one is passed on to the caller.
