@@ -278,6 +278,14 @@ pub const MODEL_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 pub const MODEL_CALL_TIMEOUT: Duration = RUN_TIMEOUT;
 /// Open calls of models of one node, which its users share: each holds a connection to an upstream.
 pub const MODEL_CALLS_MAX: usize = 4096;
+/// From the end of a call of a run until its report has reached the session's owner: the store may be away for a while.
+/// A later report has no effect.
+pub const MODEL_CALL_REPORT_WAIT: Duration = Duration::from_secs(60);
+/// Longest time of a call that a node may report: the longest that the operator may set.
+pub const MODEL_CALL_DEADLINE_MAX: Duration = Duration::from_secs(25 * 60 * 60);
+/// Open calls of one session that its log records; further ones are made without a record. The state of a session has all of
+/// them.
+pub const MODEL_CALLS_RECORDED_MAX: usize = 256;
 /// Open calls at one upstream, unless the operator sets another number.
 pub const MODEL_UPSTREAM_CALLS: usize = 256;
 /// Idle connections kept to one upstream: as many as calls that may come at once after a pause.

@@ -51,6 +51,10 @@ define_mutants! {
     NoPoison,
     /// A turn that may not be repeated is repeated.
     AlwaysRetry,
+    /// The silence and the time of a run go on while it waits for a model.
+    CallsCountAsSilence,
+    /// A call whose node is lost stays open for ever.
+    LostCallKept,
     /// A busy agent is asked again at once, whatever time the agent gave. (G3)
     BusyAskedAtOnce,
     /// An old attempt's output is accepted as the new attempt's output.

@@ -40,6 +40,8 @@ define_planted! {
     EndedRunCallsOn,
     /// Open calls of models do not count in the shares of users and tenants.
     ModelCallsUncounted,
+    /// Calls of models leave no record in the log of their run.
+    RunCallsUnrecorded,
     /// Any credential may call models.
     ModelScopeUnchecked,
     // --- deliveries to conversations ---

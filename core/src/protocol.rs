@@ -17,6 +17,7 @@ pub mod input;
 pub mod json;
 pub mod member;
 pub mod message_action;
+pub mod model_call;
 pub mod pattern;
 pub mod qualified;
 pub mod refusal;

@@ -25,7 +25,9 @@ mod member_apply;
 mod member_decide;
 mod member_state;
 mod message_decide;
-
+mod model_apply;
+mod model_decide;
+mod model_state;
 mod outbox;
 mod plan;
 mod run_apply;
@@ -52,6 +54,7 @@ pub use handover_state::{
 };
 pub use input_state::{Rank, SteeredInput};
 pub use member_state::{MemberStep, PendingMemberChange};
+pub use model_state::{ModelCalls, OpenModelCall};
 pub use outbox::{EndedInput, FactRecord, Output};
 pub use run_permit::{AttemptPermit, PermitRequest};
 pub use runtime::{Input, SessionRuntime};

@@ -29,7 +29,7 @@ pub use allowed_clients::{AllowedHosts, HostName, Origin};
 pub use auth::{AuthConfig, AuthMode, IssuerConfig, JwksSource, SignatureAlgorithm};
 pub use key::{SETTINGS, SettingKey};
 pub use mistake::{ConfigMistake, SettingLocation};
-pub use model::ModelSpec;
+pub use model::{ModelSpec, RecordCalls};
 pub use network::Networks;
 pub use rate::RateSettings;
 pub use raw::{ConfigSources, EntryText, Flag};
@@ -73,6 +73,7 @@ pub struct Config {
     pub rates: RateSettings,
     /// The upstreams of models, ordered by the precedence of their sources.
     pub models: Vec<ModelSpec>,
+    pub llm_record: RecordCalls,
     /// The settings of channels, by name.
     pub channels: ChannelDirectory,
     /// The identities that may run tools for every tenant.

@@ -7,6 +7,7 @@ mod agents;
 mod asyncapi;
 mod bindings;
 mod blobs;
+mod call_writer;
 mod deliveries;
 mod events;
 mod messages;
@@ -20,6 +21,7 @@ pub mod request_link;
 mod request_metrics;
 pub mod request_parts;
 pub mod run_scope;
+mod run_usage;
 mod runs;
 pub mod session_facts;
 mod sessions;
@@ -29,6 +31,7 @@ mod web_chat;
 
 pub use agent_conversation::SessionConversations;
 pub use blobs::HttpBlobs;
+pub use call_writer::SessionCallWriter;
 pub use node::HttpNode;
 pub use request_metrics::with_request_metrics;
 
@@ -100,6 +103,7 @@ pub fn router(context: Arc<HttpContext>) -> Router {
         .route("/v1/deliveries/settle", post(deliveries::settle))
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))
         .route("/v1/runs/{run_id}/events", get(runs::facts))
+        .route("/v1/runs/{run_id}/usage", get(run_usage::show))
         .route("/v1/sessions", get(sessions::list))
         .route("/v1/sessions/{session_id}", get(sessions::show).delete(sessions::delete))
         .route("/v1/sessions/{session_id}/blobs", get(blobs::list).post(blobs::upload))

@@ -8,18 +8,21 @@ mod candidates;
 mod decoder;
 pub mod demo;
 pub mod headers;
+pub mod journal;
 pub mod open_call;
+mod price;
 mod request;
 mod upstream;
 
 pub use request::ModelCall;
 
 use crate::clock::Clock;
-use crate::config::ModelSpec;
+use crate::config::{ModelSpec, RecordCalls};
 use crate::metrics::Metrics;
 use crate::outbound::client::{Connectors, ResendCounter};
 use crate::system_trust::SystemTrustError;
 use api_key::BadApiKey;
+use journal::CallJournal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::limits;
@@ -29,6 +32,7 @@ use upstream::Upstream;
 #[derive(Clone, Debug)]
 pub struct Models {
     upstreams: Arc<[Arc<Upstream>]>,
+    journal: CallJournal,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
@@ -53,6 +57,7 @@ impl Models {
     /// Builds the upstreams. `env` looks up variables that hold keys.
     pub fn new(
         specs: &[ModelSpec],
+        record: RecordCalls,
         env: impl Fn(&str) -> Option<String>,
         clock: Clock,
         metrics: Arc<Metrics>,
@@ -68,7 +73,12 @@ impl Models {
             Ok(Arc::new(upstream))
         });
         let upstreams = upstreams.collect::<Result<_, ModelsSetupError>>()?;
-        Ok(Self { upstreams, clock, metrics })
+        Ok(Self { upstreams, journal: CallJournal::new(record, Arc::clone(&metrics)), clock, metrics })
+    }
+
+    /// Returns the journal of the calls of runs.
+    pub fn journal(&self) -> &CallJournal {
+        &self.journal
     }
 
     /// Returns the names by which callers may ask for models, sorted.

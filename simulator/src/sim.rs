@@ -5,6 +5,7 @@ pub mod cases;
 pub mod clocks;
 pub mod faults;
 pub mod harness;
+pub mod model_calls;
 pub mod mutants;
 pub mod scenario;
 mod steering;

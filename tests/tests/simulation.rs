@@ -18,7 +18,7 @@ use turnway_simulator::sim::faults::Faults;
 use turnway_simulator::sim::harness::{Move, SessionHarness, SwitchboardHarness};
 use turnway_simulator::sim::verdict::{campaign, cores, env, judge, mix};
 use turnway_simulator::sim::world::World;
-use turnway_simulator::sim::{cases, clocks, mutants};
+use turnway_simulator::sim::{cases, clocks, model_calls, mutants};
 
 /// Every seed has its own mix of faults; runs for a fixed time on every core. `SIM_FROM` and `SIM_SEEDS` select
 /// seeds.
@@ -154,6 +154,14 @@ fn turns_complete_with_store_latency_over_a_renewal_period() {
 fn busy_agent_is_retried_after_its_requested_delay() {
     for seed in 0..20 {
         cases::busy_agent(seed);
+    }
+}
+
+/// Covers: PR-11, PR-13.
+#[test]
+fn runs_wait_for_calls_of_models_that_each_end_once() {
+    for seed in 0..40 {
+        model_calls::model_calls(seed);
     }
 }
 

@@ -10,6 +10,7 @@ pub mod json;
 pub mod notification;
 pub mod openai;
 pub mod run;
+pub mod run_usage;
 pub mod service;
 pub mod sse;
 pub mod transcript;

@@ -9,6 +9,7 @@ mod handover;
 mod input;
 mod kind;
 mod member;
+mod model;
 mod parse;
 mod run;
 mod session;
@@ -23,6 +24,7 @@ pub use handover::HandoverFact;
 pub use input::InputFact;
 pub use kind::{FACT_LEVEL, LOWEST_FACT_LEVEL};
 pub use member::MemberFact;
+pub use model::ModelFact;
 pub use run::RunFact;
 use serde::{Deserialize, Serialize, Serializer};
 pub use session::SessionFact;
@@ -68,6 +70,7 @@ pub enum Fact {
     Action(ActionFact),
     Binding(BindingFact),
     Delivery(DeliveryFact),
+    Model(ModelFact),
     Input(InputFact),
     Run(RunFact),
     /// A fact of a newer release.
@@ -92,6 +95,7 @@ impl Serialize for Fact {
             Self::Action(fact) => fact.serialize(to),
             Self::Binding(fact) => fact.serialize(to),
             Self::Delivery(fact) => fact.serialize(to),
+            Self::Model(fact) => fact.serialize(to),
             Self::Input(fact) => fact.serialize(to),
             Self::Run(fact) => fact.serialize(to),
             Self::Unknown(fact) => fact.serialize(to),

@@ -7,6 +7,7 @@ use crate::protocol::delivery::InputOrigin;
 use crate::protocol::delivery::{ConversationCreation, MessageSend};
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
+use crate::protocol::model_call::{ModelCallEnd, ModelCallStart};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -323,6 +324,10 @@ pub enum ControlRequest {
     SettleDelivery { delivery_id: DeliveryId, again: bool },
     /// Send a text to a conversation. The node of the client has asked the router for its place.
     SendMessage { send: Box<MessageSend> },
+    /// Record that a call of a model begins. From a node, never from a client.
+    StartModelCall { start: Box<ModelCallStart> },
+    /// Record that a call of a model has ended. From a node, never from a client.
+    EndModelCall { end: Box<ModelCallEnd> },
     /// Have the platform make a conversation, and bind it to the session.
     CreateConversation { creation: Box<ConversationCreation> },
 }

@@ -3,7 +3,7 @@ use crate::id::{Cursor, Epoch, Seq};
 use crate::protocol::entry::{Entry, Fact};
 use crate::session::state::State;
 use crate::session::{
-    action_apply, delivery_apply, handover_apply, input_apply, member_apply, run_apply, session_apply,
+    action_apply, delivery_apply, handover_apply, input_apply, member_apply, model_apply, run_apply, session_apply,
 };
 
 impl State {
@@ -27,6 +27,7 @@ impl State {
             Fact::Action(fact) => action_apply::apply(self, entry, fact),
             Fact::Binding(fact) => delivery_apply::apply_binding(self, fact),
             Fact::Delivery(fact) => delivery_apply::apply(self, entry.time, fact),
+            Fact::Model(fact) => model_apply::apply(self, entry, fact),
             Fact::Input(fact) => {
                 entry.run_id.iter().for_each(|run_id| input_apply::apply(self, run_id, entry, fact));
             }

@@ -79,7 +79,10 @@ pub(super) struct LiveAttempt {
     /// True while the gateway has work of this run in progress; until that has ended, silence is not the agent's
     /// fault.
     pub(super) is_silence_paused: bool,
+    /// End of the whole run; its time stands still while a call of a model is open.
     pub(super) run_due: Mono,
+    /// True while a call of a model of this run is open.
+    pub(super) is_run_paused: bool,
     pub(super) cancel_due: Option<Mono>,
     /// Inputs that were handed to the agent during the attempt.
     pub(super) steers: PendingSteers,
@@ -138,6 +141,7 @@ impl LiveAttempt {
             silence: policy.silence,
             is_silence_paused: false,
             run_due,
+            is_run_paused: false,
             cancel_due: None,
             steers: PendingSteers::default(),
             events: Arc::clone(&policy.events),
@@ -145,15 +149,19 @@ impl LiveAttempt {
         }
     }
 
-    /// Returns the time at which the agent has been silent for too long; the run's own end while silence is not the
-    /// agent's fault.
-    pub(super) fn silence_due(&self) -> Mono {
-        if self.is_silence_paused { self.run_due } else { self.sign_due }
+    /// Returns the time at which the agent has been silent for too long; none while silence is not the agent's fault.
+    pub(super) fn silence_due(&self) -> Option<Mono> {
+        (!self.is_silence_paused).then_some(self.sign_due)
     }
 
-    /// Restarts the silence timeout from a time; a later deadline stays.
-    pub(super) fn restart_silence(&mut self, from: Mono) {
-        self.sign_due = self.sign_due.max(from + self.silence);
+    /// Returns the end of the whole run; none while the run's time stands still.
+    pub(super) fn run_end(&self) -> Option<Mono> {
+        (!self.is_run_paused).then_some(self.run_due)
+    }
+
+    /// Restarts the wait for the next sign of life from a time; a later deadline stays.
+    pub(super) fn restart_silence(&mut self, from: Mono, wait: Duration) {
+        self.sign_due = self.sign_due.max(from + wait);
     }
 
     /// Returns whether the agent subscribes to facts of this type, whatever they are about.
@@ -231,14 +239,14 @@ impl Attempt {
                 let text = [live.text.show_due(), live.text.save_at].into_iter().flatten();
                 let text = text.map(|at| Deadline { at, label: "text" });
                 let waits = match (live.cancel_due, live.steers.deadline()) {
-                    (Some(at), _) => [Deadline { at, label: "cancel_ack" }; 2],
-                    (None, Some(at)) => [Deadline { at, label: "steer_ack" }; 2],
+                    (Some(at), _) => [Some(Deadline { at, label: "cancel_ack" }), None],
+                    (None, Some(at)) => [Some(Deadline { at, label: "steer_ack" }), None],
                     (None, None) => [
-                        Deadline { at: live.silence_due(), label: "agent" },
-                        Deadline { at: live.run_due, label: "run" },
+                        live.silence_due().map(|at| Deadline { at, label: "agent" }),
+                        live.run_end().map(|at| Deadline { at, label: "run" }),
                     ],
                 };
-                text.chain(waits).min()
+                text.chain(waits.into_iter().flatten()).min()
             }
         }
     }

@@ -100,6 +100,15 @@ pub(super) enum DeliveryFactCommand {
     EndRouted(BindingId),
 }
 
+/// A command to the family of calls of models.
+#[derive(Debug)]
+pub(super) enum ModelCommand {
+    /// Handle a node's report about a call.
+    Take(PlacedControl),
+    /// End a call whose end was not reported in time.
+    Lose(EventId),
+}
+
 /// A command to the family of inputs.
 #[derive(Debug)]
 pub(super) enum InputCommand {

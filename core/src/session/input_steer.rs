@@ -104,7 +104,7 @@ fn send_steer(context: &SessionContext, attempt: &mut Attempt, run_id: &RunId, h
     let due = context.now.mono + limits::STEER_ACK_TIMEOUT;
     live.steers.sent.insert(run_id.clone(), due);
     // The agent has to answer this first: the silence timeout of the run counts from then on.
-    live.restart_silence(due);
+    live.restart_silence(due, live.silence);
     let input = &open_input.input;
     let steer = Steer {
         key: context.key.clone(),

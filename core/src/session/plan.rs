@@ -5,8 +5,8 @@ use crate::protocol::entry::{Fact, MemberFact, SessionFact};
 use crate::protocol::input::ControlEntry;
 use crate::rng::Rng;
 use crate::session::command::{
-    ActionCommand, BindingFactCommand, DeliveryFactCommand, HandoverCommand, InputCommand, MemberCommand, RunCommand,
-    SessionCommand,
+    ActionCommand, BindingFactCommand, DeliveryFactCommand, HandoverCommand, InputCommand, MemberCommand, ModelCommand,
+    RunCommand, SessionCommand,
 };
 use crate::session::context::{SessionContext, SessionCounts};
 use crate::session::outbox::{EndedInput, Outbox, Output};
@@ -34,6 +34,7 @@ pub(super) enum Step {
     Action(ActionCommand),
     Binding(BindingFactCommand),
     Delivery(DeliveryFactCommand),
+    Model(ModelCommand),
     Input(InputCommand),
     Run(RunCommand),
 }
@@ -54,6 +55,7 @@ impl Step {
             | Self::Action(_)
             | Self::Binding(_)
             | Self::Delivery(_)
+            | Self::Model(_)
             | Self::Input(_)
             | Self::Run(_) => true,
         }
@@ -219,6 +221,10 @@ impl Plan {
 
     pub(super) fn delivery(&mut self, command: DeliveryFactCommand) {
         self.added.push_back(Step::Delivery(command));
+    }
+
+    pub(super) fn model(&mut self, command: ModelCommand) {
+        self.added.push_back(Step::Model(command));
     }
 
     pub(super) fn input(&mut self, command: InputCommand) {

@@ -80,4 +80,5 @@ fn end_run(state: &mut State, run_id: &RunId, done: bool) {
     state.handovers.finish_delivery(run_id, done);
     state.handovers.store_answer_tail(run_id);
     state.actions.finish_run(run_id, done);
+    state.model_calls.finish_run(run_id, state.time);
 }

@@ -219,16 +219,27 @@ pub(super) fn handle_timeout(context: &SessionContext, attempt: &mut Attempt, pl
 }
 
 /// Pauses the silence timeout of the running attempt while the gateway has work of its run in progress: an action, a
-/// handover that waits for a decision, or text that is not durable yet. The timeout starts again when the last of
-/// these has ended. Actions and handovers have deadlines of their own, and so has the run.
-pub(super) fn settle_silence(context: &SessionContext, attempt: &mut Attempt) {
+/// handover that waits for a decision, text that is not durable yet, or a call of a model. The timeout starts again when
+/// the last of these has ended. All of them have deadlines of their own. During a call of a model the time of the whole run
+/// stands still, too.
+pub(super) fn settle_clocks(context: &SessionContext, attempt: &mut Attempt) {
     let Some(live) = attempt.live_mut() else { return };
-    // The wait for INPUT_ACK is separate: no work of this attempt is in progress yet.
-    let is_awaiting = context.routing_run(&live.run_id).is_none() && has_work(context, live);
+    let is_calling = context.state.model_calls.is_calling(&live.run_id) && !planted(Mutant::CallsCountAsSilence);
+    let is_routing = context.routing_run(&live.run_id).is_some();
+    // Before INPUT_ACK no other work of this attempt is in progress.
+    let is_awaiting = is_calling || !is_routing && has_work(context, live);
     if live.is_silence_paused && !is_awaiting {
-        live.restart_silence(context.now.mono);
+        let wait = if is_routing { live.input_ack } else { live.silence };
+        live.restart_silence(context.now.mono, wait);
     }
     live.is_silence_paused = is_awaiting;
+    if live.is_run_paused
+        && !is_calling
+        && let Some(run) = context.state.runs.get(&live.run_id)
+    {
+        live.run_due = context.now.mono_at(run.deadline, context.agent_policy(run).run);
+    }
+    live.is_run_paused = is_calling;
 }
 
 /// Returns whether the run waits for work that the gateway has in progress.
@@ -250,8 +261,10 @@ fn check_timeouts(context: &SessionContext, live: &LiveAttempt, plan: &mut Plan)
             let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };
             Ending::Cancelled { reason, forced: true, answers: None }
         }
-        None if live.run_due <= now.mono => failed(Code::AgentTimeout, "the run exceeded its time limit"),
-        None if live.silence_due() > now.mono => return,
+        None if live.run_end().is_some_and(|at| at <= now.mono) => {
+            failed(Code::AgentTimeout, "the run exceeded its time limit")
+        }
+        None if live.silence_due().is_none_or(|at| at > now.mono) => return,
         None if context.routing_run(&live.run_id).is_some() => {
             failed(Code::RouteTimeout, "the agent did not acknowledge the input in time")
         }

@@ -76,7 +76,7 @@ fn take_over(context: &SessionContext, attempt: &mut Attempt, run_id: &RunId, wh
                 (Code::AgentUnavailable, "the turn was given up: the agent's connection was lost in each attempt")
             }
         })
-    } else if run.deadline <= context.now.store {
+    } else if context.state.run_deadline(run_id, run, context.now.store) <= context.now.store {
         Some((Code::AgentTimeout, "the run exceeded its time limit"))
     } else {
         None
@@ -157,7 +157,7 @@ pub(super) fn order_attempt(
     let policy = context.agent_policy(run);
     let input = &taken.input;
     let Some(agent_id) = run.agent.clone() else { return };
-    let run_due = context.now.mono_at(run.deadline, policy.run);
+    let run_due = context.now.mono_at(context.state.run_deadline(&run_id, run, context.now.store), policy.run);
     let mut live = LiveAttempt::new(&run_id, run.attempt, plan.tail(context), &policy, run_due);
     if let (Some(from), Some(known)) = (&resume, &run.resume) {
         live.text = AttemptText::recorded(run.saved, known.hash.clone());
@@ -254,7 +254,9 @@ pub(super) fn handle_error_response(
 fn may_retry(context: &SessionContext, run_id: &RunId, wait: Duration) -> bool {
     context.state.runs.get(run_id).is_some_and(|run| {
         let repeatable = context.agent_policy(run).on_owner_loss == OnOwnerLoss::Retry;
-        repeatable && run.owner_count() < limits::TURN_ATTEMPTS_MAX && context.now.store.after(wait) < run.deadline
+        repeatable
+            && run.owner_count() < limits::TURN_ATTEMPTS_MAX
+            && context.now.store.after(wait) < context.state.run_deadline(run_id, run, context.now.store)
     })
 }
 

@@ -20,6 +20,7 @@ use crate::session::delivery_decide::{self, DeliveryProgress};
 use crate::session::delivery_route;
 use crate::session::handover_decide::{self, HandoverProgress};
 use crate::session::member_decide::{self, MemberChangeProgress};
+use crate::session::model_decide;
 use crate::session::outbox::{FactRecord, Outbox, Output};
 use crate::session::plan::{FactSource, Plan, RecordContext, Step};
 use crate::session::run_permit::{AttemptPermit, PermitRequest, Permits, is_content_over_limit, next_turn};
@@ -205,7 +206,7 @@ impl SessionRuntime {
     pub fn is_idle(&self) -> bool {
         let resting = self.context.is_draining || self.context.inputs.is_empty();
         let settled = self.context.state.changes.is_empty() && self.is_quiet();
-        // While a handover or an action is open, an owner has to stay, for its deadline.
+        // While a handover, an action or a call of a model is open, an owner has to stay, for its deadline.
         resting && settled && !self.context.state.needs_owner() && self.plan.outbox.is_empty()
     }
 
@@ -324,6 +325,7 @@ impl Machine for SessionRuntime {
             self.handover.poll_timeout(open),
             actions,
             self.deliveries.poll_timeout(&self.context.state.deliveries),
+            model_decide::poll_timeout(&self.context),
             run_gather::poll_timeout(&self.context, &self.attempt),
         ];
         rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
@@ -364,6 +366,8 @@ impl SessionRuntime {
             self.perform();
             delivery_decide::settle_all(&self.context, &mut self.deliveries, &mut self.plan);
             self.perform();
+            model_decide::settle_all(&self.context, &mut self.plan);
+            self.perform();
             session_decide::finish_close(&self.context, &mut self.lane, &mut self.plan);
             self.perform();
             session_decide::run_controls(&self.context, &mut self.lane, &mut self.plan);
@@ -386,7 +390,7 @@ impl SessionRuntime {
                 break;
             }
         }
-        run_report::settle_silence(&self.context, &mut self.attempt);
+        run_report::settle_clocks(&self.context, &mut self.attempt);
         self.permits.update(&self.context, &self.attempt);
         if matches!(self.attempt, Attempt::None) {
             self.plan.free_memory();
@@ -419,6 +423,7 @@ impl SessionRuntime {
                 Step::Action(command) => action_decide::decide(context, &mut self.actions, command, plan),
                 Step::Binding(command) => binding_decide::decide(context, command, plan),
                 Step::Delivery(command) => delivery_decide::decide(context, &mut self.deliveries, command, plan),
+                Step::Model(command) => model_decide::decide(context, command, plan),
                 Step::Input(command) => input_decide::decide(context, &mut self.attempt, command, plan),
                 Step::Run(command) => {
                     run_decide::decide(context, &mut self.attempt, &mut self.permits, command, plan);

@@ -5,7 +5,7 @@ use crate::protocol::entry::{Fact, SessionFact};
 use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
 use crate::session::command::{
-    BindingFactCommand, DeliveryFactCommand, HandoverCommand, MemberCommand, RunCommand, SessionCommand,
+    BindingFactCommand, DeliveryFactCommand, HandoverCommand, MemberCommand, ModelCommand, RunCommand, SessionCommand,
 };
 use crate::session::context::SessionContext;
 use crate::session::control_lane::ControlLane;
@@ -63,6 +63,9 @@ pub(super) fn run_controls(context: &SessionContext, lane: &mut ControlLane, pla
         }
         ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
             plan.binding(BindingFactCommand::Take((position, control)));
+        }
+        ControlRequest::StartModelCall { .. } | ControlRequest::EndModelCall { .. } => {
+            plan.model(ModelCommand::Take((position, control)));
         }
         ControlRequest::SettleDelivery { .. }
         | ControlRequest::SendMessage { .. }

@@ -8,6 +8,7 @@ use crate::session::delivery_state::Deliveries;
 use crate::session::handover_state::Handovers;
 use crate::session::input_state::{Rank, SteeredInput};
 use crate::session::member_state::PendingMemberChange;
+use crate::session::model_state::ModelCalls;
 use crate::session::text_hash::TextHash;
 use crate::time::Millis;
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ pub struct Run {
     pub steered: Option<SteeredInput>,
     /// Order among the waiting turns.
     pub rank: Rank,
-    /// Time at which the whole run ends at the latest.
+    /// Time at which the whole run ends at the latest, without the time of calls of models that are open.
     pub deadline: Millis,
     /// The fact that the turn's next fact follows from.
     pub cause: EventId,
@@ -118,6 +119,8 @@ pub struct State {
     pub actions: Actions,
     /// Deliveries to conversations.
     pub deliveries: Deliveries,
+    /// Open calls of models.
+    pub model_calls: ModelCalls,
     /// The time of the last fact.
     pub time: Millis,
     /// Facts of a later release were applied, whose effects are missing here: the state must not become a snapshot,
@@ -131,10 +134,23 @@ impl State {
         !self.runs.is_empty()
     }
 
-    /// Returns whether the session needs an owner: a handover waits for a decision, an action is open, or a delivery is
-    /// not sent.
+    /// Returns whether the session needs an owner: a handover waits for a decision, an action or a call of a model
+    /// is open, or a delivery is not sent.
     pub fn needs_owner(&self) -> bool {
-        self.handovers.open.is_some() || !self.actions.open.is_empty() || self.deliveries.are_due()
+        self.handovers.open.is_some()
+            || !self.actions.open.is_empty()
+            || self.has_open_call()
+            || self.deliveries.are_due()
+    }
+
+    /// Returns whether a call of a model has not ended.
+    pub fn has_open_call(&self) -> bool {
+        !self.model_calls.open.is_empty()
+    }
+
+    /// Returns the time at which a run ends at the latest. The time of a run stands still while it has a call of a model open.
+    pub(super) fn run_deadline(&self, run_id: &RunId, run: &Run, now: Millis) -> Millis {
+        run.deadline.after(self.model_calls.time_calling(run_id, now))
     }
 
     /// Returns the speaking agent (SR-T3): the agent of a running turn that has reported something.

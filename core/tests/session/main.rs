@@ -12,6 +12,7 @@ mod kinds;
 mod members;
 mod messages;
 mod mirror;
+mod models;
 mod replace;
 mod resume;
 mod script;
@@ -482,6 +483,7 @@ const LEVELS: &[(u32, &str)] = &[
         "delivery.attempted delivery.failed delivery.held delivery.redriven delivery.refused delivery.requested delivery.sent",
     ),
     (4, "turn.gathered"),
+    (5, "llm.call.ended llm.call.started"),
 ];
 
 #[test]

@@ -424,6 +424,7 @@ impl Script {
             ["open" | "close" | "cancel" | "control", ..] => self.control(&words),
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
+            ["calls" | "called", ..] => self.call(&words),
             ["act" | "tool", ..] => self.act(&words),
             ["task" | "given" | "route" | "stands" | "bound", ..] => self.task(&words),
             ["hears" | "delivery" | "receipt" | "operator", ..] => self.deliver(&words),
@@ -523,6 +524,7 @@ fn name(fact: &Fact) -> String {
         Fact::Run(RunFact::State { scope: Scope::Agent, mark: mark @ Some(_), .. }) => {
             format!("run.state({})", shown(mark.as_ref()).trim_start())
         }
+        Fact::Model(fact) => crate::models::word(fact),
         Fact::Session(SessionFact::Notice { name, .. }) => name.clone(),
         Fact::Member(MemberFact::Switched { to, trigger, .. }) => format!("switched({to},{trigger})"),
         Fact::Member(MemberFact::Adding(asked)) => format!("adding({})", asked.agent_id),

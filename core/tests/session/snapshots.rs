@@ -14,6 +14,9 @@ const VERSION_9: &str = include_str!("../snapshots/version_9.txt");
 /// The bytes of version 10, which a session with gathered inputs has.
 const VERSION_10: &str = include_str!("../snapshots/version_10.txt");
 
+/// The bytes of version 11, which a session with an open call of a model has.
+const VERSION_11: &str = include_str!("../snapshots/version_11.txt");
+
 /// A state of a session, described by the facts that lead to it.
 struct Example {
     name: &'static str,
@@ -87,6 +90,22 @@ const WITH_GATHERED: [Example; 8] = [
     },
     Example { name: "mirroring", policy: OnOwnerLoss::Retry, script: MIRRORING, left_out: 0 },
     Example { name: "mirrored", policy: OnOwnerLoss::Retry, script: MIRRORED, left_out: 1 },
+];
+
+/// States in which every field that version 11 has added has content.
+const WITH_CALLS: [Example; 2] = [
+    Example {
+        name: "open_calls",
+        policy: OnOwnerLoss::Retry,
+        script: "say m1; ack; calls 1 m1 600000; wait 1000; calls 2 m1 500000",
+        left_out: 0,
+    },
+    Example {
+        name: "calls_of_an_ended_run",
+        policy: OnOwnerLoss::Retry,
+        script: "say m1; ack; calls 1 m1 600000; done",
+        left_out: 0,
+    },
 ];
 
 /// States in which every field of a snapshot has content, and every variant occurs.
@@ -232,7 +251,8 @@ fn snapshot_bytes_match_the_golden_values() {
     let mut changed = Vec::new();
     let with_deliveries = WITH_DELIVERIES.iter().map(|example| (example, VERSION_9));
     let with_gathered = WITH_GATHERED.iter().map(|example| (example, VERSION_10));
-    let later = with_deliveries.chain(with_gathered);
+    let with_calls = WITH_CALLS.iter().map(|example| (example, VERSION_11));
+    let later = with_deliveries.chain(with_gathered).chain(with_calls);
     for (example, file) in EXAMPLES.iter().map(|example| (example, VERSION_8)).chain(later) {
         let state = example.state();
         let blob = state.to_snapshot().expect("a snapshot");
@@ -248,7 +268,7 @@ fn snapshot_bytes_match_the_golden_values() {
 /// Shows that the golden bytes have content in every field, by the words that the states print.
 #[test]
 fn golden_snapshots_have_every_field_and_variant() {
-    let examples = EXAMPLES.iter().chain(&WITH_DELIVERIES).chain(&WITH_GATHERED);
+    let examples = EXAMPLES.iter().chain(&WITH_DELIVERIES).chain(&WITH_GATHERED).chain(&WITH_CALLS);
     let states: Vec<State> = examples.map(Example::state).collect();
     let shown = format!("{states:?}");
     let words: BTreeSet<&str> = shown.split(|letter: char| !letter.is_alphanumeric()).collect();
@@ -304,6 +324,8 @@ fn golden_snapshots_have_every_field_and_variant() {
         "reply_to: Some",
         "sent: 1",
         "attempts: 1",
+        "calling_since: {RunId",
+        "deadline: Millis",
     ];
     for content in contents {
         assert!(shown.contains(content), "no state has {content}");

@@ -157,6 +157,7 @@ async fn read_error(call: &mut OpenCall) -> Option<String> {
 
 fn call_failure(failure: CallFailure) -> AgentFailure {
     match failure {
+        CallFailure::Unrecorded => AgentFailure::Unavailable("the call of the model could not be recorded".to_owned()),
         CallFailure::Busy => AgentFailure::Unavailable("the model has as many calls as it may have".to_owned()),
         CallFailure::Unreachable => AgentFailure::Unavailable("no upstream of the model can be reached".to_owned()),
         CallFailure::Unauthorized => model_failure("the model's upstream refuses the key of the provider", None),
@@ -182,7 +183,8 @@ async fn request(invoke: &Invoke, endpoint: &ModelEndpoint, access: &ModelAccess
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let headers = for_upstream(&headers);
-    Ok(ModelCall { format: CallFormat::ChatCompletions, call, body, headers, query: None })
+    let run = Some(TokenRun { tenant: invoke.key.tenant.clone(), run_id: invoke.run_id.clone() });
+    Ok(ModelCall { format: CallFormat::ChatCompletions, call, body, headers, query: None, run })
 }
 
 /// Returns the messages before the input: those that its client sent along, else those of the session.

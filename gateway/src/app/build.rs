@@ -389,7 +389,7 @@ impl NodeParts {
     /// Builds the upstreams of models.
     fn models(&self, plan: &NodePlan) -> Result<Models, ModelsSetupError> {
         let env = |name: &str| std::env::var(name).ok();
-        Models::new(&plan.config.models, env, self.clock.clone(), Arc::clone(&self.metrics))
+        Models::new(&plan.config.models, plan.config.llm_record, env, self.clock.clone(), Arc::clone(&self.metrics))
     }
 
     /// Opens the place of the bytes of files, and starts to sweep it.
@@ -437,6 +437,7 @@ impl NodeParts {
         };
         let context = Arc::new(context);
         let conversations = Arc::new(http::SessionConversations::new(&context));
+        context.models.journal().set_writer(Arc::new(http::SessionCallWriter::new(&context)));
         agents.set_model_access(ModelAccess { models: context.models.clone(), conversations });
         let link_context = LinkContext {
             auth: authenticator,

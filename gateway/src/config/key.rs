@@ -57,6 +57,7 @@ pub enum SettingKey {
     LimitAttempts,
     LimitSessions,
     LimitSubscriptions,
+    LlmRecord,
     QuotaTenant,
     QuotaUser,
     NodeName,

@@ -16,6 +16,8 @@ const NAME_CHARACTERS_MAX: usize = 128;
 const AGENT_PREFIX: &str = "agent/";
 /// Largest weight of an upstream.
 const WEIGHT_MAX: u32 = 1000;
+/// Largest price of a million tokens: a larger one is taken for a typing error.
+const PRICE_MAX: u64 = 1_000_000_000_000;
 /// Maximum of every time limit; a larger value is taken for a typing error.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -34,7 +36,7 @@ pub struct ModelSetting {
 }
 
 /// The table of an upstream's settings.
-pub const MODEL_SETTINGS: [ModelSetting; 14] = [
+pub const MODEL_SETTINGS: [ModelSetting; 17] = [
     row(
         "name",
         "NAME",
@@ -80,6 +82,22 @@ pub const MODEL_SETTINGS: [ModelSetting; 14] = [
         "Header that carries the key: `auto` is `x-api-key` for `/v1/messages` and `Authorization: Bearer` for the others.",
     ),
     row(
+        "price_input",
+        "N",
+        "none",
+        "Price of a million tokens of input, in millionths of your currency: 2500000 is 2.50. Records of calls then have a `cost`.",
+    )
+    .shown_as("2500000"),
+    row(
+        "price_cached",
+        "N",
+        "that of the input",
+        "Price of a million tokens of input that came from a cache of the upstream.",
+    )
+    .shown_as("1250000"),
+    row("price_output", "N", "none", "Price of a million tokens of output, those of reasoning included.")
+        .shown_as("10000000"),
+    row(
         "calls",
         "N",
         "256",
@@ -117,6 +135,7 @@ pub struct ModelSpec {
     pub fallback: Vec<String>,
     pub api_key: ApiKeySource,
     pub key_header: KeyHeader,
+    pub price: ModelPrice,
     /// Calls at a time.
     pub calls: usize,
     pub times: ModelTimes,
@@ -125,6 +144,25 @@ pub struct ModelSpec {
     pub retry_reused: bool,
     /// Place of the entry, for mistakes that are found later.
     pub location: SettingLocation,
+}
+
+/// Prices of a million tokens, in millionths of the operator's currency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelPrice {
+    pub input: Option<u64>,
+    /// The part of the input that came from a cache; none: as for the rest.
+    pub cached: Option<u64>,
+    pub output: Option<u64>,
+}
+
+/// The time at which a call of a run is recorded in the log of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordCalls {
+    /// An upstream is asked once the beginning of the call is durable.
+    #[default]
+    Before,
+    /// An upstream is asked meanwhile.
+    After,
 }
 
 /// The time limits of a call.
@@ -269,6 +307,7 @@ impl<'a> EntryParser<'a> {
             fallback: Vec::new(),
             api_key: ApiKeySource::None,
             key_header: KeyHeader::Auto,
+            price: ModelPrice::default(),
             calls: limits::MODEL_UPSTREAM_CALLS,
             times,
             keep_alive: limits::MODEL_KEEP_ALIVE,
@@ -328,6 +367,9 @@ impl<'a> EntryParser<'a> {
             "api_key_env" => spec.api_key = ApiKeySource::Env(value.to_owned()),
             "api_key_file" => spec.api_key = ApiKeySource::File(value.into()),
             "key_header" => spec.key_header = KeyHeader::parse(value)?,
+            "price_input" => spec.price.input = parse_price(value)?,
+            "price_cached" => spec.price.cached = parse_price(value)?,
+            "price_output" => spec.price.output = parse_price(value)?,
             "calls" => spec.calls = parse_count(value, 1, limits::MODEL_CALLS_MAX)?,
             "connect" => spec.times.connect = parse_limit(value, limits::MODEL_CONNECT_TIMEOUT_MAX)?,
             "first_byte" => spec.times.first_byte = parse_limit(value, WAIT_MAX)?,
@@ -383,6 +425,11 @@ fn parse_count<N: std::str::FromStr + PartialOrd + std::fmt::Display>(
         Ok(count) if (&least..=&most).contains(&&count) => Ok(count),
         Ok(_) | Err(_) => Err(format!("expected a number from {least} to {most}")),
     }
+}
+
+/// Parses a price of a million tokens; `none` is an unknown one.
+fn parse_price(text: &str) -> Result<Option<u64>, String> {
+    if text == "none" { Ok(None) } else { parse_count(text, 0, PRICE_MAX).map(Some) }
 }
 
 fn parse_limit(text: &str, most: Duration) -> Result<Duration, String> {

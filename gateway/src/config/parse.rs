@@ -6,7 +6,7 @@ use super::blobs::{BlobSettings, parse_media_ranges};
 use super::channel::parse_channels;
 use super::key::SettingKey;
 use super::mistake::{ConfigMistake, SettingLocation};
-use super::model::parse_models;
+use super::model::{RecordCalls, parse_models};
 use super::network::Networks;
 use super::rate::{self, RateOverrides};
 use super::raw::RawConfig;
@@ -72,6 +72,7 @@ struct ConfigDraft {
     default_agent: Option<(String, SettingLocation)>,
     demo: bool,
     log: LogFormat,
+    llm_record: RecordCalls,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one of it, made at the start")]
@@ -114,6 +115,7 @@ pub(super) fn read(raw: &mut RawConfig) -> Config {
         auth,
         rates: draft.rates.or_defaults(RateSettings::default_for(draft.auth.0)),
         models,
+        llm_record: draft.llm_record,
         channels,
         tools_served_by: draft.tools_served_by,
         holding: draft.holding.for_auth_mode(draft.auth.0),
@@ -178,6 +180,7 @@ impl Default for ConfigDraft {
             default_agent: None,
             demo: false,
             log: LogFormat::Auto,
+            llm_record: RecordCalls::default(),
         }
     }
 }
@@ -248,6 +251,7 @@ impl ConfigDraft {
             SettingKey::NodeUrl => self.node_url = Some(parse_origin(text)?),
             SettingKey::DefaultAgent => self.default_agent = Some((parse_label(text)?, location.clone())),
             SettingKey::Demo => self.demo = parse_bool(text)?,
+            SettingKey::LlmRecord => self.llm_record = parse_record(text)?,
             SettingKey::Log => self.log = parse_log_format(text)?,
         }
         Ok(())
@@ -499,6 +503,14 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
         _ => Err("expected true or false".into()),
+    }
+}
+
+fn parse_record(text: &str) -> Result<RecordCalls, String> {
+    match text {
+        "before" => Ok(RecordCalls::Before),
+        "after" => Ok(RecordCalls::After),
+        _ => Err("expected before or after".into()),
     }
 }
 

@@ -2,7 +2,7 @@
 use super::key::{DefaultValue, Setting, SettingKey, ValueKind};
 
 /// The table in the order of a file: settings without a section come first.
-pub const SETTINGS: [Setting; 55] = [
+pub const SETTINGS: [Setting; 56] = [
     Setting {
         key: SettingKey::DefaultAgent,
         name: "default_agent",
@@ -528,6 +528,16 @@ pub const SETTINGS: [Setting; 55] = [
         flag: None,
         default: DefaultValue::Fixed("200000"),
         doc: "Sessions that all connections of this node are subscribed to, counted once for each connection.",
+    },
+    Setting {
+        key: SettingKey::LlmRecord,
+        name: "llm.record",
+        kind: ValueKind::Text,
+        form: "before|after",
+        flag: Some("--llm-record"),
+        default: DefaultValue::Fixed("before"),
+        doc: "When a call of a model by a run is recorded in the log of its session: `before` an upstream is asked, so that no \
+              call lacks a record; or `after`, meanwhile, so that no call waits for the store.",
     },
     Setting {
         key: SettingKey::QuotaTenant,

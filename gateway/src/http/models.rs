@@ -119,11 +119,12 @@ pub(super) async fn relay_call(
         return Err(HttpProblem::from(refusal).into());
     }
     let permit = context.links.acquire(Pool::Models, &client.principal).map_err(HttpProblem::from)?;
+    let run = if let AuthProof::Run(run) = &client.proof { Some(run.clone()) } else { None };
     let mut guard = CallGuard::open(&context, client, watch, permit).await?;
     // The body stays in memory, and in its share, until an upstream has answered: it may be sent again.
     let (text, room) = body.into_parts();
     let request =
-        ModelCall { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query };
+        ModelCall { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query, run };
     let opened = tokio::select! {
         biased;
         opened = context.models.open(&request) => opened,

@@ -9,7 +9,7 @@ mod words;
 
 use crate::http::{
     accounts as account_paths, agents, asyncapi, bindings as binding_paths, blobs as blob_paths,
-    deliveries as delivery_paths, events, messages, node, runs, sessions, turns,
+    deliveries as delivery_paths, events, messages, node, run_usage, runs, sessions, turns,
 };
 use crate::response::{self, Body};
 use http::{Response, StatusCode};
@@ -54,6 +54,7 @@ use utoipa::{Modify, OpenApi};
         messages::send,
         node::show,
         runs::command,
+        run_usage::show,
         runs::facts,
         runs::show,
         sessions::delete,

@@ -12,7 +12,7 @@ pub struct HttpMetrics {
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
-pub const ROUTES: [&str; 32] = [
+pub const ROUTES: [&str; 33] = [
     "/",
     "/asyncapi.json",
     "/openapi.json",
@@ -37,6 +37,7 @@ pub const ROUTES: [&str; 32] = [
     "/v1/responses",
     "/v1/runs/{run_id}",
     "/v1/runs/{run_id}/events",
+    "/v1/runs/{run_id}/usage",
     "/v1/sessions",
     "/v1/sessions/{session_id}",
     "/v1/sessions/{session_id}/blobs",

@@ -11,6 +11,7 @@ pub struct ModelMetrics {
     calls: [IntCounter; ModelCallOutcome::NAMES.len()],
     attempts: [IntCounter; ModelAttemptOutcome::NAMES.len()],
     resends: IntCounter,
+    unrecorded: IntCounter,
     open: IntGauge,
     tokens: [IntCounter; TokenKind::NAMES.len()],
     first_byte: Histogram,
@@ -90,6 +91,10 @@ impl ModelMetrics {
                 "Requests to upstreams of models that were sent once more, on a new connection, because the upstream had closed \
                  the kept one (`retry_reused`).",
             )?,
+            unrecorded: workshop.counter(
+                "turnway_model_calls_unrecorded_total",
+                "Beginnings and ends of calls of runs that the logs of their sessions lack, because the store was away for too long.",
+            )?,
             open: workshop.gauge("turnway_model_open_calls", "Calls of models that have begun and not ended.")?,
             tokens: workshop.counters(
                 "turnway_model_tokens_total",
@@ -131,6 +136,11 @@ impl ModelMetrics {
     /// Counts a request that is sent once more.
     pub fn count_resend(&self) {
         self.resends.inc();
+    }
+
+    /// Counts a beginning or an end of a call that is not recorded.
+    pub fn count_unrecorded(&self) {
+        self.unrecorded.inc();
     }
 
     /// Counts a request to an upstream.

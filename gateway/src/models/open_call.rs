@@ -1,8 +1,10 @@
 //! A call from its beginning to its end: asks one upstream after the other until one answers, and counts the call once,
 //! however it ends.
-use super::answer::{AnswerOutcome, ModelAnswer};
+use super::answer::{AnswerMarks, AnswerOutcome, ModelAnswer};
 use super::attempt::{UpstreamReply, attempt};
 use super::candidates::candidates;
+use super::journal::{CallEntry, CallUnrecorded, JournaledCall};
+use super::price::cost;
 use super::upstream::{NotAsked, Upstream};
 use super::{ModelCall, Models};
 use crate::clock::Clock;
@@ -10,9 +12,12 @@ use crate::metrics::{Metrics, ModelCallOutcome};
 use crate::outbound::retry_after::retry_after;
 use std::sync::Arc;
 use std::time::Duration;
+use turnway_core::id::EventId;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::model_call::{ModelCallEnd, RecordedCallOutcome, RecordedTokens};
 use turnway_core::time::Mono;
+use turnway_wire::model::TokenUsage;
 
 /// A call whose answer has begun. Dropping it closes the connection to the upstream.
 pub struct OpenCall {
@@ -25,6 +30,8 @@ pub struct OpenCall {
 pub enum CallFailure {
     /// All upstreams have as many calls as they may have.
     Busy,
+    /// The call of a run could not be recorded; no upstream has seen it.
+    Unrecorded,
     /// No upstream could be reached.
     Unreachable,
     /// The provider's key was refused.
@@ -35,19 +42,32 @@ pub enum CallFailure {
     TimedOut,
 }
 
-/// Counts one call when it is dropped.
+/// Counts one call when it is dropped, and records its end if a run has made it.
 struct CallRecord {
     metrics: Arc<Metrics>,
     began: Mono,
     outcome: ModelCallOutcome,
     clock: Clock,
+    /// Number of requests to upstreams.
+    attempts: u32,
+    /// The upstream that was asked last.
+    upstream: Option<Arc<Upstream>>,
+    answered: Option<AnswerFigures>,
+    entry: Option<CallEntry>,
+}
+
+/// Known figures of an answer at its end.
+struct AnswerFigures {
+    status: u16,
+    marks: AnswerMarks,
+    usage: TokenUsage,
 }
 
 /// The requests of one call.
 struct CallAttempts<'a> {
     models: &'a Models,
     request: &'a ModelCall,
-    began: Mono,
+    record: &'a mut CallRecord,
     count: usize,
     /// The reason for the caller if nothing better is known.
     failure: CallFailure,
@@ -60,7 +80,12 @@ impl Models {
     pub async fn open(&self, request: &ModelCall) -> Result<OpenCall, CallFailure> {
         let began = self.clock.mono();
         let mut record = CallRecord::begin(Arc::clone(&self.metrics), began, self.clock.clone());
-        let attempts = CallAttempts { models: self, request, began, count: 0, failure: CallFailure::Unreachable };
+        if let Err(CallUnrecorded) = self.record_start(request, &mut record).await {
+            record.outcome = ModelCallOutcome::Failed;
+            return Err(CallFailure::Unrecorded);
+        }
+        let failure = CallFailure::Unreachable;
+        let attempts = CallAttempts { models: self, request, record: &mut record, count: 0, failure };
         match attempts.run().await {
             Ok(answer) => Ok(OpenCall { answer, record }),
             Err(failure) => {
@@ -69,6 +94,41 @@ impl Models {
             }
         }
     }
+}
+
+impl Models {
+    /// Records the beginning of a run's call.
+    async fn record_start(&self, request: &ModelCall, record: &mut CallRecord) -> Result<(), CallUnrecorded> {
+        let Some(run) = request.run.as_ref().filter(|_| !planted(Planted::RunCallsUnrecorded)) else { return Ok(()) };
+        let model = request.call.model();
+        let all = candidates(&self.upstreams, model, || 0);
+        let total = all.iter().map(|upstream| upstream.spec.times.total).max().unwrap_or_default();
+        let total_ms = millis(total + limits::MODEL_CALL_REPORT_WAIT);
+        let call = JournaledCall { model, format: request.format.path().trim_start_matches("/v1/"), total_ms };
+        record.entry = self.journal.begin(run, call).await?;
+        Ok(())
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn recorded_outcome(outcome: ModelCallOutcome) -> RecordedCallOutcome {
+    match outcome {
+        ModelCallOutcome::Complete => RecordedCallOutcome::Complete,
+        ModelCallOutcome::Truncated => RecordedCallOutcome::Truncated,
+        ModelCallOutcome::Error => RecordedCallOutcome::Error,
+        ModelCallOutcome::Refused => RecordedCallOutcome::Refused,
+        ModelCallOutcome::Cancelled => RecordedCallOutcome::Cancelled,
+        ModelCallOutcome::Failed => RecordedCallOutcome::Failed,
+        ModelCallOutcome::TimedOut => RecordedCallOutcome::Timeout,
+    }
+}
+
+fn recorded_tokens(usage: TokenUsage) -> RecordedTokens {
+    let TokenUsage { input, cached_input, cache_write: _, output, reasoning } = usage;
+    RecordedTokens { input, cached_input, output, reasoning }
 }
 
 /// Returns a random number; the system always has some after its start.
@@ -129,7 +189,9 @@ impl CallAttempts<'_> {
             Err(NotAsked::Failing) => return Ok(None),
         };
         self.count += 1;
-        let deadline = self.began + upstream.spec.times.total;
+        self.record.attempts += 1;
+        self.record.upstream = Some(Arc::clone(upstream));
+        let deadline = self.record.began + upstream.spec.times.total;
         let end = attempt(upstream, self.request, place, deadline, clock).await;
         self.models.metrics.models.count_attempt(end.outcome());
         match end {
@@ -149,7 +211,7 @@ impl CallAttempts<'_> {
         let wait = retry_after(answer.upstream_headers(), clock.now().store)?;
         let most =
             if planted(Planted::ModelRetryAfterUncapped) { Duration::MAX } else { limits::MODEL_RETRY_AFTER_MAX };
-        let is_in_time = clock.mono() + wait < self.began + upstream.spec.times.total;
+        let is_in_time = clock.mono() + wait < self.record.began + upstream.spec.times.total;
         (wait <= most && is_in_time && self.count < limits::MODEL_ATTEMPTS_MAX).then_some(wait)
     }
 }
@@ -159,7 +221,9 @@ impl CallAttempts<'_> {
 impl CallFailure {
     fn outcome(self) -> ModelCallOutcome {
         match self {
-            Self::Busy | Self::Unreachable | Self::Unauthorized | Self::Broken => ModelCallOutcome::Failed,
+            Self::Busy | Self::Unrecorded | Self::Unreachable | Self::Unauthorized | Self::Broken => {
+                ModelCallOutcome::Failed
+            }
             Self::TimedOut => ModelCallOutcome::TimedOut,
         }
     }
@@ -182,13 +246,14 @@ impl OpenCall {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        let metrics = &self.record.metrics.models;
         let marks = self.answer.marks();
-        metrics.record_answer(
+        let usage = self.answer.usage();
+        self.record.metrics.models.record_answer(
             marks.first_byte.map(|at| at - self.record.began),
             marks.first_token.map(|at| at - self.record.began),
-            &self.answer.usage(),
+            &usage,
         );
+        self.record.answered = Some(AnswerFigures { status: self.answer.status().as_u16(), marks, usage });
     }
 }
 
@@ -197,12 +262,46 @@ impl Drop for OpenCall {
 impl CallRecord {
     fn begin(metrics: Arc<Metrics>, began: Mono, clock: Clock) -> Self {
         metrics.models.begin_call();
-        Self { metrics, began, outcome: ModelCallOutcome::Cancelled, clock }
+        Self {
+            metrics,
+            began,
+            outcome: ModelCallOutcome::Cancelled,
+            clock,
+            attempts: 0,
+            upstream: None,
+            answered: None,
+            entry: None,
+        }
+    }
+
+    /// Returns the end of the call, as it is recorded.
+    fn end(&self, call_id: EventId, took: Duration) -> ModelCallEnd {
+        let since = |at: Mono| millis(at - self.began);
+        let answered = self.answered.as_ref();
+        let usage = answered.map(|answered| answered.usage).unwrap_or_default();
+        let price = self.upstream.as_ref().map(|upstream| upstream.spec.price).unwrap_or_default();
+        ModelCallEnd {
+            call_id,
+            outcome: recorded_outcome(self.outcome),
+            upstream: self.upstream.as_ref().map(|upstream| upstream.spec.id.clone()),
+            attempts: self.attempts,
+            status: answered.map(|answered| answered.status),
+            latency_ms: millis(took),
+            first_byte_ms: answered.and_then(|answered| answered.marks.first_byte).map(since),
+            first_token_ms: answered.and_then(|answered| answered.marks.first_token).map(since),
+            cost: cost(price, &usage),
+            usage: recorded_tokens(usage),
+        }
     }
 }
 
 impl Drop for CallRecord {
     fn drop(&mut self) {
-        self.metrics.models.end_call(self.outcome, self.clock.mono() - self.began);
+        let took = self.clock.mono() - self.began;
+        self.metrics.models.end_call(self.outcome, took);
+        if let Some(CallEntry { call_id, ended }) = self.entry.take() {
+            // Without the writer's task the node stops; the owner finds the call lost.
+            _ = ended.send(self.end(call_id, took));
+        }
     }
 }

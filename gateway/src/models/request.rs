@@ -1,5 +1,6 @@
 //! One call as it is sent to upstreams, and its body in pieces: a long body is in memory once, however many upstreams are
 //! asked.
+use crate::run_token::TokenRun;
 use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
@@ -20,6 +21,8 @@ pub struct ModelCall {
     pub headers: HeaderMap,
     /// Query for the upstream, without the question mark.
     pub query: Option<&'static str>,
+    /// The run that makes the call, which is then recorded in the log of its session.
+    pub run: Option<TokenRun>,
 }
 
 /// A complete body in several pieces.

@@ -226,7 +226,9 @@ fn count_report(control: &ControlEntry, sink: &mut EffectSink) {
     match &control.what {
         ControlRequest::RecordBinding { .. } => sink.stats.bindings_bound += 1,
         ControlRequest::RecordBindingEnd { ended, .. } => sink.stats.bindings_ended.add(ended.reason as usize),
-        ControlRequest::Open { .. }
+        ControlRequest::StartModelCall { .. }
+        | ControlRequest::EndModelCall { .. }
+        | ControlRequest::Open { .. }
         | ControlRequest::Close
         | ControlRequest::Cancel { .. }
         | ControlRequest::Switch { .. }

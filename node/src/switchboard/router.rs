@@ -208,7 +208,7 @@ impl RequestRouter {
         }
     }
 
-    /// Reports the durable input to the clients and subscribes them to the session.
+    /// Reports a durable input to its clients and subscribes them to the session, or a durable report to its node.
     fn notify_accepted(
         &mut self,
         now: Now,
@@ -217,7 +217,15 @@ impl RequestRouter {
         sink: &mut EffectSink,
     ) {
         let Some(request) = self.requests.get_mut(request_key) else { return };
-        let RequestPayload::Input(input) = request.payload.clone() else { return };
+        let input = match &request.payload {
+            RequestPayload::Input(input) => Arc::clone(input),
+            RequestPayload::Control { control, .. } => {
+                if ControlKind::of(&control.what).answer == ControlAnswer::Stored {
+                    request.waiters.iter_mut().for_each(|waiter| notify_stored(waiter, sink));
+                }
+                return;
+            }
+        };
         let key = request.key.clone();
         for waiter in request.waiters.iter_mut().filter(|waiter| !waiter.answered) {
             notify_input_accepted(now, waiter, &key, &input, accepted.duplicate, sink);
@@ -453,7 +461,7 @@ impl RequestRouter {
     fn complete_request(&mut self, now: Now, request_key: &RequestKey, shown: bool, sink: &mut EffectSink) {
         let Some(request) = self.remove_request(request_key, sink) else { return };
         let RequestPayload::Control { control, .. } = &request.payload else { return };
-        for waiter in request.waiters {
+        for mut waiter in request.waiters {
             if let Some(input) = waiter.opens_for {
                 self.submit_after_open(now, &input, sink);
                 continue;
@@ -468,6 +476,7 @@ impl RequestRouter {
                 ControlAnswer::Handover(handover_id) => {
                     await_snapshot(&request.key, waiter, SnapshotPurpose::Handover(handover_id), sink);
                 }
+                ControlAnswer::Stored => notify_stored(&mut waiter, sink),
                 ControlAnswer::Message => notify_message_accepted(&request.key, waiter, &control.what, sink),
                 ControlAnswer::Creation => notify_child_requested(&request.key, waiter, &control.what, sink),
                 ControlAnswer::Performed(kind) => notify_performed(&request.key, waiter, kind, sink),
@@ -555,13 +564,18 @@ fn new_control(
     what: ControlRequest,
     sink: &mut EffectSink,
 ) -> NewRequest {
-    let named = |name: &str| ControlId::parse(name).unwrap_or_else(|_| unreachable!("a run id is a label"));
+    let named =
+        |name: &str| ControlId::parse(name).unwrap_or_else(|_| unreachable!("the id of a run or of a call is a label"));
     let id = if let Some(run_id) = what.cancelled_run() {
         named(&format!("cancel:{run_id}"))
     } else if let ControlRequest::SendMessage { send } = &what
         && !planted(Planted::SendRepeated)
     {
         repeats::send_control(&send.delivery_id)
+    } else if let ControlRequest::StartModelCall { start } = &what {
+        named(&format!("call-start:{}", start.call_id))
+    } else if let ControlRequest::EndModelCall { end } = &what {
+        named(&format!("call-end:{}", end.call_id))
     } else if let ControlRequest::CreateConversation { creation } = &what {
         repeats::creation_control(&creation.delivery_id)
     } else {
@@ -650,6 +664,13 @@ fn notify_performed(key: &SessionKey, waiter: RequestWaiter, kind: &'static str,
     let request_id = waiter.request_id;
     let session = key.session.clone();
     sink.notify(waiter.link, Notification::Reply(CommandReply::Performed { kind, request_id, session }));
+}
+
+/// Tells the node that its report is durable.
+fn notify_stored(waiter: &mut RequestWaiter, sink: &mut EffectSink) {
+    if !std::mem::replace(&mut waiter.answered, true) {
+        sink.notify(waiter.link, Notification::Reply(CommandReply::Stored));
+    }
 }
 
 /// Tells a client that its input is durable, or an adapter that the message it brought is.

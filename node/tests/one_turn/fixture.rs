@@ -247,6 +247,7 @@ pub(crate) fn describe(note: &Notification) -> String {
         }
         Notification::Reply(CommandReply::Handover(decided)) => format!("handover {:?}", decided.standing),
         Notification::Reply(CommandReply::CancelAccepted { .. }) => "cancel taken".to_owned(),
+        Notification::Reply(CommandReply::Stored) => "stored".to_owned(),
         Notification::Reply(CommandReply::MessageAccepted(accepted)) => format!("sent {}", accepted.message_id),
         Notification::Reply(CommandReply::ChildRequested(child)) => format!("child {}", child.creation_id),
         Notification::ProcessOutput { output: printed, .. } => format!("printed {}", printed.data.reveal()),

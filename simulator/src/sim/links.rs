@@ -268,6 +268,7 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::Action(_)
         | Fact::Binding(_)
         | Fact::Delivery(_)
+        | Fact::Model(_)
         | Fact::Input(_)
         | Fact::Run(_)
         | Fact::Unknown(_) => None,

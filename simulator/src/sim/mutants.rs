@@ -2,6 +2,7 @@
 use super::cases::{self, OwnerExit};
 use super::clocks;
 use super::faults::Faults;
+use super::model_calls;
 use super::verdict::{judge, verdict};
 use super::world::World;
 use std::time::{Duration, Instant};
@@ -41,6 +42,12 @@ const TRAPS: &[Situation] = &[
         run: cases::cancel_while_waiting,
     },
     Situation { name: "busy agent", for_bugs: &[Mutant::BusyAskedAtOnce], often: 1, run: cases::busy_agent },
+    Situation {
+        name: "calls of models",
+        for_bugs: &[Mutant::CallsCountAsSilence, Mutant::LostCallKept],
+        often: 1,
+        run: model_calls::model_calls,
+    },
     Situation {
         name: "forgetful store",
         for_bugs: &[

@@ -268,11 +268,17 @@ impl World {
         if let Some(line) = self.platform.operators.line {
             return line;
         }
+        let line = self.connect_operator();
+        self.platform.operators.line = Some(line);
+        line
+    }
+
+    /// Connects an operator to some node.
+    pub(crate) fn connect_operator(&mut self) -> LineId {
         let at = self.somewhere();
         let node = &mut self.nodes[at];
         node.links += 1;
         let line = (node.node_id, LinkId(node.links));
-        self.platform.operators.line = Some(line);
         self.platform.operators.lines.insert(line);
         self.give(at, Input::Connect { link: line.1, principal: fixtures::user("office", "default", true) });
         line

@@ -99,6 +99,8 @@ pub enum CommandReply {
         /// The run, if the request named one.
         run_id: Option<RunId>,
     },
+    /// A report of the node itself is durable, and will be recorded.
+    Stored,
     /// A message to a conversation is durably requested.
     MessageAccepted(Box<AcceptedSend>),
     /// A conversation is durably requested. The log of the session gets `binding.bound` once the platform has made it, or
@@ -318,6 +320,7 @@ impl CommandReply {
             | Self::Handover(_)
             | Self::Performed { .. }
             | Self::CancelAccepted { .. }
+            | Self::Stored
             | Self::RunLocation { .. }
             | Self::Deleted { .. }
             | Self::InboundAccepted(_)

@@ -166,6 +166,7 @@ impl RunView {
             | Fact::Action(_)
             | Fact::Binding(_)
             | Fact::Delivery(_)
+            | Fact::Model(_)
             | Fact::Unknown(_)
             | Fact::Input(InputFact::SteerAcked { .. })
             | Fact::Run(

@@ -140,6 +140,7 @@ impl Transcript {
             | Fact::Action(_)
             | Fact::Binding(_)
             | Fact::Delivery(_)
+            | Fact::Model(_)
             | Fact::Input(InputFact::Gathered { .. } | InputFact::SteerAcked { .. })
             | Fact::Unknown(_) => {}
         }

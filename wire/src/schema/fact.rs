@@ -9,6 +9,7 @@ use turnway_core::protocol::binding::{TargetKind, UnbindReason};
 use turnway_core::protocol::delivery::{DeliveryFailure, DeliveryKind, TextUnit};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::Strategy;
+use turnway_core::protocol::model_call::RecordedCallOutcome;
 use turnway_core::protocol::route::{RouteMode, RouteReason};
 use turnway_core::protocol::steer::SteerOutcome;
 
@@ -47,6 +48,7 @@ pub(super) fn rows() -> Vec<FactRow> {
         action_facts(),
         binding_facts(),
         delivery_facts(),
+        model_facts(),
         input_facts(),
         run_facts(),
     ];
@@ -390,6 +392,59 @@ fn origin() -> Vec<FieldSpec> {
         optional("decision", JsonShape::Object(decision), "The button that was pressed, if the input is a press."),
     ];
     [platform_message(), limit, debounce, buttons].concat()
+}
+
+fn model_facts() -> Vec<FactRow> {
+    let agent = || optional("agent_id", Defined("agent_id"), "The agent of the run.");
+    let call_id = || required("call_id", Defined("qualified_event_id"), "");
+    let model = || required("model", text(), "The name by which the caller asked for the model.");
+    let started = vec![
+        call_id(),
+        agent(),
+        model(),
+        required("format", text(), "The path of the call's format, such as `chat/completions`."),
+        required(
+            "deadline_ms",
+            Defined("timestamp"),
+            "The time at which the call counts as lost if no end was reported.",
+        ),
+    ];
+    let tokens = vec![
+        optional("input_tokens", integer(), "All tokens of the input."),
+        optional("cached_input_tokens", integer(), "The part of the input that came from a cache."),
+        optional("output_tokens", integer(), "All tokens of the output."),
+        optional("reasoning_tokens", integer(), "The part of the output that is reasoning."),
+    ];
+    let ended = vec![
+        agent(),
+        model(),
+        call_id(),
+        required(
+            "outcome",
+            names(&RecordedCallOutcome::ALL),
+            "`lost`: the node that made the call did not report its end.",
+        ),
+        optional("upstream", text(), "The id of the upstream that was asked last."),
+        required("attempts", small_integer(), "The number of requests to upstreams."),
+        optional("status", small_integer(), "The HTTP status of the answer."),
+        required("latency_ms", integer(), "Milliseconds from the beginning to the end."),
+        optional("first_byte_ms", integer(), "Milliseconds to the first byte of the answer."),
+        optional("first_token_ms", integer(), "Milliseconds to the first token of the answer."),
+        required(
+            "usage",
+            JsonShape::Object(tokens),
+            "The tokens that the upstream reported; a count that is not known is absent.",
+        ),
+        optional(
+            "cost",
+            integer(),
+            "The price, in millionths of the operator's currency; absent if a count or a price is not known.",
+        ),
+    ];
+    vec![
+        fact!("llm.call.started", "A call of a model begins.", started),
+        fact!("llm.call.ended", "A call of a model has ended. The run may have ended before.", ended),
+    ]
 }
 
 fn input_facts() -> Vec<FactRow> {

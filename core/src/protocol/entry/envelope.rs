@@ -75,6 +75,7 @@ impl Entry {
             | Fact::Action(_)
             | Fact::Binding(_)
             | Fact::Delivery(_)
+            | Fact::Model(_)
             | Fact::Input(_)
             | Fact::Run(_) => return Arc::clone(self),
         };

@@ -1,18 +1,20 @@
 //! The properties of facts, from the tables of the families.
 use super::{
-    ActionFact, BindingFact, DeliveryFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, RunFact, SessionFact,
+    ActionFact, BindingFact, DeliveryFact, Fact, FactKind, HandoverFact, InputFact, MemberFact, ModelFact, RunFact,
+    SessionFact,
 };
 use crate::protocol::annotation::Annotation;
 use crate::protocol::json::json_bytes;
 
 /// The tables of all families.
-const TABLES: [&[FactKind]; 8] = [
+const TABLES: [&[FactKind]; 9] = [
     SessionFact::KINDS,
     MemberFact::KINDS,
     HandoverFact::KINDS,
     ActionFact::KINDS,
     BindingFact::KINDS,
     DeliveryFact::KINDS,
+    ModelFact::KINDS,
     InputFact::KINDS,
     RunFact::KINDS,
 ];
@@ -57,6 +59,7 @@ impl Fact {
             Self::Action(fact) => Some(fact.kind()),
             Self::Binding(fact) => Some(fact.kind()),
             Self::Delivery(fact) => Some(fact.kind()),
+            Self::Model(fact) => Some(fact.kind()),
             Self::Input(fact) => Some(fact.kind()),
             Self::Run(fact) => Some(fact.kind()),
             Self::Unknown(_) => None,
@@ -110,7 +113,7 @@ impl Fact {
     /// Returns the bytes of content, in addition to the fixed weight of a fact.
     pub(super) fn content_bytes(&self) -> usize {
         match self {
-            Self::Session(_) | Self::Member(_) | Self::Binding(_) => 0,
+            Self::Session(_) | Self::Member(_) | Self::Binding(_) | Self::Model(_) => 0,
             Self::Handover(fact) => fact.content_bytes(),
             Self::Delivery(fact) => fact.content_bytes(),
             Self::Action(fact) => fact.content_bytes(),

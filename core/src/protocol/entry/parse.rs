@@ -1,8 +1,8 @@
 //! Parsing of stored envelopes without intermediate copies: with flattened fields serde would buffer everything
 //! twice, and a node that takes over thousands of sessions reads all of their facts.
 use super::{
-    ActionFact, BindingFact, DeliveryFact, Entry, Envelope, Fact, HandoverFact, InputFact, MemberFact, RunFact,
-    SessionFact, UnknownFact,
+    ActionFact, BindingFact, DeliveryFact, Entry, Envelope, Fact, HandoverFact, InputFact, MemberFact, ModelFact,
+    RunFact, SessionFact, UnknownFact,
 };
 use crate::id::{Epoch, EventId, RunId, Seq};
 use crate::protocol::json::Json;
@@ -114,6 +114,8 @@ fn parse_fact(name: &str, data: Option<&RawValue>) -> Result<Fact, Error> {
         BindingFact::deserialize(parts).map(Fact::Binding)
     } else if DeliveryFact::has(name) {
         DeliveryFact::deserialize(parts).map(Fact::Delivery)
+    } else if ModelFact::has(name) {
+        ModelFact::deserialize(parts).map(Fact::Model)
     } else {
         let data = data.map(Json::deserialize).transpose()?;
         Ok(Fact::Unknown(Box::new(UnknownFact { name: name.to_owned(), data })))

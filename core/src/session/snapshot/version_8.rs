@@ -11,6 +11,7 @@ use crate::protocol::versioned::{FormList, FormMap, VersionedForm};
 use crate::session::action_state::{Action, FinishedAction};
 use crate::session::delivery_state::Deliveries;
 use crate::session::member_state::PendingMemberChange;
+use crate::session::model_state::ModelCalls;
 use crate::session::state::{Run, SessionPhase, State};
 use crate::time::Millis;
 pub(super) use action::ActionsVersion8;
@@ -87,6 +88,7 @@ impl<'a> VersionedForm<'a> for StateVersion8<'a> {
             handovers,
             actions,
             deliveries: _,
+            model_calls: _,
             time,
             has_unknown_facts: _,
         } = state;
@@ -137,6 +139,7 @@ impl<'a> VersionedForm<'a> for StateVersion8<'a> {
             handovers: handovers.into_domain(),
             actions: actions.into_domain(),
             deliveries: Deliveries::default(),
+            model_calls: ModelCalls::default(),
             time,
             has_unknown_facts: false,
         }

@@ -173,6 +173,12 @@ impl From<CallFailure> for ModelCallError {
                 "the model's upstreams have as many open calls as they may have; try again later",
             )
             .retryable(Some(limits::MODEL_BUSY_RETRY_AFTER)),
+            CallFailure::Unrecorded => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "store_unavailable",
+                "the call could not be recorded, and was not made; try again later",
+            )
+            .retryable(Some(limits::STORE_RETRY_AFTER)),
             CallFailure::Unreachable => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "upstream_unavailable",

@@ -169,6 +169,7 @@ impl SessionRecord {
             | Fact::Action(_)
             | Fact::Binding(_)
             | Fact::Delivery(_)
+            | Fact::Model(_)
             | Fact::Unknown(_) => {}
             Fact::Input(_) | Fact::Run(_) => {
                 let run_id = entry.run_id.as_ref().expect("a fact of a turn names it");

@@ -251,6 +251,8 @@ pub enum ControlAnswer {
     Message,
     /// The id of the delivery, by [`CommandReply::ChildRequested`].
     Creation,
+    /// [`CommandReply::Stored`], as soon as the request is durable: nothing can prevent what it asks for.
+    Stored,
     /// Facts only; [`CommandReply::CancelAccepted`] if the command asked for a receipt.
     Receipt,
 }
@@ -294,6 +296,10 @@ impl ControlKind {
             ControlRequest::RecordBinding { .. } | ControlRequest::RecordBindingEnd { .. } => {
                 let command = CommandKind::request(ClientOperation::Change).leading_to("binding.bound");
                 Self { command, answer: ControlAnswer::Receipt }
+            }
+            ControlRequest::StartModelCall { .. } | ControlRequest::EndModelCall { .. } => {
+                let command = CommandKind::request(ClientOperation::Change).leading_to("llm.call.started");
+                Self { command, answer: ControlAnswer::Stored }
             }
             ControlRequest::SettleDelivery { .. } => {
                 let kind = "delivery_settled";

@@ -26,7 +26,9 @@ use turnway_core::id::{AgentId, Epoch, NodeId, RequestId, RunId, Seq, SessionId}
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{StopReason, TextKind};
-use turnway_core::protocol::entry::{ActionFact, DeliveryFact, Entry, Fact, InputFact, RunFact, SessionFact};
+use turnway_core::protocol::entry::{
+    ActionFact, DeliveryFact, Entry, Fact, InputFact, ModelFact, RunFact, SessionFact,
+};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 
@@ -82,9 +84,10 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::Reply(CommandReply::DeliveryList(reply)) => to(delivery::render_delivery_list(ts, reply)),
         // Facts already report the cancellation.
         Notification::Reply(CommandReply::CancelAccepted { .. }) => {}
-        // Only HTTP requests can ask for these.
+        // Only HTTP requests and the node itself can ask for these.
         Notification::Reply(
             CommandReply::SessionList { .. }
+            | CommandReply::Stored
             | CommandReply::RunLocation { .. }
             | CommandReply::Deleted { .. }
             | CommandReply::Blobs(_),
@@ -290,6 +293,8 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, requested: bo
             | DeliveryFact::Refused(_)
             | DeliveryFact::Redriven(_),
         ) => {}
+        Fact::Model(ModelFact::Started(started)) => write_raw_fact(tell, entry, started),
+        Fact::Model(ModelFact::Ended(ended)) => write_raw_fact(tell, entry, ended),
         Fact::Input(fact) => write_input_fact(tell, entry, fact),
         Fact::Run(fact) => write_run_fact(tell, entry, fact),
         Fact::Unknown(fact) => write_raw_fact(tell, entry, &fact.data),

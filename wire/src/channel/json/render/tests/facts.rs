@@ -2,6 +2,7 @@
 use super::*;
 mod actions;
 mod deliveries;
+mod models;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
@@ -390,6 +391,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
         of_the_handover(),
         actions::samples(),
         deliveries::samples(),
+        models::samples(),
         of_the_turn(),
         of_the_steered(),
         of_the_lost(),

@@ -1,0 +1,81 @@
+//! Decisions about calls of models: a node reports the beginning and the end of each, and the log records both once. A call
+//! whose end is not reported in time counts as lost.
+use crate::id::EventId;
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::protocol::entry::{Fact, ModelFact};
+use crate::protocol::input::ControlRequest;
+use crate::protocol::model_call::{ModelCallEnd, ModelCallEnded, ModelCallStart, ModelCallStarted};
+use crate::session::command::ModelCommand;
+use crate::session::context::SessionContext;
+use crate::session::plan::{FactSource, Plan, RecordContext};
+use crate::time::{Deadline, Millis};
+use std::time::Duration;
+
+/// Decides on a command about calls of models.
+pub(super) fn decide(context: &SessionContext, command: ModelCommand, plan: &mut Plan) {
+    match command {
+        ModelCommand::Take((position, control)) => {
+            let fact = if let ControlRequest::StartModelCall { start } = &control.what {
+                start_fact(context, start)
+            } else if let ControlRequest::EndModelCall { end } = &control.what {
+                end_fact(context, end)
+            } else {
+                None
+            };
+            let Some((fact, about)) = fact else { return plan.answer_without_fact(position, &control) };
+            plan.record(context, Fact::Model(fact), RecordContext { answers: Some(position), ..about });
+            plan.answer_with_fact(&control);
+        }
+        ModelCommand::Lose(call_id) => {
+            let began = context.state.model_calls.open.get(&call_id).map(|call| call.began).unwrap_or_default();
+            let latency_ms = context.now.store.0.saturating_sub(began.0);
+            if let Some((fact, about)) = end_fact(context, &ModelCallEnd::lost(call_id, latency_ms)) {
+                plan.record(context, Fact::Model(fact), about);
+            }
+        }
+    }
+}
+
+/// Returns the fact of a call's beginning; none if its run has ended, if it is known, or if the session has too many calls.
+fn start_fact(context: &SessionContext, start: &ModelCallStart) -> Option<(ModelFact, RecordContext)> {
+    let run = context.state.runs.get(&start.run_id)?;
+    let open = &context.state.model_calls.open;
+    if open.contains_key(&start.call_id) || open.len() >= limits::MODEL_CALLS_RECORDED_MAX {
+        return None;
+    }
+    let timeout = Duration::from_millis(start.timeout_ms).min(limits::MODEL_CALL_DEADLINE_MAX);
+    let started = ModelCallStarted {
+        call_id: start.call_id,
+        agent_id: run.agent.clone(),
+        model: start.model.clone(),
+        format: start.format.clone(),
+        deadline_ms: context.now.store.after(timeout),
+    };
+    let about = RecordContext { source: FactSource::Agent, ..RecordContext::run(&start.run_id) };
+    Some((ModelFact::Started(started), about))
+}
+
+/// Returns the fact of a call's end; none if the call is not open, so that each call ends once.
+fn end_fact(context: &SessionContext, end: &ModelCallEnd) -> Option<(ModelFact, RecordContext)> {
+    let call = context.state.model_calls.open.get(&end.call_id)?;
+    let agent_id = call.agent.clone();
+    let model = call.model.clone();
+    let ended = ModelCallEnded { agent_id, model, end: end.clone() };
+    Some((ModelFact::Ended(Box::new(ended)), RecordContext::run(&call.run_id)))
+}
+
+/// Ends the calls whose ends were not reported in time.
+pub(super) fn settle_all(context: &SessionContext, plan: &mut Plan) {
+    let due = |deadline: Millis| deadline <= context.now.store && !planted(Mutant::LostCallKept);
+    let open = context.state.model_calls.open.iter();
+    let lost: Vec<EventId> = open.filter(|(_, call)| due(call.deadline)).map(|(call_id, _)| *call_id).collect();
+    lost.into_iter().for_each(|call_id| plan.model(ModelCommand::Lose(call_id)));
+}
+
+/// Returns the time at which the next call counts as lost.
+pub(super) fn poll_timeout(context: &SessionContext) -> Option<Deadline> {
+    let deadline = context.state.model_calls.next_deadline().filter(|_| !planted(Mutant::LostCallKept))?;
+    let at = context.now.mono_at(deadline, limits::MODEL_CALL_DEADLINE_MAX + limits::MODEL_CALL_REPORT_WAIT);
+    Some(Deadline { at, label: "model_call" })
+}
