@@ -337,6 +337,48 @@ pub const MODEL_API_KEY_BYTES_MAX: u64 = 4 * 1024;
 /// Time between two looks whether the file of a provider's key has changed.
 pub const MODEL_API_KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+// === budgets of models ===
+
+/// Open reservations of one budget: each change of the budget writes all of them to the store, some 80 bytes each. So many
+/// calls at a time are some hundred calls a second.
+pub const BUDGET_RESERVATIONS_MAX: usize = 1000;
+/// Accounts of one tenant with budgets: every node that serves the tenant reads their list, some 40 bytes each, every few
+/// seconds.
+pub const BUDGET_ACCOUNTS_MAX: usize = 4096;
+/// Bytes of an account's name: as long as the longest name of a user.
+pub const BUDGET_NAME_BYTES_MAX: usize = 256;
+/// The time after which a new budget takes effect at every node: for so long a node believes that an account has none.
+pub const BUDGET_CACHE_TTL: Duration = Duration::from_secs(5);
+/// The time for which a node that cannot reach the store believes that an account has no budget: calls without budgets outlast
+/// a restart of the store, or the failover to its replica.
+pub const BUDGET_CACHE_GRACE: Duration = Duration::from_secs(5 * 60);
+/// Tenants whose lists of accounts with budgets one node remembers. Most tenants have no budget, or few.
+pub const BUDGET_TENANTS_CACHED_MAX: usize = 4096;
+/// Accounts with budgets that one node keeps in memory: one of each of the four kinds for every open call.
+pub const BUDGET_CACHE_MAX: usize = 4 * MODEL_CALLS_MAX;
+/// Reservations of one account that wait at one node: as many as may be open.
+pub const BUDGET_WAITING_MAX: usize = BUDGET_RESERVATIONS_MAX;
+/// Ends of calls of one account that wait at one node: those of all open reservations, and as many that were given up before
+/// they were made.
+pub const BUDGET_ENDS_MAX: usize = 2 * BUDGET_RESERVATIONS_MAX;
+/// Ops for budgets that one node has in the store at a time; each account has at most one.
+pub const BUDGET_STORE_OPS_MAX: usize = 64;
+/// Writes of one change that may fail because another node was faster: with eight nodes that always write, one in 5,000
+/// changes fails so often in a row.
+pub const BUDGET_CONFLICTS_MAX: usize = 64;
+/// The longest wait for one account: more than one op of the store may take, and less than a caller waits for an answer.
+pub const BUDGET_WAIT_MAX: Duration = Duration::from_secs(6);
+/// `retry_after` of a call that was refused because its budget could not be read or changed.
+pub const BUDGET_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The first pause before the end of a call is written to a store that did not answer; it doubles up to
+/// [`BUDGET_BACKOFF_MAX`].
+pub const BUDGET_BACKOFF: Duration = Duration::from_millis(100);
+/// The longest such pause: the ends of many calls wait together, and are written within this time after the store's return.
+pub const BUDGET_BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Milliseconds by which the clocks of two nodes may differ: a budget's period that begins later than this was begun by a clock
+/// that was wrong.
+pub const BUDGET_CLOCK_TOLERANCE_MS: u64 = 60 * 60 * 1000;
+
 // === actions and tool runners ===
 
 /// Actions of one session that are open at a time: more than an agent does at once; their arguments are kept in the

@@ -4,6 +4,7 @@ pub mod answer;
 pub mod api_key;
 mod attempt;
 mod breaker;
+pub mod budget;
 mod candidates;
 mod decoder;
 pub mod demo;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_node::switchboard::is_switchboard_value;
 
 /// Timeout of one op; a caller that still needs the value repeats the op.
 const OP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum ops without a reply: all that a node issues at once, plus a few checks whether it has to.
-const PENDING_MAX: usize = 128;
+/// Maximum ops without a reply: all that a node issues at once, plus a few checks whether it has to, and those of budgets.
+const PENDING_MAX: usize = 128 + limits::BUDGET_STORE_OPS_MAX;
 
 /// A client for named values in the store.
 #[derive(Clone)]
