@@ -42,6 +42,12 @@ define_planted! {
     ModelCallsUncounted,
     /// Calls of models leave no record in the log of their run.
     RunCallsUnrecorded,
+    /// The end of a call is not reported to the log of its run.
+    CallEndUnreported,
+    /// A call under a budget is made without a reservation.
+    BudgetUnreserved,
+    /// All that was reserved for a call counts as used.
+    BudgetUnsettled,
     /// Any credential may call models.
     ModelScopeUnchecked,
     // --- deliveries to conversations ---

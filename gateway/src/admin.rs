@@ -1,11 +1,13 @@
-//! Serves the operators' HTTP listener: health, metrics, drain, the list of nodes, API keys and store backups. These
+//! Serves the operators' HTTP listener: health, metrics, drain, the list of nodes, API keys, budgets and store backups. These
 //! pages must never be served on the public port (S-45). Called by `app::build`.
 mod backup;
+mod budgets;
 mod csrf;
 mod keys;
 mod nodes;
 
 pub use backup::Backup;
+pub use budgets::BudgetAdmin;
 pub use keys::KeyAdmin;
 pub use nodes::NodesPage;
 
@@ -30,6 +32,7 @@ enum AdminPage {
     Backup,
     Nodes,
     Keys,
+    Budgets,
 }
 
 /// One method and path of the operators' listener, and the page behind it.
@@ -43,13 +46,16 @@ pub struct AdminRoute {
 }
 
 /// Every route of the operators' listener; any other path is answered with 404.
-pub const ROUTES: [AdminRoute; 10] = [
+pub const ROUTES: [AdminRoute; 13] = [
     AdminRoute { method: "GET", path: "/livez", page: AdminPage::Live },
     AdminRoute { method: "GET", path: "/readyz", page: AdminPage::Ready },
     AdminRoute { method: "GET", path: "/metrics", page: AdminPage::Metrics },
     AdminRoute { method: "POST", path: "/drain", page: AdminPage::Drain },
     AdminRoute { method: "POST", path: "/v1/store/backup", page: AdminPage::Backup },
     AdminRoute { method: "GET", path: "/v1/nodes", page: AdminPage::Nodes },
+    AdminRoute { method: "GET", path: budgets::PATH, page: AdminPage::Budgets },
+    AdminRoute { method: "PUT", path: budgets::PATH, page: AdminPage::Budgets },
+    AdminRoute { method: "POST", path: budgets::REMOVE_PATH, page: AdminPage::Budgets },
     AdminRoute { method: "GET", path: keys::PATH, page: AdminPage::Keys },
     AdminRoute { method: "POST", path: keys::PATH, page: AdminPage::Keys },
     AdminRoute { method: "POST", path: "/v1/keys:migrate", page: AdminPage::Keys },
@@ -65,6 +71,7 @@ pub struct AdminPages {
     pub metrics: Arc<Metrics>,
     pub backup: Backup,
     pub keys: KeyAdmin,
+    pub budgets: BudgetAdmin,
     pub roster: NodesPage,
 }
 
@@ -138,6 +145,7 @@ impl AdminPages {
             AdminPage::Backup => self.backup.answer(&head.headers, body).await,
             AdminPage::Nodes => self.roster.answer().await,
             AdminPage::Keys => self.keys.answer(&head, body).await,
+            AdminPage::Budgets => self.budgets.answer(&head, body).await,
         }
     }
 
@@ -221,7 +229,15 @@ mod tests {
             durability: crate::bus::redis::NodeDurability { level: "fsync".to_owned(), attested: false },
             fleet: None,
         };
-        let pages = AdminPages { life, registry, metrics, backup, keys: KeyAdmin::new(None), roster };
+        let pages = AdminPages {
+            life,
+            registry,
+            metrics,
+            backup,
+            keys: KeyAdmin::new(None),
+            budgets: BudgetAdmin::new(None),
+            roster,
+        };
         assert_eq!(ask(&pages, Method::GET, "/livez").await, StatusCode::OK);
         assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(NodePhase::Serving);

@@ -4,6 +4,7 @@ pub mod adapter_new;
 pub mod adapters;
 pub mod agents;
 pub mod bindings;
+pub mod budgets;
 pub mod chat;
 pub mod check_config;
 mod child_binding;
@@ -90,6 +91,9 @@ pub enum CliCommand {
     DefaultConfig,
     /// Print the configuration reference as Markdown
     ConfigDoc,
+    /// Show, set and remove budgets of calls of models through a node's operators' listener
+    #[command(subcommand)]
+    Budgets(budgets::BudgetsCommand),
     /// Create, list, migrate and revoke API keys through a node's operators' listener
     #[command(subcommand)]
     Key(key::KeyCommand),

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api_key;
 mod attempt;
+pub mod bound;
 mod breaker;
 pub mod budget;
 mod candidates;
@@ -23,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::outbound::client::{Connectors, ResendCounter};
 use crate::system_trust::SystemTrustError;
 use api_key::BadApiKey;
+use budget::keeper::BudgetKeeper;
 use journal::CallJournal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use upstream::Upstream;
 pub struct Models {
     upstreams: Arc<[Arc<Upstream>]>,
     journal: CallJournal,
+    budgets: BudgetKeeper,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
@@ -58,7 +61,7 @@ impl Models {
     /// Builds the upstreams. `env` looks up variables that hold keys.
     pub fn new(
         specs: &[ModelSpec],
-        record: RecordCalls,
+        (record, budgets): (RecordCalls, BudgetKeeper),
         env: impl Fn(&str) -> Option<String>,
         clock: Clock,
         metrics: Arc<Metrics>,
@@ -74,7 +77,7 @@ impl Models {
             Ok(Arc::new(upstream))
         });
         let upstreams = upstreams.collect::<Result<_, ModelsSetupError>>()?;
-        Ok(Self { upstreams, journal: CallJournal::new(record, Arc::clone(&metrics)), clock, metrics })
+        Ok(Self { upstreams, journal: CallJournal::new(record, Arc::clone(&metrics)), budgets, clock, metrics })
     }
 
     /// Returns the journal of the calls of runs.

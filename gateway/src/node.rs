@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::cli::plan::{self, NodePlan};
 use crate::cli::serve::ServeArgs;
 use crate::cli::{
-    self, Cli, CliCommand, CliError, CliExit, adapter_check, adapter_new, adapters, agents, bindings, chat,
+    self, Cli, CliCommand, CliError, CliExit, adapter_check, adapter_new, adapters, agents, bindings, budgets, chat,
     check_config, deliveries, dev_cert, drain, key, nodes, probe, replay, sessions, store, tool_runner, version,
     write_stderr,
 };
@@ -94,6 +94,7 @@ fn run_command(command: CliCommand, json: bool, plugins: Plugins) -> Result<CliE
         CliCommand::CheckConfig(args) => check_config::run(&args, json),
         CliCommand::DefaultConfig => cli::default_config(json),
         CliCommand::ConfigDoc => cli::config_doc(json),
+        CliCommand::Budgets(command) => in_runtime(budgets::run(command, json)),
         CliCommand::Key(command) => in_runtime(key::run(command, json)),
         CliCommand::DevCert(args) => dev_cert::run(&args, json),
         CliCommand::Store(command) => match store::backup_target(&command) {

@@ -41,7 +41,7 @@ pub struct ModelCallEnd {
     pub upstream: Option<String>,
     /// Number of requests to upstreams.
     pub attempts: u32,
-    /// The HTTP status of the answer.
+    /// The HTTP status of the upstream's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Milliseconds from the beginning to the end.

@@ -4,6 +4,7 @@ use crate::agent::attempt::AttemptTask;
 use crate::agent::conversation::{ConversationError, EarlierMessage, ModelAccess, newest_within};
 use crate::agent::directory::{ModelEndpoint, SystemPrompt};
 use crate::models::answer::{AnswerOutcome, AnswerStep};
+use crate::models::budget::BudgetAccount;
 use crate::models::headers::for_upstream;
 use crate::models::open_call::{CallFailure, OpenCall};
 use crate::models::{ModelCall, Models};
@@ -158,6 +159,7 @@ async fn read_error(call: &mut OpenCall) -> Option<String> {
 fn call_failure(failure: CallFailure) -> AgentFailure {
     match failure {
         CallFailure::Unrecorded => AgentFailure::Unavailable("the call of the model could not be recorded".to_owned()),
+        CallFailure::Budget(refusal) => model_failure(&refusal.to_string(), None),
         CallFailure::Busy => AgentFailure::Unavailable("the model has as many calls as it may have".to_owned()),
         CallFailure::Unreachable => AgentFailure::Unavailable("no upstream of the model can be reached".to_owned()),
         CallFailure::Unauthorized => model_failure("the model's upstream refuses the key of the provider", None),
@@ -184,7 +186,8 @@ async fn request(invoke: &Invoke, endpoint: &ModelEndpoint, access: &ModelAccess
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let headers = for_upstream(&headers);
     let run = Some(TokenRun { tenant: invoke.key.tenant.clone(), run_id: invoke.run_id.clone() });
-    Ok(ModelCall { format: CallFormat::ChatCompletions, call, body, headers, query: None, run })
+    let accounts = BudgetAccount::of_run(&invoke.key.tenant, &invoke.user, &invoke.agent_id);
+    Ok(ModelCall { format: CallFormat::ChatCompletions, call, body, headers, query: None, run, accounts })
 }
 
 /// Returns the messages before the input: those that its client sent along, else those of the session.

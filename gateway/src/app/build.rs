@@ -29,6 +29,7 @@ use crate::listen::churn_limiter::ChurnLimiter;
 use crate::listen::upgrade::LinkContext;
 use crate::listen::{Listener, ListenerContext};
 use crate::metrics::{Metrics, PendingOps};
+use crate::models::budget::keeper::BudgetKeeper;
 use crate::models::{Models, ModelsSetupError, demo};
 use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
 use crate::response::Body;
@@ -184,8 +185,10 @@ impl App {
         // After the store, which gives the time that certificates are checked against.
         let certificate_reloader = shared.open_reloader(&plan)?;
         let certificates = certificate_reloader.as_ref().map(CertificateReloader::watch);
+        let registers = counter.open(Arc::clone(&store));
+        let budgets = BudgetKeeper::new(registers.clone(), shared.clock.clone(), runtime.clone());
         let Authentication { auth, keys, call_names, run_tokens, refresh } =
-            shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
+            shared.identity(&plan, registers, runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
         let remote_calls = RemoteCalls::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
         let access = gateway_access(&plan.config, &public, run_tokens);
@@ -201,10 +204,10 @@ impl App {
         admin_listener.set_pages(shared.pages(
             registry,
             embedded.as_ref().map(|store| store.copier()),
-            keys,
+            (keys, Some(budgets.clone())),
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let callees = (shared.blobs(&plan, &commands, runtime)?, shared.models(&plan)?);
+        let callees = (shared.blobs(&plan, &commands, runtime)?, shared.models(&plan, budgets.clone())?);
         let context = shared.listener_context(
             (&plan, promise),
             commands,
@@ -387,9 +390,10 @@ impl NodeParts {
     }
 
     /// Builds the upstreams of models.
-    fn models(&self, plan: &NodePlan) -> Result<Models, ModelsSetupError> {
+    fn models(&self, plan: &NodePlan, budgets: BudgetKeeper) -> Result<Models, ModelsSetupError> {
         let env = |name: &str| std::env::var(name).ok();
-        Models::new(&plan.config.models, plan.config.llm_record, env, self.clock.clone(), Arc::clone(&self.metrics))
+        let keeping = (plan.config.llm_record, budgets);
+        Models::new(&plan.config.models, keeping, env, self.clock.clone(), Arc::clone(&self.metrics))
     }
 
     /// Opens the place of the bytes of files, and starts to sweep it.
@@ -496,14 +500,15 @@ impl NodeParts {
         &self,
         registry: Registry,
         copier: Option<Copier>,
-        keys: Option<Arc<ApiKeys>>,
+        (keys, budgets): (Option<Arc<ApiKeys>>, Option<BudgetKeeper>),
         roster: admin::NodesPage,
     ) -> admin::AdminPages {
         let life = self.life.clone();
         let metrics = Arc::clone(&self.metrics);
         let backup = admin::Backup::new(copier);
         let keys = admin::KeyAdmin::new(keys);
-        admin::AdminPages { life, metrics, registry, backup, keys, roster }
+        let budgets = admin::BudgetAdmin::new(budgets);
+        admin::AdminPages { life, metrics, registry, backup, keys, budgets, roster }
     }
 }
 

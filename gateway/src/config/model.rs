@@ -36,7 +36,7 @@ pub struct ModelSetting {
 }
 
 /// The table of an upstream's settings.
-pub const MODEL_SETTINGS: [ModelSetting; 17] = [
+pub const MODEL_SETTINGS: [ModelSetting; 18] = [
     row(
         "name",
         "NAME",
@@ -95,6 +95,14 @@ pub const MODEL_SETTINGS: [ModelSetting; 17] = [
         "Price of a million tokens of input that came from a cache of the upstream.",
     )
     .shown_as("1250000"),
+    row(
+        "max_output",
+        "N",
+        "none",
+        "The most tokens that an answer has. A call under a budget reserves them if its body sets no limit; without both it is \
+         refused.",
+    )
+    .shown_as("16384"),
     row("price_output", "N", "none", "Price of a million tokens of output, those of reasoning included.")
         .shown_as("10000000"),
     row(
@@ -136,6 +144,8 @@ pub struct ModelSpec {
     pub api_key: ApiKeySource,
     pub key_header: KeyHeader,
     pub price: ModelPrice,
+    /// Tokens of the longest answer, if the operator has said so.
+    pub max_output: Option<u64>,
     /// Calls at a time.
     pub calls: usize,
     pub times: ModelTimes,
@@ -308,6 +318,7 @@ impl<'a> EntryParser<'a> {
             api_key: ApiKeySource::None,
             key_header: KeyHeader::Auto,
             price: ModelPrice::default(),
+            max_output: None,
             calls: limits::MODEL_UPSTREAM_CALLS,
             times,
             keep_alive: limits::MODEL_KEEP_ALIVE,
@@ -367,6 +378,7 @@ impl<'a> EntryParser<'a> {
             "api_key_env" => spec.api_key = ApiKeySource::Env(value.to_owned()),
             "api_key_file" => spec.api_key = ApiKeySource::File(value.into()),
             "key_header" => spec.key_header = KeyHeader::parse(value)?,
+            "max_output" => spec.max_output = parse_output(value)?,
             "price_input" => spec.price.input = parse_price(value)?,
             "price_cached" => spec.price.cached = parse_price(value)?,
             "price_output" => spec.price.output = parse_price(value)?,
@@ -425,6 +437,12 @@ fn parse_count<N: std::str::FromStr + PartialOrd + std::fmt::Display>(
         Ok(count) if (&least..=&most).contains(&&count) => Ok(count),
         Ok(_) | Err(_) => Err(format!("expected a number from {least} to {most}")),
     }
+}
+
+/// Parses the length of the longest answer in tokens; `none` is an unknown one.
+fn parse_output(text: &str) -> Result<Option<u64>, String> {
+    let most = u64::from(limits::MODEL_AGENT_OUTPUT_TOKENS_MAX);
+    if text == "none" { Ok(None) } else { parse_count(text, 1, most).map(Some) }
 }
 
 /// Parses a price of a million tokens; `none` is an unknown one.

@@ -12,7 +12,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{EventId, Principal, SessionId};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::input::ControlRequest;
+use turnway_core::protocol::model_call::{ModelCallEnd, RecordedCallOutcome, RecordedTokens};
 use turnway_core::protocol::refusal::Code;
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -81,6 +83,8 @@ impl fmt::Debug for SessionCallWriter {
 /// Records a call from its beginning to its end.
 async fn record(context: Arc<HttpContext>, report: CallReport, _place: OwnedSemaphorePermit) {
     let CallReport { run, start, started, ended } = report;
+    let call_id = start.call_id;
+    let began = context.clock.mono();
     let Ok(mut reports) = CallReports::open(Arc::clone(&context), &run).await else {
         _ = started.send(Err(CallUnrecorded));
         return;
@@ -95,13 +99,32 @@ async fn record(context: Arc<HttpContext>, report: CallReport, _place: OwnedSema
         Err(ReportFailure::Unavailable) => {
             context.models.journal().count_unrecorded();
             _ = started.send(Err(CallUnrecorded));
-            return;
         }
     }
-    // Without an end the node stops: the session's owner finds the call lost.
-    let Ok(end) = ended.await else { return };
+    // A caller may leave, and the store may refuse a call, while the beginning is on its way: it may be recorded all the same.
+    let took = || u64::try_from((context.clock.mono() - began).as_millis()).unwrap_or(u64::MAX);
+    let end = ended.await.unwrap_or_else(|_| end_of_unmade_call(call_id, took()));
+    if planted(Planted::CallEndUnreported) {
+        return;
+    }
     if let Err(ReportFailure::Unavailable) = reports.send(ControlRequest::EndModelCall { end: Box::new(end) }).await {
         context.models.journal().count_unrecorded();
+    }
+}
+
+/// Returns the end of a call that no upstream has seen.
+fn end_of_unmade_call(call_id: EventId, latency_ms: u64) -> ModelCallEnd {
+    ModelCallEnd {
+        call_id,
+        outcome: RecordedCallOutcome::Cancelled,
+        upstream: None,
+        attempts: 0,
+        status: None,
+        latency_ms,
+        first_byte_ms: None,
+        first_token_ms: None,
+        usage: RecordedTokens::default(),
+        cost: None,
     }
 }
 

@@ -123,8 +123,15 @@ pub(super) async fn relay_call(
     let mut guard = CallGuard::open(&context, client, watch, permit).await?;
     // The body stays in memory, and in its share, until an upstream has answered: it may be sent again.
     let (text, room) = body.into_parts();
-    let request =
-        ModelCall { format, call, body: Bytes::from(text), headers: model_headers::for_upstream(headers), query, run };
+    let request = ModelCall {
+        format,
+        call,
+        body: Bytes::from(text),
+        headers: model_headers::for_upstream(headers),
+        query,
+        run,
+        accounts: guard.accounts(),
+    };
     let opened = tokio::select! {
         biased;
         opened = context.models.open(&request) => opened,

@@ -18,7 +18,7 @@ use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 use turnway_wire::channel::command::{InvokeCommand, LinkCommand, SubscribeCommand};
-use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification};
+use turnway_wire::channel::notification::{AcceptedTurn, CommandReply, Notification, RunSnapshot};
 
 /// Longest wait of a request for its first answer. The store answers in milliseconds or not at all, and repeating the
 /// request is safe: an accepted message stays accepted.
@@ -160,9 +160,9 @@ impl RequestLink {
     }
 
     /// Follows the session of the run whose token limits the link, so that [`Self::wait_run_ended`] learns of the run's end
-    /// at once. Fails if the run has ended.
-    pub async fn follow_run(&mut self) -> Result<(), RequestFailure> {
-        let Some(TokenRun { run_id, .. }) = self.run.clone() else { return Ok(()) };
+    /// at once. Returns the run as it was at the beginning. Fails if the run has ended.
+    pub async fn follow_run(&mut self) -> Result<Option<RunSnapshot>, RequestFailure> {
+        let Some(TokenRun { run_id, .. }) = self.run.clone() else { return Ok(None) };
         let subscribe = SubscribeCommand {
             request_id: None,
             session: run_id.session(),
@@ -172,12 +172,18 @@ impl RequestLink {
             types: Vec::new(),
         };
         self.send(LinkCommand::Subscribe(subscribe)).await?;
-        self.wait_for(|note| matches!(note, Notification::Reply(CommandReply::Subscribed { .. })).then_some(()))
-            .await?;
+        let subscribed = |note| {
+            if let Notification::Reply(CommandReply::Subscribed { snapshot, .. }) = note {
+                Some(snapshot)
+            } else {
+                None
+            }
+        };
+        let snapshot = self.wait_for(subscribed).await?;
         // From here on the end is a fact that is sent to the link.
         self.check_run().await?;
         self.credential_ends = None;
-        Ok(())
+        Ok(snapshot.runs.into_iter().find(|run| run.run_id == run_id))
     }
 
     /// Waits until the followed run is cancelled or has ended, or until the link ends. For ever without a run's token.

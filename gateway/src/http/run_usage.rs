@@ -45,7 +45,7 @@ struct ModelUsageSchema {
 struct UsageSumSchema {
     /// Calls that have ended
     calls: u64,
-    /// Of these, calls without counts of their input and output
+    /// Of these, calls without a count of their input
     calls_without_usage: u64,
     input_tokens: u64,
     /// The part of the input that came from caches

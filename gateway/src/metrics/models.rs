@@ -12,6 +12,7 @@ pub struct ModelMetrics {
     attempts: [IntCounter; ModelAttemptOutcome::NAMES.len()],
     resends: IntCounter,
     unrecorded: IntCounter,
+    over_budget: IntCounter,
     open: IntGauge,
     tokens: [IntCounter; TokenKind::NAMES.len()],
     first_byte: Histogram,
@@ -95,6 +96,10 @@ impl ModelMetrics {
                 "turnway_model_calls_unrecorded_total",
                 "Beginnings and ends of calls of runs that the logs of their sessions lack, because the store was away for too long.",
             )?,
+            over_budget: workshop.counter(
+                "turnway_model_budget_refusals_total",
+                "Calls of models that were refused because of a budget, and not made.",
+            )?,
             open: workshop.gauge("turnway_model_open_calls", "Calls of models that have begun and not ended.")?,
             tokens: workshop.counters(
                 "turnway_model_tokens_total",
@@ -141,6 +146,11 @@ impl ModelMetrics {
     /// Counts a beginning or an end of a call that is not recorded.
     pub fn count_unrecorded(&self) {
         self.unrecorded.inc();
+    }
+
+    /// Counts a call that a budget refuses.
+    pub fn count_budget_refusal(&self) {
+        self.over_budget.inc();
     }
 
     /// Counts a request to an upstream.

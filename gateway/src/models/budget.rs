@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use turnway_core::id::TenantId;
+use turnway_core::id::{AgentId, TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::store::StoreError;
 use turnway_core::time::Millis;
@@ -194,6 +194,23 @@ impl BudgetAccount {
     /// Returns the account of a tenant as a whole.
     pub fn of_tenant(tenant: TenantId) -> Self {
         Self { tenant, kind: BudgetKind::Tenant, name: String::new() }
+    }
+
+    /// Returns the accounts of a call that a run makes.
+    pub fn of_run(tenant: &TenantId, user: &UserId, agent: &AgentId) -> Vec<Self> {
+        let named = |kind, name: &str| Self { tenant: tenant.clone(), kind, name: name.to_owned() };
+        vec![
+            named(BudgetKind::Agent, agent.as_str()),
+            named(BudgetKind::User, user.as_str()),
+            Self::of_tenant(tenant.clone()),
+        ]
+    }
+
+    /// Returns the accounts of a call that a client makes, with an API key or another credential.
+    pub fn of_client(tenant: &TenantId, user: &UserId, key: Option<&str>) -> Vec<Self> {
+        let named = |kind, name: &str| Self { tenant: tenant.clone(), kind, name: name.to_owned() };
+        let of_key = key.map(|key| named(BudgetKind::Key, key));
+        of_key.into_iter().chain([named(BudgetKind::User, user.as_str()), Self::of_tenant(tenant.clone())]).collect()
     }
 
     /// Returns the name of the register of the ledger. Ids of tenants have no slash, and the name is encoded, so that no two

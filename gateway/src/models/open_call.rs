@@ -2,6 +2,8 @@
 //! however it ends.
 use super::answer::{AnswerMarks, AnswerOutcome, ModelAnswer};
 use super::attempt::{UpstreamReply, attempt};
+use super::bound::{self, CallBudgetRefusal};
+use super::budget::keeper::BudgetReservation;
 use super::candidates::candidates;
 use super::journal::{CallEntry, CallUnrecorded, JournaledCall};
 use super::price::cost;
@@ -26,8 +28,10 @@ pub struct OpenCall {
 }
 
 /// A reason why a call has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallFailure {
+    /// A budget admits no such call.
+    Budget(Box<CallBudgetRefusal>),
     /// All upstreams have as many calls as they may have.
     Busy,
     /// The call of a run could not be recorded; no upstream has seen it.
@@ -50,10 +54,14 @@ struct CallRecord {
     clock: Clock,
     /// Number of requests to upstreams.
     attempts: u32,
+    /// True if an upstream may have served the call without an answer.
+    may_be_served: bool,
     /// The upstream that was asked last.
     upstream: Option<Arc<Upstream>>,
     answered: Option<AnswerFigures>,
     entry: Option<CallEntry>,
+    /// The amount that the call may use.
+    reservation: Option<BudgetReservation>,
 }
 
 /// Known figures of an answer at its end.
@@ -80,6 +88,11 @@ impl Models {
     pub async fn open(&self, request: &ModelCall) -> Result<OpenCall, CallFailure> {
         let began = self.clock.mono();
         let mut record = CallRecord::begin(Arc::clone(&self.metrics), began, self.clock.clone());
+        if let Err(refusal) = self.reserve(request, &mut record).await {
+            self.metrics.models.count_budget_refusal();
+            record.outcome = ModelCallOutcome::Failed;
+            return Err(CallFailure::Budget(Box::new(refusal)));
+        }
         if let Err(CallUnrecorded) = self.record_start(request, &mut record).await {
             record.outcome = ModelCallOutcome::Failed;
             return Err(CallFailure::Unrecorded);
@@ -97,6 +110,28 @@ impl Models {
 }
 
 impl Models {
+    /// Reserves the most that a call may use, in the budgets of its accounts.
+    async fn reserve(&self, request: &ModelCall, record: &mut CallRecord) -> Result<(), CallBudgetRefusal> {
+        if planted(Planted::BudgetUnreserved) {
+            return Ok(());
+        }
+        let specs: Vec<_> = candidates(&self.upstreams, request.call.model(), || 0);
+        let specs = specs.iter().map(|upstream| &upstream.spec);
+        let total = specs.clone().map(|spec| spec.times.total).max().unwrap_or_default();
+        let bound = bound::most(request, specs);
+        let now = self.clock.now().store;
+        let deadline = now.after(total + limits::MODEL_CALL_REPORT_WAIT);
+        let call = EventId::new(now, u128::from(random()) << 64 | u128::from(random()));
+        let amount = bound.unwrap_or(bound::UNKNOWN);
+        match self.budgets.reserve(&request.accounts, call, amount, deadline).await {
+            Ok(reservation) => {
+                record.reservation = Some(reservation).filter(|reservation| !reservation.is_empty());
+                Ok(())
+            }
+            Err(refusal) => Err(CallBudgetRefusal::new(refusal, bound.is_some())),
+        }
+    }
+
     /// Records the beginning of a run's call.
     async fn record_start(&self, request: &ModelCall, record: &mut CallRecord) -> Result<(), CallUnrecorded> {
         let Some(run) = request.run.as_ref().filter(|_| !planted(Planted::RunCallsUnrecorded)) else { return Ok(()) };
@@ -104,7 +139,7 @@ impl Models {
         let all = candidates(&self.upstreams, model, || 0);
         let total = all.iter().map(|upstream| upstream.spec.times.total).max().unwrap_or_default();
         let total_ms = millis(total + limits::MODEL_CALL_REPORT_WAIT);
-        let call = JournaledCall { model, format: request.format.path().trim_start_matches("/v1/"), total_ms };
+        let call = JournaledCall { model, format: request.format.path().trim_start_matches('/'), total_ms };
         record.entry = self.journal.begin(run, call).await?;
         Ok(())
     }
@@ -198,7 +233,10 @@ impl CallAttempts<'_> {
             UpstreamReply::Answer(_) | UpstreamReply::NotServed(_) => {}
             UpstreamReply::Unreachable => self.failure = CallFailure::Unreachable,
             UpstreamReply::Unauthorized => return Err(CallFailure::Unauthorized),
-            UpstreamReply::Broken => return Err(CallFailure::Broken),
+            UpstreamReply::Broken => {
+                self.record.may_be_served = true;
+                return Err(CallFailure::Broken);
+            }
             UpstreamReply::TimedOut => return Err(CallFailure::TimedOut),
         }
         Ok(Some(end))
@@ -219,8 +257,9 @@ impl CallAttempts<'_> {
 // === impl CallFailure ===
 
 impl CallFailure {
-    fn outcome(self) -> ModelCallOutcome {
+    fn outcome(&self) -> ModelCallOutcome {
         match self {
+            Self::Budget(_) => ModelCallOutcome::Failed,
             Self::Busy | Self::Unrecorded | Self::Unreachable | Self::Unauthorized | Self::Broken => {
                 ModelCallOutcome::Failed
             }
@@ -268,10 +307,35 @@ impl CallRecord {
             outcome: ModelCallOutcome::Cancelled,
             clock,
             attempts: 0,
+            may_be_served: false,
             upstream: None,
             answered: None,
             entry: None,
+            reservation: None,
         }
+    }
+
+    /// Settles the budgets of the call. A call that no upstream has served used nothing; of one that may have been served, and
+    /// whose usage is not known, all counts that was reserved.
+    fn settle(&self, reservation: BudgetReservation) {
+        let is_unserved = match self.outcome {
+            ModelCallOutcome::Refused => true,
+            ModelCallOutcome::Failed => !self.may_be_served,
+            ModelCallOutcome::Cancelled => self.attempts == 0,
+            ModelCallOutcome::Complete
+            | ModelCallOutcome::Truncated
+            | ModelCallOutcome::Error
+            | ModelCallOutcome::TimedOut => false,
+        };
+        if planted(Planted::BudgetUnsettled) {
+            return drop(reservation);
+        }
+        if is_unserved {
+            return reservation.release();
+        }
+        let usage = self.answered.as_ref().map(|answered| answered.usage).unwrap_or_default();
+        let price = self.upstream.as_ref().map(|upstream| upstream.spec.price).unwrap_or_default();
+        reservation.settle(bound::used(&usage, price));
     }
 
     /// Returns the end of the call, as it is recorded.
@@ -299,6 +363,9 @@ impl Drop for CallRecord {
     fn drop(&mut self) {
         let took = self.clock.mono() - self.began;
         self.metrics.models.end_call(self.outcome, took);
+        if let Some(reservation) = self.reservation.take() {
+            self.settle(reservation);
+        }
         if let Some(CallEntry { call_id, ended }) = self.entry.take() {
             // Without the writer's task the node stops; the owner finds the call lost.
             _ = ended.send(self.end(call_id, took));

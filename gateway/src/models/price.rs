@@ -20,6 +20,13 @@ pub(super) fn cost(price: ModelPrice, usage: &TokenUsage) -> Option<u64> {
     u64::try_from(sum.div_ceil(TOKENS)).ok()
 }
 
+/// Returns the price of the most expensive call with so many tokens; none if a price is not known.
+pub(super) fn most_cost(price: ModelPrice, input: u64, output: u64) -> Option<u64> {
+    let of_input = price.input?.max(price.cached.unwrap_or(0));
+    let dearest = ModelPrice { input: Some(of_input), cached: None, output: price.output };
+    cost(dearest, &TokenUsage { input: Some(input), output: Some(output), ..TokenUsage::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

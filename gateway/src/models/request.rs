@@ -1,5 +1,6 @@
 //! One call as it is sent to upstreams, and its body in pieces: a long body is in memory once, however many upstreams are
 //! asked.
+use super::budget::BudgetAccount;
 use crate::run_token::TokenRun;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -23,6 +24,8 @@ pub struct ModelCall {
     pub query: Option<&'static str>,
     /// The run that makes the call, which is then recorded in the log of its session.
     pub run: Option<TokenRun>,
+    /// Accounts whose budgets the call is made under.
+    pub accounts: Vec<BudgetAccount>,
 }
 
 /// A complete body in several pieces.

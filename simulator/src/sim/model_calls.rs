@@ -4,6 +4,7 @@ use super::clients::{Act, Kind};
 use super::faults::Faults;
 use super::fixtures;
 use super::world::{LineId, ScheduledEvent, World};
+use std::time::Duration;
 use turnway_core::id::{EventId, RunId, SessionKey};
 use turnway_core::protocol::entry::{Fact, ModelFact};
 use turnway_core::protocol::input::{ControlRequest, Strategy};
@@ -28,7 +29,6 @@ pub fn model_calls(seed: u64) {
             saying.agent_id = Some(fixtures::agent(fixtures::AGENTS[0].0));
         }
     }
-    world.pass(2);
     reported_call(&mut world, &key, seed);
     lost_call(&mut world, &key, seed);
     world.heal();
@@ -41,6 +41,7 @@ pub fn model_calls(seed: u64) {
 /// The run of the first message makes a call of 30 seconds, during which its owner crashes in half of the worlds.
 fn reported_call(world: &mut World, key: &SessionKey, seed: u64) {
     let run_id = world.sayings[&1].run_id.clone();
+    wait_until_running(world, key, &run_id, seed);
     let line = world.connect_operator();
     report(world, line, key, start(&run_id, 1));
     world.pass(5);
@@ -63,6 +64,7 @@ fn reported_call(world: &mut World, key: &SessionKey, seed: u64) {
 /// The run of the second message makes a call at a node that crashes.
 fn lost_call(world: &mut World, key: &SessionKey, seed: u64) {
     let run_id = world.sayings[&2].run_id.clone();
+    wait_until_running(world, key, &run_id, seed);
     let line = world.connect_operator();
     report(world, line, key, start(&run_id, 2));
     world.pass(1);
@@ -72,6 +74,18 @@ fn lost_call(world: &mut World, key: &SessionKey, seed: u64) {
     assert!(!has_ended(world, key, &run_id), "nobody knows yet that the call is lost (seed {seed})");
     world.pass(CALL_TIMEOUT_S);
     assert!(has_ended(world, key, &run_id), "a lost call ends, and then its run (seed {seed})");
+}
+
+/// Passes time until a run is the one that its session answers.
+fn wait_until_running(world: &mut World, key: &SessionKey, run_id: &RunId, seed: u64) {
+    for _ in 0..200 {
+        world.run(world.now + Duration::from_millis(100));
+        let active = world.ledger.chronicles.get(key).and_then(|chronicle| chronicle.active.as_ref());
+        if active == Some(run_id) {
+            return;
+        }
+    }
+    panic!("G9: the run begins (seed {seed})");
 }
 
 /// Crashes the owner of a session, unless it has this connection.

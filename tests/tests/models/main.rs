@@ -1,6 +1,7 @@
 //! Tests of the models route: a real node between raw callers, or official clients, and scripted upstream servers.
 mod agents;
 mod bodies;
+mod budgets;
 mod caller;
 mod cancel;
 mod clocks;
@@ -16,5 +17,6 @@ mod relay;
 mod rights;
 mod route;
 mod run_tokens;
+mod stage;
 mod streams;
 mod world;

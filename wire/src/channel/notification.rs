@@ -245,6 +245,8 @@ pub struct SessionStateSnapshot {
 pub struct RunSnapshot {
     pub run_id: RunId,
     pub agent_id: AgentId,
+    /// The sender of the message; clients do not get it.
+    pub user: UserId,
     /// `QUEUED`, `ROUTING`, `RUNNING` or `CANCELLING`.
     pub state: &'static str,
     /// 0 until it starts.

@@ -40,7 +40,7 @@ pub struct ModelUsage {
 pub struct UsageSum {
     /// Calls that have ended.
     pub calls: u64,
-    /// Calls that have ended without counts of their input and output.
+    /// Calls that have ended without a count of their input.
     pub calls_without_usage: u64,
     pub input_tokens: u64,
     /// The part of the input that came from caches.
@@ -101,10 +101,9 @@ impl RunUsage {
 impl UsageSum {
     fn add(&mut self, ended: &ModelCallEnded) {
         let usage = ended.end.usage;
-        let is_known = usage.input.is_some() && usage.output.is_some();
         let counts = [
             (&mut self.calls, 1),
-            (&mut self.calls_without_usage, u64::from(!is_known)),
+            (&mut self.calls_without_usage, u64::from(usage.input.is_none())),
             (&mut self.input_tokens, usage.input.unwrap_or(0)),
             (&mut self.cached_input_tokens, usage.cached_input.unwrap_or(0)),
             (&mut self.output_tokens, usage.output.unwrap_or(0)),
@@ -176,7 +175,7 @@ mod tests {
         let [mine, other] = ["m1", "m2"].map(run);
         let mut usage = RunUsage::new(mine.clone());
         let whole = RecordedTokens { input: Some(10), cached_input: Some(4), output: Some(3), reasoning: Some(2) };
-        let partial = RecordedTokens { input: Some(1), ..RecordedTokens::default() };
+        let partial = RecordedTokens { output: Some(1), ..RecordedTokens::default() };
         let done = RunFact::Cancelled { attempt: 1, reason: "user".to_owned(), forced: false, text_bytes: 0 };
         let facts = [
             started(&mine, 1),
@@ -196,9 +195,9 @@ mod tests {
                 "output_tokens": output, "reasoning_tokens": reasoning, "cost": cost, "calls_without_cost": free,
             })
         };
-        let mut total = of(2, 1, 11, 4, 3, 2, 7, 1);
+        let mut total = of(2, 1, 10, 4, 4, 2, 7, 1);
         let mut first = of(1, 0, 10, 4, 3, 2, 7, 0);
-        let mut second = of(1, 1, 1, 0, 0, 0, 0, 1);
+        let mut second = of(1, 1, 0, 0, 1, 0, 0, 1);
         (first["model"], second["model"]) = (json!("gpt"), json!("tiny"));
         (total["run_id"], total["open_calls"], total["by_model"]) = (json!(mine), json!(0), json!([first, second]));
         assert_eq!(serde_json::to_value(&usage).expect("JSON"), total);

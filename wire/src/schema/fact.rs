@@ -426,7 +426,7 @@ fn model_facts() -> Vec<FactRow> {
         ),
         optional("upstream", text(), "The id of the upstream that was asked last."),
         required("attempts", small_integer(), "The number of requests to upstreams."),
-        optional("status", small_integer(), "The HTTP status of the answer."),
+        optional("status", small_integer(), "The HTTP status of the upstream's answer."),
         required("latency_ms", integer(), "Milliseconds from the beginning to the end."),
         optional("first_byte_ms", integer(), "Milliseconds to the first byte of the answer."),
         optional("first_token_ms", integer(), "Milliseconds to the first token of the answer."),

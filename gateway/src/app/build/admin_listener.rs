@@ -43,7 +43,7 @@ impl AdminListener {
         public: &Listener,
     ) -> Result<Self, BuildError> {
         let promise = DurabilityPromise { level: plan.config.store.durability(), is_attested: false };
-        let early = shared.pages(registry, None, None, shared.node_list(plan, public, promise, None));
+        let early = shared.pages(registry, None, (None, None), shared.node_list(plan, public, promise, None));
         let looks = early.clone();
         let with_metrics = plan.config.health_metrics;
         let address = listener.address();

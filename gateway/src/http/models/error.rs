@@ -3,6 +3,8 @@ use super::CutReason;
 use crate::http::openai::error::OpenAiError;
 use crate::http::problem::HttpProblem;
 use crate::http::request_link::{LinkClosed, RequestFailure};
+use crate::models::bound::CallBudgetRefusal;
+use crate::models::budget::BudgetRefusalReason;
 use crate::models::open_call::CallFailure;
 use crate::response::{self, Body};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -60,6 +62,27 @@ impl ModelCallError {
     /// Marks the error as one of a request whose body was not read.
     pub(super) fn with_unread_body(self) -> Self {
         Self { closes_connection: true, ..self }
+    }
+
+    fn of_budget(refused: &CallBudgetRefusal) -> Self {
+        let why = refused.to_string();
+        match refused.refusal.reason {
+            BudgetRefusalReason::Exhausted(_) if refused.needs_limit() => {
+                Self::new(StatusCode::BAD_REQUEST, "output_limit_required", why)
+            }
+            BudgetRefusalReason::Exhausted(_) | BudgetRefusalReason::UnknownPrice => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "budget_exhausted", why)
+            }
+            BudgetRefusalReason::Busy { retry_after } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "model_busy", why).retryable(Some(retry_after))
+            }
+            BudgetRefusalReason::Unavailable { retry_after } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", why).retryable(Some(retry_after))
+            }
+            BudgetRefusalReason::Unreadable => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError.as_str(), why)
+            }
+        }
     }
 
     fn retryable(self, after: Option<Duration>) -> Self {
@@ -173,6 +196,7 @@ impl From<CallFailure> for ModelCallError {
                 "the model's upstreams have as many open calls as they may have; try again later",
             )
             .retryable(Some(limits::MODEL_BUSY_RETRY_AFTER)),
+            CallFailure::Budget(refusal) => Self::of_budget(&refusal),
             CallFailure::Unrecorded => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "store_unavailable",

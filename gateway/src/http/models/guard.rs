@@ -7,6 +7,7 @@ use crate::http::HttpContext;
 use crate::http::request_link::{LinkClosed, RequestFailure, RequestLink};
 use crate::http::stream::DisconnectProbe;
 use crate::links::{MailboxHandle, Pool, PoolPermit};
+use crate::models::budget::BudgetAccount;
 use crate::socket::ClientWatch;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -17,6 +18,7 @@ use turnway_core::limits;
 /// The right of one call to go on.
 pub(super) struct CallGuard {
     credential: CallCredential,
+    accounts: Vec<BudgetAccount>,
     watch: Option<ClientWatch>,
     _permit: PoolPermit,
 }
@@ -54,13 +56,17 @@ impl CallGuard {
         watch: Option<ClientWatch>,
         permit: PoolPermit,
     ) -> Result<Self, ModelCallError> {
+        let tenant = client.principal.tenant.clone();
         if let AuthProof::Run(run) = client.proof.clone() {
             let mut link = RequestLink::open(Arc::clone(context), client).await?;
             // The call was counted.
             link.stop_counting();
             link.limit_to_run(run).await?;
-            link.follow_run().await?;
-            return Ok(Self { credential: CallCredential::Run(Box::new(link)), watch, _permit: permit });
+            let accounts = match link.follow_run().await? {
+                Some(run) => BudgetAccount::of_run(&tenant, &run.user, &run.agent_id),
+                None => vec![BudgetAccount::of_tenant(tenant)],
+            };
+            return Ok(Self { credential: CallCredential::Run(Box::new(link)), accounts, watch, _permit: permit });
         }
         let mailbox = context.links.open();
         mailbox.admit(Pool::Tcp, &client.principal).map_err(RequestFailure::Refused)?;
@@ -85,7 +91,14 @@ impl CallGuard {
             }
         };
         let credential = CallCredential::Client { mailbox, expiry: expiry.boxed() };
-        Ok(Self { credential, watch, _permit: permit })
+        let key = if let AuthProof::Key(key) = &client.proof { Some(key.as_str()) } else { None };
+        let accounts = BudgetAccount::of_client(&tenant, &client.principal.user, key);
+        Ok(Self { credential, accounts, watch, _permit: permit })
+    }
+
+    /// Returns the accounts whose budgets the call is made under.
+    pub(super) fn accounts(&self) -> Vec<BudgetAccount> {
+        self.accounts.clone()
     }
 
     /// Waits until the call must end, while its caller has no byte of an answer. Cancel-safe.

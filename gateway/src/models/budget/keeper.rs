@@ -3,8 +3,8 @@
 use super::account_queue::{AccountQueue, LedgerChange};
 use super::index::{BudgetIndex, LimitedAccounts};
 use super::{
-    BudgetAccount, BudgetAmount, BudgetError, BudgetLimits, BudgetRefusal, BudgetRefusalReason, BudgetRegisters,
-    BudgetView,
+    BudgetAccount, BudgetAmount, BudgetError, BudgetKind, BudgetLimits, BudgetRefusal, BudgetRefusalReason,
+    BudgetRegisters, BudgetView,
 };
 use crate::clock::Clock;
 use crate::store::registers::Registers;
@@ -116,12 +116,18 @@ impl BudgetKeeper {
     /// Returns the accounts of a tenant that have limits, and the states of their budgets.
     pub async fn list(&self, tenant: &TenantId) -> Result<BTreeMap<BudgetAccount, BudgetView>, BudgetError> {
         let listed = self.0.index.read_accounts(tenant).await?;
-        let views = stream::iter(listed.iter()).map(async |(kind, name)| {
-            let account = BudgetAccount { tenant: tenant.clone(), kind: *kind, name: name.clone() };
+        let account = |(kind, name): &(BudgetKind, String)| BudgetAccount {
+            tenant: tenant.clone(),
+            kind: *kind,
+            name: name.clone(),
+        };
+        let accounts: Vec<BudgetAccount> = listed.iter().map(account).collect();
+        let views = accounts.into_iter().map(|account| async move {
             let view = self.view(&account).await?;
-            Ok(view.map(|view| (account, view)))
+            Ok::<_, BudgetError>(view.map(|view| (account, view)))
         });
-        views.buffer_unordered(LIST_READS_MAX).try_filter_map(async |entry| Ok(entry)).try_collect().await
+        let found: Vec<_> = stream::iter(views).buffer_unordered(LIST_READS_MAX).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     async fn view(&self, account: &BudgetAccount) -> Result<Option<BudgetView>, BudgetError> {
@@ -196,6 +202,12 @@ impl Drop for BudgetReservation {
         for queue in &self.queues {
             queue.perform_later(self.end, self.deadline);
         }
+    }
+}
+
+impl fmt::Debug for BudgetKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BudgetKeeper").finish_non_exhaustive()
     }
 }
 

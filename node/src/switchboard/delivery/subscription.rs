@@ -249,6 +249,7 @@ pub(super) fn session_snapshot(key: &SessionKey, state: &State) -> Box<SessionSt
         Some(RunSnapshot {
             run_id: run_id.clone(),
             agent_id: run.agent.clone()?,
+            user: run.user.clone(),
             state: run.state(),
             attempt: run.attempt,
             text_bytes: run.saved,

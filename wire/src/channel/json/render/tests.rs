@@ -87,7 +87,14 @@ fn text_is_rendered_as_deltas() {
 fn snapshot(active: Option<AgentId>) -> Box<SessionStateSnapshot> {
     let state = "open";
     let agents = vec![agent("a")];
-    let one = RunSnapshot { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
+    let one = RunSnapshot {
+        run_id: run(),
+        agent_id: agent("a"),
+        user: turnway_core::id::UserId::local(),
+        state: "RUNNING",
+        attempt: 1,
+        text_bytes: 3,
+    };
     let seq = Seq(9);
     let epoch = Epoch(4);
     Box::new(SessionStateSnapshot {

@@ -310,7 +310,14 @@ fn missing_text_is_an_internal_error() {
 #[test]
 fn open_turn_continues_after_a_trimmed_log() {
     let agent_id = AgentId::parse("echo").expect("a name");
-    let open = RunSnapshot { run_id: run(), agent_id, state: "RUNNING", attempt: 1, text_bytes: 0 };
+    let open = RunSnapshot {
+        run_id: run(),
+        agent_id,
+        user: turnway_core::id::UserId::local(),
+        state: "RUNNING",
+        attempt: 1,
+        text_bytes: 0,
+    };
     let notes = [reset(vec![open]), delta(1, 0, "hello"), done(1, 5, None)];
     assert_eq!(tell(&mut chunks(), &notes)[1..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
     let mut whole = ChatCollector::new(head(), run());

@@ -227,7 +227,14 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
             reset: Some(ResetReason::Trimmed { floor: Seq(8) }),
         })
     };
-    let open = RunSnapshot { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
+    let open = RunSnapshot {
+        run_id: run("a"),
+        agent_id: agent(),
+        user: turnway_core::id::UserId::local(),
+        state: "RUNNING",
+        attempt: 1,
+        text_bytes: 0,
+    };
     for (runs, is_over) in [(vec![open], false), (Vec::new(), true)] {
         let (mut turn, mut text) = begin(&run("a"), None);
         turn.push(Millis(5), &snapshot(runs), &mut text);
