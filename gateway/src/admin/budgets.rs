@@ -161,7 +161,9 @@ fn parse_tenant(name: Option<String>) -> Result<TenantId, BudgetRequestError> {
 
 fn parse_account(request: AccountRequest) -> Result<BudgetAccount, BudgetRequestError> {
     let AccountRequest { tenant, kind, name } = request;
-    Ok(BudgetAccount { tenant: parse_tenant(tenant)?, kind, name: name.unwrap_or_default() })
+    let account = BudgetAccount { tenant: parse_tenant(tenant)?, kind, name: name.unwrap_or_default() };
+    account.check()?;
+    Ok(account)
 }
 
 /// Reads a JSON body.

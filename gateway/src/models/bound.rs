@@ -1,6 +1,6 @@
 //! The most that a call may use, as its budgets reserve it, and the words with which a budget refuses a call.
 use super::ModelCall;
-use super::budget::{BudgetAmount, BudgetKind, BudgetRefusal, BudgetRefusalReason, BudgetResource};
+use super::budget::{BudgetAmount, BudgetExhausted, BudgetKind, BudgetRefusal, BudgetRefusalReason, BudgetResource};
 use super::price::{cost, most_cost};
 use crate::config::ModelSpec;
 use crate::config::model::ModelPrice;
@@ -12,10 +12,10 @@ pub(super) const UNKNOWN: BudgetAmount = BudgetAmount { tokens: u64::MAX, cost: 
 
 /// A refusal of a call by a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallBudgetRefusal {
-    pub refusal: BudgetRefusal,
-    /// False if the call sets no limit of its output, and its model has none.
-    pub has_bound: bool,
+pub enum CallBudgetRefusal {
+    /// The call is made under a budget, and neither the call nor its model limits the output.
+    NeedsOutputLimit,
+    Account(BudgetRefusal),
 }
 
 /// Returns the most that a call may use at any of these upstreams: a token for each byte of the body, and the limit of the
@@ -26,10 +26,11 @@ pub(super) fn most<'a>(
 ) -> Option<BudgetAmount> {
     let input = request.body.len() as u64;
     let of_models = || specs.clone().map(|spec| spec.max_output).reduce(|one, other| Some(one?.max(other?))).flatten();
-    let output = match (request.format, request.call.output_limit()) {
-        (CallFormat::Embeddings, _) => 0,
-        (CallFormat::ChatCompletions | CallFormat::Responses | CallFormat::Messages, Some(limit)) => limit,
-        (CallFormat::ChatCompletions | CallFormat::Responses | CallFormat::Messages, None) => of_models()?,
+    let output = match request.format {
+        CallFormat::Embeddings => 0,
+        CallFormat::ChatCompletions | CallFormat::Responses | CallFormat::Messages => {
+            request.call.output_bound(of_models())?
+        }
     };
     let costs = specs.clone().map(|spec| most_cost(spec.price, input, output));
     let most_expensive = costs.reduce(|one, other| Some(one?.max(other?))).flatten();
@@ -46,41 +47,30 @@ pub(super) fn used(usage: &TokenUsage, price: ModelPrice) -> Option<BudgetAmount
 
 // === impl CallBudgetRefusal ===
 
-impl CallBudgetRefusal {
-    pub(super) fn new(refusal: BudgetRefusal, has_bound: bool) -> Self {
-        Self { refusal, has_bound }
-    }
-
-    /// Returns whether the call would be refused in any state of the budget, because its output has no limit.
-    pub fn needs_limit(&self) -> bool {
-        !self.has_bound && matches!(self.refusal.reason, BudgetRefusalReason::Exhausted(_))
-    }
-}
-
 impl fmt::Display for CallBudgetRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let account = &self.refusal.account;
+        let Self::Account(BudgetRefusal { account, reason }) = self else {
+            return write!(
+                f,
+                "the call is made under a budget: set a limit of its output (`max_completion_tokens`, `max_output_tokens` or \
+                 `max_tokens`), or have the operator set `max_output` of the model"
+            );
+        };
         let whose = match account.kind {
             BudgetKind::Tenant => "the budget of the tenant".to_owned(),
             BudgetKind::User => "the budget of the user".to_owned(),
             BudgetKind::Key => "the budget of the API key".to_owned(),
             BudgetKind::Agent => format!("the budget of the agent {}", account.name),
         };
-        match self.refusal.reason {
-            BudgetRefusalReason::Exhausted(_) if !self.has_bound => write!(
-                f,
-                "the call is made under {whose}: set a limit of its output (`max_completion_tokens`, `max_output_tokens` or \
-                 `max_tokens`), or have the operator set `max_output` of the model"
-            ),
-            BudgetRefusalReason::Exhausted(over) => {
-                let what = match over.resource {
+        match reason {
+            BudgetRefusalReason::Exhausted(BudgetExhausted { resource, limit, settled, reserved, .. }) => {
+                let unit = match resource {
                     BudgetResource::Tokens => "tokens",
                     BudgetResource::Cost => "millionths of a currency unit",
                 };
-                let (limit, settled, reserved) = (over.limit, over.settled, over.reserved);
                 write!(
                     f,
-                    "{whose} is exhausted: of {limit} {what}, {settled} are used and {reserved} are reserved by open calls, and \
+                    "{whose} is exhausted: of {limit} {unit}, {settled} are used and {reserved} are reserved by open calls, and \
                      the call may use more than the rest"
                 )
             }

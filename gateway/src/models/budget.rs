@@ -220,7 +220,8 @@ impl BudgetAccount {
         format!("budget/{}/{}/{name}", self.tenant, self.kind.as_str())
     }
 
-    fn check(&self) -> Result<(), BudgetError> {
+    /// Checks that the account has a name if its kind has names.
+    pub fn check(&self) -> Result<(), BudgetError> {
         let is_named = (1..=limits::BUDGET_NAME_BYTES_MAX).contains(&self.name.len());
         let is_good = if self.kind == BudgetKind::Tenant { self.name.is_empty() } else { is_named };
         if is_good { Ok(()) } else { Err(BudgetError::BadAccount) }

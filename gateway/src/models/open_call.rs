@@ -4,6 +4,7 @@ use super::answer::{AnswerMarks, AnswerOutcome, ModelAnswer};
 use super::attempt::{UpstreamReply, attempt};
 use super::bound::{self, CallBudgetRefusal};
 use super::budget::keeper::BudgetReservation;
+use super::budget::{BudgetRefusal, BudgetRefusalReason};
 use super::candidates::candidates;
 use super::journal::{CallEntry, CallUnrecorded, JournaledCall};
 use super::price::cost;
@@ -123,12 +124,20 @@ impl Models {
         let deadline = now.after(total + limits::MODEL_CALL_REPORT_WAIT);
         let call = EventId::new(now, u128::from(random()) << 64 | u128::from(random()));
         let amount = bound.unwrap_or(bound::UNKNOWN);
-        match self.budgets.reserve(&request.accounts, call, amount, deadline).await {
+        let reserved = self.budgets.reserve(&request.accounts, call, amount, deadline).await;
+        match reserved {
+            Ok(reservation) if bound.is_none() && !reservation.is_empty() => {
+                reservation.release();
+                Err(CallBudgetRefusal::NeedsOutputLimit)
+            }
             Ok(reservation) => {
                 record.reservation = Some(reservation).filter(|reservation| !reservation.is_empty());
                 Ok(())
             }
-            Err(refusal) => Err(CallBudgetRefusal::new(refusal, bound.is_some())),
+            Err(BudgetRefusal { reason: BudgetRefusalReason::Exhausted(_), .. }) if bound.is_none() => {
+                Err(CallBudgetRefusal::NeedsOutputLimit)
+            }
+            Err(refusal) => Err(CallBudgetRefusal::Account(refusal)),
         }
     }
 
@@ -333,7 +342,9 @@ impl CallRecord {
         if is_unserved {
             return reservation.release();
         }
-        let usage = self.answered.as_ref().map(|answered| answered.usage).unwrap_or_default();
+        // Counts of an answer without its end are those of its beginning.
+        let answered = self.answered.as_ref().filter(|_| self.outcome == ModelCallOutcome::Complete);
+        let usage = answered.map(|answered| answered.usage).unwrap_or_default();
         let price = self.upstream.as_ref().map(|upstream| upstream.spec.price).unwrap_or_default();
         reservation.settle(bound::used(&usage, price));
     }

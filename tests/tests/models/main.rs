@@ -1,6 +1,8 @@
 //! Tests of the models route: a real node between raw callers, or official clients, and scripted upstream servers.
 mod agents;
 mod bodies;
+mod budget_api;
+mod budget_races;
 mod budgets;
 mod caller;
 mod cancel;
@@ -10,6 +12,7 @@ mod cuts;
 mod fallback;
 mod headers;
 mod judges;
+mod kills;
 mod limits;
 mod metrics;
 mod records;

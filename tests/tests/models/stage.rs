@@ -191,6 +191,14 @@ impl Stage {
         run.client = WebSocketClient::hello(self.nodes[1].http, "ann", resume).await.expect("welcome");
     }
 
+    /// Follows a run at the first node, which was restarted, once the run's agent is asked again.
+    pub(crate) async fn continue_run(&mut self, run: &mut TestRun) {
+        run.attempt = self.agents.next().await;
+        assert_eq!((&run.attempt.invocation.run_id, run.attempt.invocation.attempt), (&run.id, 2));
+        let resume = vec![json!({"session_id": run.session, "after_seq": 0})];
+        run.client = WebSocketClient::hello(self.nodes[0].http, "ann", resume).await.expect("welcome");
+    }
+
     /// Opens another run in the session of a run that has ended; returns its id.
     pub(crate) async fn open_next_run(&mut self, run: &mut TestRun) -> String {
         let accepted = run.client.ask("next", invoke(&run.session, AGENT, "again")).await.expect("an answer");
@@ -242,7 +250,7 @@ impl RecordedCall {
 
 /// Reads the calls in a session's log, in the order of their beginnings. Panics if one of them has started or ended twice,
 /// or ended before it started. Returns nothing while the session is not available.
-async fn read_calls(web: &Web, session: &str) -> Option<Vec<RecordedCall>> {
+pub(crate) async fn read_calls(web: &Web, session: &str) -> Option<Vec<RecordedCall>> {
     let mut calls: Vec<RecordedCall> = Vec::new();
     let mut after = Value::from(0);
     while !after.is_null() {
@@ -323,7 +331,7 @@ pub(crate) async fn until_open(web: &Web, run_id: &str, count: u64) -> Value {
 fn sum_of(ends: &[&Value]) -> Value {
     let total = |count: &dyn Fn(&Value) -> u64| ends.iter().map(|end| count(end)).sum::<u64>();
     let tokens = |name: &str| total(&|end| end["usage"][name].as_u64().unwrap_or(0));
-    let is_uncounted = |end: &Value| end["usage"]["input_tokens"].is_null() || end["usage"]["output_tokens"].is_null();
+    let is_uncounted = |end: &Value| end["usage"]["input_tokens"].is_null();
     json!({
         "calls": ends.len(),
         "calls_without_usage": total(&|end| u64::from(is_uncounted(end))),

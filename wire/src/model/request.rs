@@ -29,7 +29,10 @@ pub struct CallRequest {
     /// Position of the value of `model`, with its quotes.
     model_range: Range<usize>,
     is_stream: bool,
+    /// Limit of the output of one choice, as the caller set it.
     output_limit: Option<u64>,
+    /// Number of choices that the caller asks for; absent if it is no count.
+    choices: Option<u64>,
     /// The edit that asks for usage; absent if the caller asks already, or if usage comes without being asked for.
     usage_edit: Option<BodyEdit>,
 }
@@ -70,6 +73,7 @@ impl CallRequest {
             model_range: members.range(model_text),
             is_stream,
             output_limit: members.output_limit(format),
+            choices: members.choices(format),
             usage_edit: match format {
                 CallFormat::ChatCompletions if is_stream => members.usage_edit()?,
                 CallFormat::ChatCompletions | CallFormat::Responses | CallFormat::Messages | CallFormat::Embeddings => {
@@ -92,7 +96,12 @@ impl CallRequest {
     /// Returns the maximum number of output tokens that the caller set, over all choices. Absent if there is none, or if
     /// a limit is not a count: some upstreams take -1 for no limit.
     pub fn output_limit(&self) -> Option<u64> {
-        self.output_limit
+        self.output_bound(None)
+    }
+
+    /// Returns the maximum number of output tokens over all choices: by the caller's limit, or else by that of the model.
+    pub fn output_bound(&self, of_model: Option<u64>) -> Option<u64> {
+        Some(self.output_limit.or(of_model)?.saturating_mul(self.choices?))
     }
 
     /// Returns true if usage only comes if the gateway asks for it: in a stream of chat completions whose caller did not.
@@ -169,13 +178,21 @@ impl<'a> CallMembers<'a> {
             CallFormat::ChatCompletions => {
                 // Upstreams differ in the name that they follow if there are both.
                 let limits = [MAX_TOKENS, MAX_COMPLETION_TOKENS].into_iter().filter_map(given);
-                let limit = limits.map(count).reduce(|one, other| Some(one?.max(other?)))??;
-                let choices = given(CHOICES).map_or(Some(1), count)?;
-                Some(limit.saturating_mul(choices.max(1)))
+                limits.map(count).reduce(|one, other| Some(one?.max(other?)))?
             }
             CallFormat::Responses => count(given(MAX_OUTPUT_TOKENS)?),
             CallFormat::Messages => count(given(MAX_TOKENS)?),
             CallFormat::Embeddings => None,
+        }
+    }
+
+    fn choices(&self, format: CallFormat) -> Option<u64> {
+        match format {
+            CallFormat::ChatCompletions => {
+                let given = self.values[CHOICES].filter(|value| *value != "null");
+                given.map_or(Some(1), count).map(|choices| choices.max(1))
+            }
+            CallFormat::Responses | CallFormat::Messages | CallFormat::Embeddings => Some(1),
         }
     }
 

@@ -66,10 +66,10 @@ impl ModelCallError {
 
     fn of_budget(refused: &CallBudgetRefusal) -> Self {
         let why = refused.to_string();
-        match refused.refusal.reason {
-            BudgetRefusalReason::Exhausted(_) if refused.needs_limit() => {
-                Self::new(StatusCode::BAD_REQUEST, "output_limit_required", why)
-            }
+        let CallBudgetRefusal::Account(refusal) = refused else {
+            return Self::new(StatusCode::BAD_REQUEST, "output_limit_required", why);
+        };
+        match refusal.reason {
             BudgetRefusalReason::Exhausted(_) | BudgetRefusalReason::UnknownPrice => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "budget_exhausted", why)
             }

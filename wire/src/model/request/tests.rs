@@ -149,6 +149,10 @@ fn output_limit_is_an_upper_bound_or_unknown() {
         let request = parse(format, &format!(r#"{{"model":"m",{members}}}"#)).expect("a body");
         assert_eq!(request.output_limit(), expected, "{members}");
     }
+    let many = parse(ChatCompletions, r#"{"model":"m","n":3}"#).expect("a body");
+    assert_eq!((many.output_bound(Some(7)), many.output_bound(None)), (Some(21), None));
+    let limited = parse(ChatCompletions, r#"{"model":"m","n":3,"max_tokens":5}"#).expect("a body");
+    assert_eq!(limited.output_bound(Some(7)), Some(15), "the caller's own limit counts");
 }
 
 #[test]
