@@ -96,7 +96,9 @@ impl Store for FaultyStore {
                 self.late.lock().expect("sound").push(op.clone());
                 Err(StoreError::Unknown)
             }
-            LedgerFault::None | LedgerFault::LostAnswers | LedgerFault::LatePuts | LedgerFault::Random => Ok(perform(&op)),
+            LedgerFault::None | LedgerFault::LostAnswers | LedgerFault::LatePuts | LedgerFault::Random => {
+                Ok(perform(&op))
+            }
         };
         (self.answers)(op, answer);
     }
@@ -126,6 +128,12 @@ impl TwoKeepers {
 
     fn deadline(&self) -> Millis {
         self.clock.now().store.after(CALL_TIME)
+    }
+
+    /// Sets a limit that both nodes know at once.
+    async fn set_known(&self, account: &BudgetAccount, tokens: u64) {
+        self.first.set(account, total(tokens)).await.expect("set");
+        self.second.show(account).await.expect("a store").expect("limits");
     }
 
     async fn reserve(
@@ -198,8 +206,8 @@ async fn call_from_both(nodes: &Arc<TwoKeepers>, limit: u64, calls: u64) -> u64 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_of_two_nodes_never_exceed_the_limit() {
     let nodes = Arc::new(TwoKeepers::new());
-    nodes.first.set(&tenant(), total(500)).await.expect("set");
-    nodes.second.set(&user("ann"), total(1_000_000)).await.expect("set");
+    nodes.set_known(&tenant(), 500).await;
+    nodes.set_known(&user("ann"), 1_000_000).await;
     let used = call_from_both(&nodes, 500, 400).await;
     for account in [tenant(), user("ann")] {
         nodes.view(&nodes.second, &account).await;
@@ -213,12 +221,8 @@ async fn calls_of_two_nodes_never_exceed_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sums_are_exact_although_the_store_fails_at_times() {
     let nodes = Arc::new(TwoKeepers::new());
-    nodes.first.set(&tenant(), total(500)).await.expect("set");
-    nodes.second.set(&user("ann"), total(1_000_000)).await.expect("set");
-    // Both nodes know the list before the faults begin.
-    for keeper in [&nodes.first, &nodes.second] {
-        nodes.reserve(keeper, &[user("ann")], 100_000, 1).await.expect("admitted").release();
-    }
+    nodes.set_known(&tenant(), 500).await;
+    nodes.set_known(&user("ann"), 1_000_000).await;
     nodes.store.set_fault(LedgerFault::Random);
     let used = call_from_both(&nodes, 500, 400).await;
     nodes.store.set_fault(LedgerFault::None);
