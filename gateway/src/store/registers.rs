@@ -1,6 +1,6 @@
 //! Small named values that the shell itself keeps in the store beside the sessions. Replies to these ops are
 //! intercepted before the switchboard sees them; the switchboard's own values have name prefixes of their own. Used by
-//! `keys`.
+//! `keys` and `models::budget`.
 use super::{AnswerSink, Store};
 use futures_util::future::try_join_all;
 use std::collections::VecDeque;

@@ -16,7 +16,7 @@ const CALL_TIME: Duration = Duration::from_secs(600);
 
 /// A fault of [`FaultyStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StoreFault {
+enum LedgerFault {
     None,
     /// No op is performed.
     Away,
@@ -33,14 +33,14 @@ struct FaultyStore {
     model: Mutex<ModelStore>,
     clock: Clock,
     answers: AnswerSink,
-    fault: Mutex<StoreFault>,
+    fault: Mutex<LedgerFault>,
     rng: Mutex<Rng>,
     late: Mutex<Vec<Op>>,
     ops: AtomicUsize,
 }
 
 /// Two keepers over one store, as two nodes have them.
-struct TwoNodes {
+struct TwoKeepers {
     clock: Clock,
     store: Arc<FaultyStore>,
     registers: Registers,
@@ -51,7 +51,7 @@ struct TwoNodes {
 // === impl FaultyStore ===
 
 impl FaultyStore {
-    fn set_fault(&self, fault: StoreFault) {
+    fn set_fault(&self, fault: LedgerFault) {
         *self.fault.lock().expect("sound") = fault;
     }
 
@@ -67,17 +67,17 @@ impl FaultyStore {
         self.ops.load(Ordering::SeqCst)
     }
 
-    fn next_fault(&self) -> StoreFault {
+    fn next_fault(&self) -> LedgerFault {
         let fault = *self.fault.lock().expect("sound");
-        if fault != StoreFault::Random {
+        if fault != LedgerFault::Random {
             return fault;
         }
         let number = self.rng.lock().expect("sound").below(20);
         if number == 0 {
             self.perform_late_puts();
         }
-        let faults = [StoreFault::Away, StoreFault::LostAnswers, StoreFault::LatePuts];
-        faults.get(usize::try_from(number).expect("small")).copied().unwrap_or(StoreFault::None)
+        let faults = [LedgerFault::Away, LedgerFault::LostAnswers, LedgerFault::LatePuts];
+        faults.get(usize::try_from(number).expect("small")).copied().unwrap_or(LedgerFault::None)
     }
 }
 
@@ -87,24 +87,26 @@ impl Store for FaultyStore {
         let is_put = matches!(op, Op::Put { .. });
         let perform = |op: &Op| self.model.lock().expect("sound").apply(self.clock.now(), op);
         let answer = match self.next_fault() {
-            StoreFault::Away => Err(StoreError::Unavailable),
-            StoreFault::LostAnswers if is_put => {
+            LedgerFault::Away => Err(StoreError::Unavailable),
+            LedgerFault::LostAnswers if is_put => {
                 perform(&op);
                 Err(StoreError::Unknown)
             }
-            StoreFault::LatePuts if is_put => {
+            LedgerFault::LatePuts if is_put => {
                 self.late.lock().expect("sound").push(op.clone());
                 Err(StoreError::Unknown)
             }
-            StoreFault::None | StoreFault::LostAnswers | StoreFault::LatePuts | StoreFault::Random => Ok(perform(&op)),
+            LedgerFault::None | LedgerFault::LostAnswers | LedgerFault::LatePuts | LedgerFault::Random => {
+                Ok(perform(&op))
+            }
         };
         (self.answers)(op, answer);
     }
 }
 
-// === impl TwoNodes ===
+// === impl TwoKeepers ===
 
-impl TwoNodes {
+impl TwoKeepers {
     fn new() -> Self {
         let clock = Clock::following_store();
         let own = clock.now();
@@ -114,7 +116,7 @@ impl TwoNodes {
             model: Mutex::new(ModelStore::metered(ByteMeasure::Weight, Quotas::OFF, None)),
             clock: clock.clone(),
             answers: replies.intercept(Arc::new(|_, _| {})),
-            fault: Mutex::new(StoreFault::None),
+            fault: Mutex::new(LedgerFault::None),
             rng: Mutex::new(Rng::from_number(7)),
             late: Mutex::default(),
             ops: AtomicUsize::new(0),
@@ -126,6 +128,12 @@ impl TwoNodes {
 
     fn deadline(&self) -> Millis {
         self.clock.now().store.after(CALL_TIME)
+    }
+
+    /// Sets a limit that both nodes know at once.
+    async fn set_known(&self, account: &BudgetAccount, tokens: u64) {
+        self.first.set(account, total(tokens)).await.expect("set");
+        self.second.show(account).await.expect("a store").expect("limits");
     }
 
     async fn reserve(
@@ -172,7 +180,7 @@ fn unavailable(account: BudgetAccount) -> BudgetRefusal {
 }
 
 /// Makes calls at both nodes at the same time, checks that they never hold more than the limit, and returns what they used.
-async fn call_from_both(nodes: &Arc<TwoNodes>, limit: u64, calls: u64) -> u64 {
+async fn call_from_both(nodes: &Arc<TwoKeepers>, limit: u64, calls: u64) -> u64 {
     let held = Arc::new(AtomicU64::new(0));
     let tasks = (0..calls).map(|number| {
         let nodes = Arc::clone(nodes);
@@ -197,9 +205,9 @@ async fn call_from_both(nodes: &Arc<TwoNodes>, limit: u64, calls: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_of_two_nodes_never_exceed_the_limit() {
-    let nodes = Arc::new(TwoNodes::new());
-    nodes.first.set(&tenant(), total(500)).await.expect("set");
-    nodes.second.set(&user("ann"), total(1_000_000)).await.expect("set");
+    let nodes = Arc::new(TwoKeepers::new());
+    nodes.set_known(&tenant(), 500).await;
+    nodes.set_known(&user("ann"), 1_000_000).await;
     let used = call_from_both(&nodes, 500, 400).await;
     for account in [tenant(), user("ann")] {
         nodes.view(&nodes.second, &account).await;
@@ -212,16 +220,12 @@ async fn calls_of_two_nodes_never_exceed_the_limit() {
 /// Covers lost answers, late writes and an absent store at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sums_are_exact_although_the_store_fails_at_times() {
-    let nodes = Arc::new(TwoNodes::new());
-    nodes.first.set(&tenant(), total(500)).await.expect("set");
-    nodes.second.set(&user("ann"), total(1_000_000)).await.expect("set");
-    // Both nodes know the list before the faults begin.
-    for keeper in [&nodes.first, &nodes.second] {
-        nodes.reserve(keeper, &[user("ann")], 100_000, 1).await.expect("admitted").release();
-    }
-    nodes.store.set_fault(StoreFault::Random);
+    let nodes = Arc::new(TwoKeepers::new());
+    nodes.set_known(&tenant(), 500).await;
+    nodes.set_known(&user("ann"), 1_000_000).await;
+    nodes.store.set_fault(LedgerFault::Random);
     let used = call_from_both(&nodes, 500, 400).await;
-    nodes.store.set_fault(StoreFault::None);
+    nodes.store.set_fault(LedgerFault::None);
     for account in [tenant(), user("ann")] {
         nodes.view(&nodes.second, &account).await;
         nodes.view(&nodes.first, &account).await;
@@ -234,7 +238,7 @@ async fn sums_are_exact_although_the_store_fails_at_times() {
 
 #[tokio::test]
 async fn concurrent_calls_of_one_node_share_a_write() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(1000)).await.expect("set");
     let before = nodes.store.op_count();
     let accounts = [tenant()];
@@ -249,7 +253,7 @@ async fn concurrent_calls_of_one_node_share_a_write() {
 
 #[tokio::test]
 async fn refused_call_gives_back_what_other_accounts_reserved() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(10)).await.expect("set");
     nodes.first.set(&user("ann"), total(100)).await.expect("set");
     let refused = nodes.reserve(&nodes.first, &[tenant(), user("ann")], 1, 11).await.expect_err("too much");
@@ -268,7 +272,7 @@ async fn refused_call_gives_back_what_other_accounts_reserved() {
 
 #[tokio::test]
 async fn cancelled_reserve_reserves_nothing() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(10)).await.expect("set");
     assert!(nodes.reserve(&nodes.first, &[tenant()], 1, 10).now_or_never().is_none());
     let view = nodes.view(&nodes.first, &tenant()).await;
@@ -277,9 +281,9 @@ async fn cancelled_reserve_reserves_nothing() {
 
 #[tokio::test]
 async fn reservation_with_a_lost_answer_is_made_once() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(10)).await.expect("set");
-    nodes.store.set_fault(StoreFault::LostAnswers);
+    nodes.store.set_fault(LedgerFault::LostAnswers);
     let reservation = nodes.reserve(&nodes.first, &[tenant()], 1, 6).await.expect("admitted");
     reservation.settle(Some(amount(4)));
     let view = nodes.view(&nodes.first, &tenant()).await;
@@ -288,12 +292,12 @@ async fn reservation_with_a_lost_answer_is_made_once() {
 
 #[tokio::test]
 async fn late_write_of_a_refused_call_reserves_nothing() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(10)).await.expect("set");
-    nodes.store.set_fault(StoreFault::LatePuts);
+    nodes.store.set_fault(LedgerFault::LatePuts);
     let refused = nodes.reserve(&nodes.first, &[tenant()], 1, 6).await.expect_err("unknown");
     assert_eq!(refused, unavailable(tenant()));
-    nodes.store.set_fault(StoreFault::None);
+    nodes.store.set_fault(LedgerFault::None);
     nodes.view(&nodes.first, &tenant()).await;
     nodes.store.perform_late_puts();
     let view = nodes.view(&nodes.second, &tenant()).await;
@@ -302,10 +306,10 @@ async fn late_write_of_a_refused_call_reserves_nothing() {
 
 #[tokio::test]
 async fn absent_store_refuses_only_accounts_with_limits() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&user("ann"), total(10)).await.expect("set");
     let open = nodes.reserve(&nodes.first, &[user("ann")], 1, 6).await.expect("admitted");
-    nodes.store.set_fault(StoreFault::Away);
+    nodes.store.set_fault(LedgerFault::Away);
     let before = nodes.store.op_count();
     let free = nodes.reserve(&nodes.first, &[user("bob"), tenant()], 2, u64::MAX).await.expect("no limits");
     assert!(free.is_empty() && nodes.store.op_count() == before);
@@ -316,17 +320,17 @@ async fn absent_store_refuses_only_accounts_with_limits() {
     // The end of a call waits for the store.
     open.settle(Some(amount(2)));
     tokio::task::yield_now().await;
-    nodes.store.set_fault(StoreFault::None);
+    nodes.store.set_fault(LedgerFault::None);
     assert_eq!(nodes.view(&nodes.first, &user("ann")).await.settled.tokens, 2);
 }
 
 #[tokio::test]
 async fn reservation_of_a_dead_node_counts_as_used() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(10)).await.expect("set");
     let open = nodes.reserve(&nodes.first, &[tenant()], 1, 6).await.expect("admitted");
     assert_eq!(nodes.view(&nodes.second, &tenant()).await.reserved.tokens, 6);
-    nodes.clock.step(CALL_TIME, false);
+    nodes.clock.step(2 * CALL_TIME, false);
     let view = nodes.view(&nodes.second, &tenant()).await;
     assert_eq!((view.settled.tokens, view.open_calls), (6, 0));
     assert!(nodes.reserve(&nodes.second, &[tenant()], 2, 5).await.is_err());
@@ -337,7 +341,7 @@ async fn reservation_of_a_dead_node_counts_as_used() {
 
 #[tokio::test]
 async fn limits_are_set_listed_changed_and_removed() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     assert_eq!(nodes.first.list(&tenant().tenant).await, Ok(BTreeMap::new()));
     assert_eq!(nodes.first.show(&tenant()).await, Ok(None));
     for account in [tenant(), user("ann"), user("a/b ö")] {
@@ -362,7 +366,7 @@ async fn limits_are_set_listed_changed_and_removed() {
 
 #[tokio::test]
 async fn budget_of_a_newer_release_is_never_replaced() {
-    let nodes = TwoNodes::new();
+    let nodes = TwoKeepers::new();
     nodes.first.set(&tenant(), total(10)).await.expect("set");
     let register = tenant().register();
     let stored = nodes.registers.get(&register).await.expect("a store");
