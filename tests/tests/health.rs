@@ -32,6 +32,8 @@ async fn health_listener_serves_only_health_paths() {
             ("GET", "/v1/nodes", 404),
             ("GET", "/v1/keys", 404),
             ("POST", "/v1/keys", 404),
+            ("PUT", "/v1/budgets", 404),
+            ("GET", "/v1/budgets", 404),
             ("POST", "/v1/store/backup", 404),
             ("GET", "/v1/sessions", 404),
             ("GET", "/", 404),
