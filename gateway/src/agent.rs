@@ -9,6 +9,7 @@ mod counter;
 mod deliver;
 pub mod dialin;
 pub mod directory;
+mod earlier_messages;
 mod echo;
 mod execution;
 mod health;
@@ -80,6 +81,8 @@ pub struct Agents(Arc<AgentsInner>);
 struct AgentsInner {
     agents: BTreeMap<AgentId, AgentBackend>,
     profiles: Vec<AgentProfile>,
+    /// Number of earlier messages that each agent gets.
+    history_messages: BTreeMap<AgentId, usize>,
     directory: AgentDirectory,
     registry: AgentRegistry,
     plugins: Plugins,
@@ -152,6 +155,7 @@ impl Agents {
         let mut agents = BTreeMap::new();
         let mut pools = BTreeMap::new();
         let profiles = specs.iter().map(AgentSpec::profile).collect();
+        let history_messages = specs.iter().map(|spec| (spec.id.clone(), spec.history_messages)).collect();
         for spec in specs {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
             let agent = match spec.endpoint.clone() {
@@ -188,6 +192,7 @@ impl Agents {
         Ok(Self(Arc::new(AgentsInner {
             agents,
             profiles,
+            history_messages,
             directory,
             registry: AgentRegistry::new(pools, remote_calls),
             plugins,

@@ -4,6 +4,7 @@ use crate::models::Models;
 use crate::run_token::TokenRun;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use turnway_core::id::BlobHash;
@@ -49,6 +50,12 @@ pub struct ModelAccess {
 // === impl EarlierMessage ===
 
 impl EarlierMessage {
+    /// Returns the message as the formats of chats have it.
+    pub(super) fn into_value(self) -> Value {
+        let Private(content) = self.content;
+        json!({ "role": self.role, "content": content })
+    }
+
     /// Returns the estimated tokens of the message: one for each 4 bytes, rounded up, and 4 for its role and limits.
     pub fn tokens(&self) -> u64 {
         (self.content.reveal().len() as u64).div_ceil(4) + 4

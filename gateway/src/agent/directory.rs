@@ -16,7 +16,7 @@ use std::time::Duration;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentPolicy, OnOwnerLoss};
-use value::{flag, invalid, keep_alive, on_owner_loss, patterns, wait};
+use value::{flag, history, invalid, keep_alive, on_owner_loss, patterns, wait};
 
 /// One configured agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct AgentSpec {
     pub cancel: bool,
     /// Used by HTTP agents only.
     pub keep_alive_options: KeepAliveOptions,
+    /// Number of earlier messages that are sent with an input; 0 sends none.
+    pub history_messages: usize,
 }
 
 /// The keep-alive settings of the connections to one agent.
@@ -142,6 +144,7 @@ struct AgentOptions {
     keep_alive: Option<Duration>,
     /// `None` if not configured.
     resend_on_stale: Option<bool>,
+    history_messages: usize,
     model: ModelOptions,
 }
 
@@ -220,12 +223,13 @@ impl AgentSpec {
             wrong.push((at, BadAgent::Key { agent: redact_id(id), key: key.to_owned(), bad }));
         }
         let keeping = conduct.keep_alive_options();
-        let (resumes, AgentOptions { policy, cancel, served_by, model, .. }) = (conduct.resumes(), conduct);
+        let (resumes, AgentOptions { policy, cancel, served_by, history_messages, model, .. }) =
+            (conduct.resumes(), conduct);
         let cancel = cancel.unwrap_or(resumes);
         let endpoint = endpoint.map(|endpoint| endpoint.with_served_by(served_by).with_model_options(model));
         match (name, endpoint) {
             (Some(id), Some(endpoint)) if wrong.is_empty() => {
-                Ok(Self { id, endpoint, policy, cancel, keep_alive_options: keeping })
+                Ok(Self { id, endpoint, policy, cancel, keep_alive_options: keeping, history_messages })
             }
             (_, _) => Err(wrong),
         }
@@ -350,6 +354,7 @@ impl AgentOptions {
                 let why = "at most 32 patterns of fact types, separated by |: `*` matches one segment, `>` the rest";
                 self.policy.events = patterns(value).ok_or_else(|| invalid(value, why))?;
             }
+            "history" => self.history_messages = history(value)?,
             "keep_alive" => self.keep_alive = Some(keep_alive(value)?),
             "resend_on_stale" => self.resend_on_stale = Some(flag(value)?),
             "served_by" => {
@@ -389,6 +394,10 @@ impl AgentOptions {
         if self.served_by.is_named() && !is_dial_in {
             let why = "no value: only agents with url = \"dial-in:\" have served_by";
             return Err(("served_by", invalid("a name", why)));
+        }
+        if self.history_messages > 0 && !is_dial_in && !matches!(endpoint, Endpoint::Http(_)) {
+            let why = "off: builtin agents need no earlier messages, and models have `context`";
+            return Err(("history", invalid(&self.history_messages.to_string(), why)));
         }
         if !matches!(endpoint, Endpoint::Http(_)) {
             let why = "no value: only agents behind http:// or https:// have pooled connections";

@@ -6,7 +6,7 @@ use crate::agent::directory::BuiltinAgent;
 use crate::agent::http::{AttemptEnd, HttpAgent};
 use crate::agent::model_agent::{self, ModelAgent};
 use crate::agent::request::RequestIds;
-use crate::agent::{AgentsInner, AttemptKey, bearer, counter, echo, http, pipelined, steer_report};
+use crate::agent::{AgentsInner, AttemptKey, bearer, counter, earlier_messages, echo, http, pipelined, steer_report};
 use crate::run_token::TokenRun;
 use crate::shared_secret::SecretUnavailable;
 use std::sync::Arc;
@@ -35,6 +35,13 @@ pub(super) enum AttemptAgent {
 // === impl AttemptAgent ===
 
 impl AttemptAgent {
+    /// Gives the attempt its token, and the earlier messages that its agent is to have.
+    async fn prepare(&self, attempt: &mut AttemptTask, agents: &AgentsInner) -> Result<(), AgentFailure> {
+        let refused = |why: SecretUnavailable| AgentFailure::Unavailable(format!("no run token: {why}"));
+        self.authorize(attempt, &agents.access).await.map_err(refused)?;
+        earlier_messages::add(agents, &mut attempt.invoke).await
+    }
+
     /// Gives the attempt the token of its run, and the URLs that the token opens. Builtin agents and models
     /// need neither: this process runs the ones, and calls the others.
     async fn authorize(&self, attempt: &mut AttemptTask, access: &GatewayAccess) -> Result<(), SecretUnavailable> {
@@ -101,8 +108,8 @@ pub(super) async fn run(agents: Arc<AgentsInner>, mut attempt: AttemptTask, work
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
     let leave = RunningGuard { agents: Arc::clone(&agents), key: name, control: Arc::clone(&control) };
     // Boxed: few attempts wait for the store, or need the size of both of the others.
-    let (end, rest) = if let Err(why) = Box::pin(work.authorize(&mut attempt, &agents.access)).await {
-        (AgentEvent::Failed(AgentFailure::Unavailable(format!("no run token: {why}"))), None)
+    let (end, rest) = if let Err(failure) = Box::pin(work.prepare(&mut attempt, &agents)).await {
+        (AgentEvent::Failed(failure), None)
     } else if agents.plugins.applies_to(&attempt.invoke.message.content) {
         Box::pin(pipelined::run(&mut attempt, &agents, &work)).await
     } else {

@@ -237,12 +237,3 @@ fn body(invoke: &Invoke, endpoint: &ModelEndpoint, earlier: Vec<Value>) -> Bytes
 fn message(role: &str, content: &str) -> Value {
     json!({ "role": role, "content": content })
 }
-
-// === impl EarlierMessage ===
-
-impl EarlierMessage {
-    fn into_value(self) -> Value {
-        let Private(content) = self.content;
-        json!({ "role": self.role, "content": content })
-    }
-}

@@ -13,7 +13,7 @@ pub struct AgentSetting {
 }
 
 /// The table of agent settings.
-pub const AGENT_SETTINGS: [AgentSetting; 15] = [
+pub const AGENT_SETTINGS: [AgentSetting; 16] = [
     AgentSetting {
         name: "on_owner_loss",
         form: "retry|retry_if_silent|fail|resume",
@@ -69,6 +69,14 @@ pub const AGENT_SETTINGS: [AgentSetting; 15] = [
         doc: "Facts of the session that it is told of while it answers, besides those about its own actions: names of \
               types, with `*` for one segment and `>` for the rest, such as `process.*|system.>`. An HTTP agent is told \
               at `POST {url}/event`. A builtin one is not.",
+    },
+    AgentSetting {
+        name: "history",
+        form: "N|all|off",
+        default: "off",
+        doc: "How many of the earlier messages of the session are sent with an input as `messages`, the newest ones, at most 1000 \
+              and 256 KiB: for an agent that keeps no state. An input whose client sends its own earlier messages keeps those. \
+              Agents that are models have `context` instead; builtin ones have none.",
     },
     AgentSetting {
         name: "keep_alive",

@@ -50,3 +50,14 @@ pub(super) fn patterns(value: &str) -> Option<Arc<[Pattern]>> {
 pub(super) fn invalid(value: &str, why: &'static str) -> BadAgentKey {
     BadAgentKey::Value { value: value.to_owned(), why }
 }
+
+/// Parses a number of earlier messages: `off` is 0, and `all` as many as there may be.
+pub(super) fn history(text: &str) -> Result<usize, BadAgentKey> {
+    let most = limits::MODEL_AGENT_HISTORY_MESSAGES_MAX;
+    let count = match text {
+        "off" => Some(0),
+        "all" => Some(most),
+        _ => text.parse().ok().filter(|count| (1..=most).contains(count)),
+    };
+    count.ok_or_else(|| invalid(text, "a number of messages from 1 to 1000, all or off"))
+}
