@@ -18,9 +18,6 @@ use turnway_core::id::{EventId, TenantId};
 use turnway_core::limits;
 use turnway_core::time::Millis;
 
-/// Ledgers that are read at a time for a list.
-const LIST_READS_MAX: usize = 16;
-
 /// The budgets of a gateway. Clones share them.
 #[derive(Clone)]
 pub struct BudgetKeeper(Arc<BudgetKeeperInner>);
@@ -121,7 +118,11 @@ impl BudgetKeeper {
             let view = self.view(&account).await?;
             Ok(view.map(|view| (account, view)))
         });
-        views.buffer_unordered(LIST_READS_MAX).try_filter_map(async |entry| Ok(entry)).try_collect().await
+        views
+            .buffer_unordered(limits::BUDGET_LIST_READS_MAX)
+            .try_filter_map(async |entry| Ok(entry))
+            .try_collect()
+            .await
     }
 
     async fn view(&self, account: &BudgetAccount) -> Result<Option<BudgetView>, BudgetError> {
