@@ -363,6 +363,8 @@ pub const BUDGET_WAITING_MAX: usize = BUDGET_RESERVATIONS_MAX;
 pub const BUDGET_ENDS_MAX: usize = 2 * BUDGET_RESERVATIONS_MAX;
 /// Ops for budgets that one node has in the store at a time; each account has at most one.
 pub const BUDGET_STORE_OPS_MAX: usize = 64;
+/// Budgets that one list reads at a time: a quarter of those ops, so that calls go on meanwhile.
+pub const BUDGET_LIST_READS_MAX: usize = BUDGET_STORE_OPS_MAX / 4;
 /// Writes of one change that may fail because another node was faster: with eight nodes that always write, one in 5,000
 /// changes fails so often in a row.
 pub const BUDGET_CONFLICTS_MAX: usize = 64;

@@ -18,9 +18,6 @@ use turnway_core::id::{EventId, TenantId};
 use turnway_core::limits;
 use turnway_core::time::Millis;
 
-/// Ledgers that are read at a time for a list.
-const LIST_READS_MAX: usize = 16;
-
 /// The budgets of a gateway. Clones share them.
 #[derive(Clone)]
 pub struct BudgetKeeper(Arc<BudgetKeeperInner>);
@@ -126,7 +123,7 @@ impl BudgetKeeper {
             let view = self.view(&account).await?;
             Ok::<_, BudgetError>(view.map(|view| (account, view)))
         });
-        let found: Vec<_> = stream::iter(views).buffer_unordered(LIST_READS_MAX).try_collect().await?;
+        let found: Vec<_> = stream::iter(views).buffer_unordered(limits::BUDGET_LIST_READS_MAX).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 
