@@ -9,8 +9,26 @@ use crate::protocol::model_call::{ModelCallEnd, ModelCallEnded, ModelCallStart, 
 use crate::session::command::ModelCommand;
 use crate::session::context::SessionContext;
 use crate::session::plan::{FactSource, Plan, RecordContext};
-use crate::time::{Deadline, Millis};
+use crate::session::state::State;
+use crate::time::{Deadline, Millis, Mono};
 use std::time::Duration;
+
+/// This owner's part of the open calls, which is not in the log.
+#[derive(Debug, Default)]
+pub(super) struct ModelCallDeadline {
+    /// Time at which the next call counts as lost, by this owner's clock; none before the first look at the calls.
+    next: Option<Mono>,
+}
+
+// === impl ModelCallDeadline ===
+
+impl ModelCallDeadline {
+    /// Returns the next deadline. Calls that this owner has only read in the log are looked at at once.
+    pub(super) fn poll_timeout(&self, state: &State) -> Option<Deadline> {
+        let at = state.has_open_call().then(|| self.next.unwrap_or_default())?;
+        Some(Deadline { at, label: "model_call" })
+    }
+}
 
 /// Decides on a command about calls of models.
 pub(super) fn decide(context: &SessionContext, command: ModelCommand, plan: &mut Plan) {
@@ -65,17 +83,13 @@ fn end_fact(context: &SessionContext, end: &ModelCallEnd) -> Option<(ModelFact, 
     Some((ModelFact::Ended(Box::new(ended)), RecordContext::run(&call.run_id)))
 }
 
-/// Ends the calls whose ends were not reported in time.
-pub(super) fn settle_all(context: &SessionContext, plan: &mut Plan) {
+/// Ends the calls whose ends were not reported in time, and sets the time of the next look.
+pub(super) fn settle_all(context: &SessionContext, deadline: &mut ModelCallDeadline, plan: &mut Plan) {
     let due = |deadline: Millis| deadline <= context.now.store && !planted(Mutant::LostCallKept);
     let open = context.state.model_calls.open.iter();
     let lost: Vec<EventId> = open.filter(|(_, call)| due(call.deadline)).map(|(call_id, _)| *call_id).collect();
     lost.into_iter().for_each(|call_id| plan.model(ModelCommand::Lose(call_id)));
-}
-
-/// Returns the time at which the next call counts as lost.
-pub(super) fn poll_timeout(context: &SessionContext) -> Option<Deadline> {
-    let deadline = context.state.model_calls.next_deadline().filter(|_| !planted(Mutant::LostCallKept))?;
-    let at = context.now.mono_at(deadline, limits::MODEL_CALL_DEADLINE_MAX + limits::MODEL_CALL_REPORT_WAIT);
-    Some(Deadline { at, label: "model_call" })
+    let most = limits::MODEL_CALL_DEADLINE_MAX + limits::MODEL_CALL_REPORT_WAIT;
+    let next = context.state.model_calls.next_deadline().map(|at| context.now.mono_at(at, most));
+    deadline.next = if planted(Mutant::LostCallKept) { Some(context.now.mono + most) } else { next };
 }

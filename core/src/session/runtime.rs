@@ -20,7 +20,7 @@ use crate::session::delivery_decide::{self, DeliveryProgress};
 use crate::session::delivery_route;
 use crate::session::handover_decide::{self, HandoverProgress};
 use crate::session::member_decide::{self, MemberChangeProgress};
-use crate::session::model_decide;
+use crate::session::model_decide::{self, ModelCallDeadline};
 use crate::session::outbox::{FactRecord, Outbox, Output};
 use crate::session::plan::{FactSource, Plan, RecordContext, Step};
 use crate::session::run_permit::{AttemptPermit, PermitRequest, Permits, is_content_over_limit, next_turn};
@@ -90,6 +90,7 @@ pub struct SessionRuntime {
     handover: HandoverProgress,
     actions: ActionDeadlines,
     deliveries: DeliveryProgress,
+    model_calls: ModelCallDeadline,
     attempt: Attempt,
     permits: Permits,
     plan: Plan,
@@ -106,6 +107,7 @@ impl SessionRuntime {
             handover: HandoverProgress::default(),
             actions: ActionDeadlines::default(),
             deliveries: DeliveryProgress::default(),
+            model_calls: ModelCallDeadline::default(),
             attempt: Attempt::None,
             permits: Permits { permit: AttemptPermit::Unbounded, reading_content: None },
             plan: Plan::new(rng, outbox),
@@ -325,7 +327,7 @@ impl Machine for SessionRuntime {
             self.handover.poll_timeout(open),
             actions,
             self.deliveries.poll_timeout(&self.context.state.deliveries),
-            model_decide::poll_timeout(&self.context),
+            self.model_calls.poll_timeout(&self.context.state),
             run_gather::poll_timeout(&self.context, &self.attempt),
         ];
         rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
@@ -366,7 +368,7 @@ impl SessionRuntime {
             self.perform();
             delivery_decide::settle_all(&self.context, &mut self.deliveries, &mut self.plan);
             self.perform();
-            model_decide::settle_all(&self.context, &mut self.plan);
+            model_decide::settle_all(&self.context, &mut self.model_calls, &mut self.plan);
             self.perform();
             session_decide::finish_close(&self.context, &mut self.lane, &mut self.plan);
             self.perform();

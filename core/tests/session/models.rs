@@ -131,6 +131,9 @@ fn call_may_end_after_its_run() {
         &format!("{done} called(complete) answered"),
     );
     check(&format!("{ACKED}; calls 1 m1 600000; done; wait 60000"), &format!("{done} called(lost)"));
+    // Nothing but the open call makes the next owner look at the session.
+    check(&format!("{ACKED}; calls 1 m1 600000; done; crash; wait 59999"), &format!("{done} |"));
+    check(&format!("{ACKED}; calls 1 m1 600000; done; crash; wait 60000"), &format!("{done} | called(lost)"));
 }
 
 /// Covers: PR-11.

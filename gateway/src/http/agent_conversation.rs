@@ -20,6 +20,9 @@ use turnway_core::protocol::entry::{Fact, RunFact};
 use turnway_wire::channel::transcript::{Transcript, TranscriptAuthor, TranscriptMessage, TranscriptPage};
 use turnway_wire::model::limits::CALL_BODY_BYTES_MAX;
 
+/// Bytes that a transcript counts for a message besides its text.
+const FACT_WEIGHT: usize = 512;
+
 /// The conversations of a node's sessions.
 pub struct SessionConversations {
     /// The context holds the agents, which hold this.
@@ -50,7 +53,8 @@ impl SessionConversations {
         let read = async {
             let start = start_of(&mut reader, &run.run_id).await?;
             let messages = limits::MODEL_AGENT_HISTORY_MESSAGES_MAX;
-            let transcript = Transcript::new(messages, limits::MODEL_AGENT_HISTORY_BYTES_MAX);
+            let bytes = limits::MODEL_AGENT_HISTORY_BYTES_MAX + messages * FACT_WEIGHT;
+            let transcript = Transcript::new(messages, bytes);
             read_backwards(&mut reader, start, transcript).await
         };
         let read = tokio::time::timeout(ANSWER_WAIT, read).await.unwrap_or(Err(RequestFailure::TimedOut));
@@ -58,7 +62,7 @@ impl SessionConversations {
         let TranscriptPage { messages, before: _, without_end } = transcript.finish();
         // A message without the end of its turn is answered later than this run.
         let is_answered = |message: &TranscriptMessage| !without_end.contains(&message.run_id);
-        Ok(messages.into_iter().filter(is_answered).filter_map(earlier_message).collect())
+        Ok(newest_within(messages.into_iter().filter(is_answered).filter_map(earlier_message).collect()))
     }
 
     async fn file(&self, run: TokenRun, sha256: BlobHash) -> Result<Vec<u8>, ConversationError> {
@@ -111,6 +115,20 @@ async fn start_of(reader: &mut SessionFactReader, run_id: &RunId) -> Result<Seq,
         at = position.seq;
     }
     Ok(at)
+}
+
+/// Returns the newest messages whose text is within the limit, oldest first.
+fn newest_within(mut messages: Vec<EarlierMessage>) -> Vec<EarlierMessage> {
+    let mut left = limits::MODEL_AGENT_HISTORY_BYTES_MAX;
+    let fits = |message: &&EarlierMessage| match left.checked_sub(message.content.reveal().len()) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    let count = messages.iter().rev().take_while(fits).count();
+    messages.split_off(messages.len() - count)
 }
 
 /// Returns a message as models read it; none if it has no text, or if it is an answer that is not complete.

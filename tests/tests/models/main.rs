@@ -11,6 +11,7 @@ mod config;
 mod cuts;
 mod fallback;
 mod headers;
+mod history;
 mod judges;
 mod kills;
 mod limits;

@@ -21,7 +21,7 @@ pub(crate) const AGENT: &str = "helper";
 /// Prices of a million tokens. The usage of [`Route`] then costs 50 + 12.5 + 120 millionths, and that of embeddings 20.
 pub(crate) const PRICES: &str = "price_input=2500000,price_cached=1250000,price_output=10000000";
 /// Redis settings under which a node waits for the disk, as in production.
-const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+pub(crate) const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 // === nodes, agents and runs ===
 
