@@ -108,6 +108,11 @@ enum AgentBackend {
 /// The key of an attempt: run and attempt number.
 type AttemptKey = (RunId, u32);
 
+/// Checks that the default agent is configured.
+fn known_default(default: AgentId, agents: &BTreeMap<AgentId, AgentBackend>) -> Result<AgentId, BadAgent> {
+    if agents.contains_key(&default) { Ok(default) } else { Err(BadAgent::Default(default)) }
+}
+
 /// Builds the connectors of all HTTP agents.
 fn connectors(specs: &[AgentSpec], clock: &Clock) -> Result<Connectors, BadAgent> {
     let is_https = specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
@@ -184,10 +189,7 @@ impl Agents {
             directory.agents.insert(spec.id, AgentPolicy { is_local, ..spec.policy });
         }
         if let Some(default) = default {
-            if !agents.contains_key(&default) {
-                return Err(BadAgent::Default(default));
-            }
-            directory.default = Some(default);
+            directory.default = Some(known_default(default, &agents)?);
         }
         Ok(Self(Arc::new(AgentsInner {
             agents,

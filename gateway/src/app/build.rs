@@ -37,7 +37,7 @@ use crate::run_token::RunTokens;
 use crate::store::Store;
 use crate::store::embedded::{Copier, EmbeddedOpenError, EmbeddedStore};
 use crate::store::redis;
-use crate::store::registers::RegisterReplies;
+use crate::store::registers::{RegisterReplies, Registers};
 use crate::tls::{CertificateReloader, TlsConfigWatch, development::DevCertError, reloader::TlsSetupError};
 use crate::tools::ToolRunners;
 use crate::{admin, http};
@@ -173,8 +173,6 @@ impl App {
         let admin = (listen(plan.config.admin)?, plan.config.health.map(listen).transpose()?);
         let registry = Registry::new();
         let shared = NodeParts::new(&plan, client_limits::file_budget(&plan), &registry)?;
-        // Until the driver has its first lease.
-        shared.life.report(UnreadyReason::LeaseMissing, true);
         // Before the store, whose opening may have to wait, so that `/readyz` can say so.
         let admin_listener = AdminListener::open(admin, &shared, registry.clone(), &plan, &public)?;
         let fatal = Arc::new(Notify::new());
@@ -185,8 +183,7 @@ impl App {
         // After the store, which gives the time that certificates are checked against.
         let certificate_reloader = shared.open_reloader(&plan)?;
         let certificates = certificate_reloader.as_ref().map(CertificateReloader::watch);
-        let registers = counter.open(Arc::clone(&store));
-        let budgets = BudgetKeeper::new(registers.clone(), shared.clock.clone(), runtime.clone());
+        let (registers, budgets) = shared.open_registers(counter, &store, runtime);
         let Authentication { auth, keys, call_names, run_tokens, refresh } =
             shared.identity(&plan, registers, runtime)?;
         let (reporter, reports) = mpsc::channel::<AttemptReport>(REPORTS_MAX);
@@ -207,7 +204,7 @@ impl App {
             (keys, Some(budgets.clone())),
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let callees = (shared.blobs(&plan, &commands, runtime)?, shared.models(&plan, budgets.clone())?);
+        let callees = (shared.blobs(&plan, &commands, runtime)?, shared.models(&plan, budgets)?);
         let context = shared.listener_context(
             (&plan, promise),
             commands,
@@ -298,10 +295,13 @@ impl NodeParts {
     fn new(plan: &NodePlan, files: client_limits::FileBudget, registry: &Registry) -> Result<Self, BuildError> {
         let shares = plan.config.holding.shares;
         let by_quic = plan.config.quic_connections;
+        let life = Lifecycle::default();
+        // Until the driver has its first lease.
+        life.report(UnreadyReason::LeaseMissing, true);
         Ok(Self {
             node: NodeId(u128::from_be_bytes(random_bytes()?)),
             clock: if is_exclusive(&plan.config.store) { Clock::start() } else { Clock::following_store() },
-            life: Lifecycle::default(),
+            life,
             links: Arc::new(LinkRegistry::new(shares, files.connections, by_quic, files.model_calls)),
             files,
             metrics: Arc::new(Metrics::register(registry)?),
@@ -387,6 +387,18 @@ impl NodeParts {
             metrics: Arc::clone(&self.metrics),
             skew_max: plan.config.skew_max,
         }
+    }
+
+    /// Opens the named values of the store, and the budgets that are kept in them.
+    fn open_registers(
+        &self,
+        replies: RegisterReplies,
+        store: &Arc<dyn Store>,
+        runtime: &Handle,
+    ) -> (Registers, BudgetKeeper) {
+        let registers = replies.open(Arc::clone(store));
+        let budgets = BudgetKeeper::new(registers.clone(), self.clock.clone(), runtime.clone());
+        (registers, budgets)
     }
 
     /// Builds the upstreams of models.

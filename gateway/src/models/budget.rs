@@ -41,13 +41,12 @@ pub struct BudgetAccount {
     pub name: String,
 }
 
-/// A calendar period, in UTC by the store's clock, after which the amounts of a budget start again at zero.
+/// A calendar period, in UTC by the store's clock, or all time, after which the amounts of a budget start again at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetPeriod {
     Day,
     Month,
-    /// No end.
     Total,
 }
 
