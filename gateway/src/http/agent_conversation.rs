@@ -52,7 +52,8 @@ impl SessionConversations {
         let mut reader = SessionFactReader::new(self.open(&run).await?, run.run_id.session());
         let read = async {
             let start = start_of(&mut reader, &run.run_id).await?;
-            let messages = limits::MODEL_AGENT_HISTORY_MESSAGES_MAX;
+            // The input of the run itself may be among them.
+            let messages = limits::MODEL_AGENT_HISTORY_MESSAGES_MAX + 1;
             let bytes = limits::MODEL_AGENT_HISTORY_BYTES_MAX + messages * FACT_WEIGHT;
             let transcript = Transcript::new(messages, bytes);
             read_backwards(&mut reader, start, transcript).await
@@ -117,7 +118,7 @@ async fn start_of(reader: &mut SessionFactReader, run_id: &RunId) -> Result<Seq,
     Ok(at)
 }
 
-/// Returns the newest messages whose text is within the limit, oldest first.
+/// Returns the newest messages whose number and text are within the limits, oldest first.
 fn newest_within(mut messages: Vec<EarlierMessage>) -> Vec<EarlierMessage> {
     let mut left = limits::MODEL_AGENT_HISTORY_BYTES_MAX;
     let fits = |message: &&EarlierMessage| match left.checked_sub(message.content.reveal().len()) {
@@ -127,7 +128,7 @@ fn newest_within(mut messages: Vec<EarlierMessage>) -> Vec<EarlierMessage> {
         }
         None => false,
     };
-    let count = messages.iter().rev().take_while(fits).count();
+    let count = messages.iter().rev().take(limits::MODEL_AGENT_HISTORY_MESSAGES_MAX).take_while(fits).count();
     messages.split_off(messages.len() - count)
 }
 
