@@ -19,7 +19,8 @@ const CALL_TIMEOUT_S: u64 = 40;
 /// A silent agent waits for a model for longer than its silence limit and its run's time, while owners and the nodes of its
 /// calls crash: the run goes on as long as a call is open, and each call ends once.
 pub fn model_calls(seed: u64) {
-    let mut world = World::new(seed, 3, Faults::default());
+    // Nodes of a world with channels know that all others know these facts.
+    let mut world = World::new(seed, 3, Faults::default().channels());
     let key = fixtures::key("default", "s1");
     let talker = world.client(Kind::Talker, &key, fixtures::user("ann", "default", false));
     world.later(0, 100, ScheduledEvent::Client { client: talker, act: Act::Connect });
@@ -49,7 +50,8 @@ fn reported_call(world: &mut World, key: &SessionKey, seed: u64) {
         crash_owner(world, key, line);
     }
     world.pass(25);
-    assert!(!has_ended(world, key, &run_id), "a run goes on while it waits for a model (seed {seed})");
+    let goes_on = !has_ended(world, key, &run_id);
+    assert!(goes_on, "a run goes on while it waits for a model (seed {seed}): {:?}", facts(world, key));
     let complete = end(1, RecordedCallOutcome::Complete);
     report(world, line, key, ControlRequest::EndModelCall { end: Box::new(complete) });
     world.pass(2);
@@ -57,8 +59,8 @@ fn reported_call(world: &mut World, key: &SessionKey, seed: u64) {
     let again = end(1, RecordedCallOutcome::Failed);
     report(world, line, key, ControlRequest::EndModelCall { end: Box::new(again) });
     assert!(!has_ended(world, key, &run_id), "the silence of an agent counts from the end of its call (seed {seed})");
-    world.pass(20);
-    assert!(has_ended(world, key, &run_id), "the silence of an agent counts again (seed {seed})");
+    let is_over = |world: &World| has_ended(world, key, &run_id);
+    assert!(passes_until(world, is_over), "the silence of an agent counts again (seed {seed})");
 }
 
 /// The run of the second message makes a call at a node that crashes.
@@ -78,14 +80,22 @@ fn lost_call(world: &mut World, key: &SessionKey, seed: u64) {
 
 /// Passes time until a run is the one that its session answers.
 fn wait_until_running(world: &mut World, key: &SessionKey, run_id: &RunId, seed: u64) {
-    for _ in 0..200 {
-        world.run(world.now + Duration::from_millis(100));
+    let is_running = |world: &World| {
         let active = world.ledger.chronicles.get(key).and_then(|chronicle| chronicle.active.as_ref());
-        if active == Some(run_id) {
-            return;
+        active == Some(run_id)
+    };
+    assert!(passes_until(world, is_running), "G9: the run begins (seed {seed})");
+}
+
+/// Passes time until a condition holds; returns false if it does not hold within 20 seconds.
+fn passes_until(world: &mut World, holds: impl Fn(&World) -> bool) -> bool {
+    for _ in 0..200 {
+        if holds(world) {
+            return true;
         }
+        world.run(world.now + Duration::from_millis(100));
     }
-    panic!("G9: the run begins (seed {seed})");
+    false
 }
 
 /// Crashes the owner of a session, unless it has this connection.
@@ -129,6 +139,12 @@ fn end(n: u64, outcome: RecordedCallOutcome) -> ModelCallEnd {
         usage: RecordedTokens { input: Some(7), output: Some(8), ..RecordedTokens::default() },
         cost: None,
     }
+}
+
+/// Returns the types of the facts of a session.
+fn facts<'a>(world: &'a World, key: &SessionKey) -> Vec<&'a str> {
+    let log = world.ledger.chronicles.get(key).map(|chronicle| &chronicle.log);
+    log.into_iter().flatten().map(|(_, entry)| entry.fact.name()).collect()
 }
 
 fn has_ended(world: &World, key: &SessionKey, run_id: &RunId) -> bool {
