@@ -544,6 +544,61 @@ FactHandoverRequested = TypedDict("FactHandoverRequested", {
 })
 
 
+class FactLlmCallEndedUsage(TypedDict):
+    """The tokens that the upstream reported; a count that is not known is absent."""
+
+    # The part of the input that came from a cache.
+    cached_input_tokens: NotRequired[int]
+    # All tokens of the input.
+    input_tokens: NotRequired[int]
+    # All tokens of the output.
+    output_tokens: NotRequired[int]
+    # The part of the output that is reasoning.
+    reasoning_tokens: NotRequired[int]
+
+
+class FactLlmCallEnded(TypedDict):
+    """The data of `llm.call.ended`. A call of a model has ended. The run may have ended before."""
+
+    # The agent of the run.
+    agent_id: NotRequired[AgentId]
+    # The number of requests to upstreams.
+    attempts: int
+    call_id: QualifiedEventId
+    # The price, in millionths of the operator's currency; absent if a count or a price is not known.
+    cost: NotRequired[int]
+    # Milliseconds to the first byte of the answer.
+    first_byte_ms: NotRequired[int]
+    # Milliseconds to the first token of the answer.
+    first_token_ms: NotRequired[int]
+    # Milliseconds from the beginning to the end.
+    latency_ms: int
+    # The name by which the caller asked for the model.
+    model: str
+    # `lost`: the node that made the call did not report its end.
+    outcome: Literal["complete", "truncated", "error", "refused", "cancelled", "failed", "timeout", "lost"]
+    # The HTTP status of the upstream's answer.
+    status: NotRequired[int]
+    # The id of the upstream that was asked last.
+    upstream: NotRequired[str]
+    # The tokens that the upstream reported; a count that is not known is absent.
+    usage: FactLlmCallEndedUsage
+
+
+class FactLlmCallStarted(TypedDict):
+    """The data of `llm.call.started`. A call of a model begins."""
+
+    # The agent of the run.
+    agent_id: NotRequired[AgentId]
+    call_id: QualifiedEventId
+    # The time at which the call counts as lost if no end was reported.
+    deadline_ms: Timestamp
+    # The path of the call's format, such as `chat/completions`.
+    format: str
+    # The name by which the caller asked for the model.
+    model: str
+
+
 class FactProcessCanceled(TypedDict):
     """The data of `process.canceled`. The process was cancelled."""
 
@@ -3378,6 +3433,38 @@ class ToClientEventDeliveryRequested(TypedDict):
     type: Literal["event"]
 
 
+class ToClientEventLlmCallEnded(TypedDict):
+    """A call of a model has ended. The run may have ended before."""
+
+    data: FactLlmCallEnded
+    epoch: Epoch
+    name: Literal["llm.call.ended"]
+    # The id of the request.
+    request_id: NotRequired[RequestId]
+    run_id: NotRequired[RunId]
+    seq: Seq
+    session_id: SessionId
+    # The time of sending; of a fact: the time of the decision.
+    ts: Timestamp
+    type: Literal["event"]
+
+
+class ToClientEventLlmCallStarted(TypedDict):
+    """A call of a model begins."""
+
+    data: FactLlmCallStarted
+    epoch: Epoch
+    name: Literal["llm.call.started"]
+    # The id of the request.
+    request_id: NotRequired[RequestId]
+    run_id: NotRequired[RunId]
+    seq: Seq
+    session_id: SessionId
+    # The time of sending; of a fact: the time of the decision.
+    ts: Timestamp
+    type: Literal["event"]
+
+
 class ToClientEventProcessCanceled(TypedDict):
     """The process was cancelled."""
 
@@ -4092,8 +4179,9 @@ ToClient: TypeAlias = (
     ToClientEventNoActiveSpeaking | ToClientEventAgentAction | ToClientToolEventToolInvoke |
     ToClientToolEventToolResult | ToClientEventProcessSpawned | ToClientEventProcessProgress |
     ToClientEventProcessExited | ToClientEventProcessCanceled | ToClientEventSystemEvent |
-    ToClientEventDeliveryRequested | ToClientEventDeliveryAttempted | ToClientEventTurnGathered |
-    ToClientEventAgentStreamDelta | ToClientEventAgentInvokeDone | ToClientEventProcessOutput | ToClientEvent
+    ToClientEventDeliveryRequested | ToClientEventDeliveryAttempted | ToClientEventLlmCallStarted |
+    ToClientEventLlmCallEnded | ToClientEventTurnGathered | ToClientEventAgentStreamDelta |
+    ToClientEventAgentInvokeDone | ToClientEventProcessOutput | ToClientEvent
 )
 
 ToToolRunner: TypeAlias = (
