@@ -293,7 +293,7 @@ pub const MODEL_IDLE_CONNECTIONS_MAX: usize = 64;
 /// Lifetime of an idle connection to an upstream: servers in front of providers keep theirs for 60 s and more.
 pub const MODEL_KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Requests to upstreams for one call: the first, and fallbacks or retries.
-pub const MODEL_ATTEMPTS_MAX: usize = 4;
+pub const MODEL_ATTEMPTS_MAX: u32 = 4;
 /// `Retry-After` of an upstream that is waited for; a longer one is passed on to the caller.
 pub const MODEL_RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 /// The longest time that the head of a streamed answer is held back until its first event is known, which may be an error that

@@ -3,6 +3,7 @@
 mod backup;
 mod budgets;
 mod csrf;
+mod json_body;
 mod keys;
 mod nodes;
 

@@ -5,6 +5,7 @@ use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
 use turnway_core::id::{Principal, RunId, TenantId, UserId};
 use turnway_core::private::Private;
+use turnway_core::protocol::agent::Invoke;
 
 /// Beginning of every token, by which people and scanners of leaked secrets recognise it.
 const PREFIX: &str = "twrun_";
@@ -31,6 +32,11 @@ pub struct RunTokens(SharedSecret);
 // === impl TokenRun ===
 
 impl TokenRun {
+    /// Returns the run that an order is for.
+    pub fn of(invoke: &Invoke) -> Self {
+        Self { tenant: invoke.key.tenant.clone(), run_id: invoke.run_id.clone() }
+    }
+
     /// Returns the principal as whom an agent reads. It may see every session of the tenant, because the run may be another
     /// user's than the session; the caller limits it to the session of the run.
     pub fn principal(&self) -> Principal {

@@ -121,30 +121,16 @@ impl RecordedCallOutcome {
         Self::Timeout,
         Self::Lost,
     ];
-
-    /// Returns the outcome as facts name it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Truncated => "truncated",
-            Self::Error => "error",
-            Self::Refused => "refused",
-            Self::Cancelled => "cancelled",
-            Self::Failed => "failed",
-            Self::Timeout => "timeout",
-            Self::Lost => "lost",
-        }
-    }
 }
 
 // === impl ModelCallEnd ===
 
 impl ModelCallEnd {
-    /// Returns the end of a call of which no end was reported.
-    pub(crate) fn lost(call_id: EventId, latency_ms: u64) -> Self {
+    /// Returns the end of a call of which no upstream is known to have seen anything.
+    pub fn without_attempt(call_id: EventId, outcome: RecordedCallOutcome, latency_ms: u64) -> Self {
         Self {
             call_id,
-            outcome: RecordedCallOutcome::Lost,
+            outcome,
             upstream: None,
             attempts: 0,
             status: None,

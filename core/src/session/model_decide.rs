@@ -5,7 +5,9 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::{Fact, ModelFact};
 use crate::protocol::input::ControlRequest;
-use crate::protocol::model_call::{ModelCallEnd, ModelCallEnded, ModelCallStart, ModelCallStarted};
+use crate::protocol::model_call::{
+    ModelCallEnd, ModelCallEnded, ModelCallStart, ModelCallStarted, RecordedCallOutcome,
+};
 use crate::session::command::ModelCommand;
 use crate::session::context::SessionContext;
 use crate::session::plan::{FactSource, Plan, RecordContext};
@@ -48,7 +50,9 @@ pub(super) fn decide(context: &SessionContext, command: ModelCommand, plan: &mut
         ModelCommand::Lose(call_id) => {
             let began = context.state.model_calls.open.get(&call_id).map(|call| call.began).unwrap_or_default();
             let latency_ms = context.now.store.0.saturating_sub(began.0);
-            if let Some((fact, about)) = end_fact(context, &ModelCallEnd::lost(call_id, latency_ms)) {
+            if let Some((fact, about)) =
+                end_fact(context, &ModelCallEnd::without_attempt(call_id, RecordedCallOutcome::Lost, latency_ms))
+            {
                 plan.record(context, Fact::Model(fact), about);
             }
         }

@@ -53,7 +53,10 @@ fn end(id: &str) -> ModelCallEnd {
 pub(crate) fn word(fact: &ModelFact) -> String {
     match fact {
         ModelFact::Started(_) => "call".to_owned(),
-        ModelFact::Ended(ended) => format!("called({})", ended.end.outcome.as_str()),
+        ModelFact::Ended(ended) => {
+            let outcome = serde_json::to_value(ended.end.outcome).expect("JSON");
+            format!("called({})", outcome.as_str().expect("a word"))
+        }
     }
 }
 

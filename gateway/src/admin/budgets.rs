@@ -1,14 +1,14 @@
 //! Serves `GET /v1/budgets?tenant=…`, `PUT /v1/budgets` and `POST /v1/budgets:remove`: limits of calls of models, for
 //! operators. A tenant's own credentials cannot change them.
+use super::json_body::{AdminRefusal, bad_request, read_json};
 use crate::models::budget::keeper::BudgetKeeper;
 use crate::models::budget::{
     BudgetAccount, BudgetError, BudgetKind, BudgetLimits, BudgetPeriod, BudgetTotals, BudgetView,
 };
 use crate::response::{self, Body};
-use bytes::{Buf, Bytes};
-use http::{HeaderMap, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
+use bytes::Buf;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use turnway_core::id::TenantId;
@@ -19,8 +19,6 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 pub(super) const PATH: &str = "/v1/budgets";
 /// Path that removes one.
 pub(super) const REMOVE_PATH: &str = "/v1/budgets:remove";
-/// Maximum body size: a few names and numbers.
-const BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// The handler that shows and changes budgets; it refuses until the store is open.
 #[derive(Clone)]
@@ -78,10 +76,7 @@ struct BudgetListPayload<'a> {
     budgets: Vec<BudgetPayload<'a>>,
 }
 
-/// The status and refusal of a failed request.
-struct BudgetRequestError(StatusCode, Refusal);
-
-type BudgetResult = Result<Response<Body>, BudgetRequestError>;
+type BudgetResult = Result<Response<Body>, AdminRefusal>;
 
 // === impl BudgetAdmin ===
 
@@ -105,14 +100,14 @@ impl BudgetAdmin {
             Method::POST => self.remove(&head.headers, body).await,
             _ => self.list(head.uri.query().unwrap_or_default()).await,
         };
-        answer.unwrap_or_else(|BudgetRequestError(status, refusal)| response::refused(status, &refusal))
+        answer.unwrap_or_else(|AdminRefusal(status, refusal)| response::refused(status, &refusal))
     }
 
     async fn list(&self, query: &str) -> BudgetResult {
         let mut tenant = None;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if name != "tenant" || tenant.replace(value.into_owned()).is_some() {
-                return Err(invalid("the query may have `tenant`, once, and nothing else"));
+                return Err(bad_request("the query may have `tenant`, once, and nothing else"));
             }
         }
         let tenant = parse_tenant(tenant)?;
@@ -127,7 +122,7 @@ impl BudgetAdmin {
     {
         let SetBudgetRequest { tenant, kind, name, tokens, cost, period } = read_json(headers, body).await?;
         if tokens.is_none() && cost.is_none() {
-            return Err(invalid("expected `tokens`, `cost` or both"));
+            return Err(bad_request("expected `tokens`, `cost` or both"));
         }
         let account = parse_account(AccountRequest { tenant, kind, name })?;
         let budgets = self.budgets()?;
@@ -146,7 +141,7 @@ impl BudgetAdmin {
         let view = budgets.show(&account).await?;
         let Some(view) = view else {
             let refusal = Refusal::new(Code::NotFound, "the account has no budget");
-            return Err(BudgetRequestError(StatusCode::NOT_FOUND, refusal));
+            return Err(AdminRefusal(StatusCode::NOT_FOUND, refusal));
         };
         budgets.set(&account, None).await?;
         tracing::info!(tenant = account.tenant.as_str(), kind = account.kind.as_str(), "budget removed by an operator");
@@ -154,36 +149,16 @@ impl BudgetAdmin {
     }
 }
 
-fn parse_tenant(name: Option<String>) -> Result<TenantId, BudgetRequestError> {
+fn parse_tenant(name: Option<String>) -> Result<TenantId, AdminRefusal> {
     let Some(name) = name else { return Ok(TenantId::default_tenant()) };
-    TenantId::parse(&name).map_err(|error| invalid(error.to_string()))
+    TenantId::parse(&name).map_err(|error| bad_request(error.to_string()))
 }
 
-fn parse_account(request: AccountRequest) -> Result<BudgetAccount, BudgetRequestError> {
+fn parse_account(request: AccountRequest) -> Result<BudgetAccount, AdminRefusal> {
     let AccountRequest { tenant, kind, name } = request;
     let account = BudgetAccount { tenant: parse_tenant(tenant)?, kind, name: name.unwrap_or_default() };
     account.check()?;
     Ok(account)
-}
-
-/// Reads a JSON body.
-async fn read_json<T: DeserializeOwned, B>(headers: &HeaderMap, body: B) -> Result<T, BudgetRequestError>
-where
-    B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
-{
-    // A browser page cannot send this content type without a preflight.
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.split(';').next().map(str::trim) != Some("application/json") {
-        let refusal = Refusal::new(Code::InvalidMessage, "content-type: expected application/json");
-        return Err(BudgetRequestError(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal));
-    }
-    let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
-    let body: Bytes = body.map_err(|_| invalid("the body ended early, or is too large"))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))
-}
-
-fn invalid(why: impl Into<std::borrow::Cow<'static, str>>) -> BudgetRequestError {
-    BudgetRequestError(StatusCode::BAD_REQUEST, Refusal::new(Code::InvalidMessage, why))
 }
 
 impl<'a> BudgetPayload<'a> {
@@ -209,7 +184,7 @@ impl<'a> BudgetPayload<'a> {
     }
 }
 
-impl From<BudgetError> for BudgetRequestError {
+impl From<BudgetError> for AdminRefusal {
     fn from(error: BudgetError) -> Self {
         let why = error.to_string();
         match error {
@@ -219,7 +194,7 @@ impl From<BudgetError> for BudgetRequestError {
             }
             BudgetError::Unreadable => Self(StatusCode::INTERNAL_SERVER_ERROR, Refusal::new(Code::InternalError, why)),
             BudgetError::TooManyAccounts => Self(StatusCode::CONFLICT, Refusal::new(Code::TooLarge, why)),
-            BudgetError::BadAccount => invalid(why),
+            BudgetError::BadAccount => bad_request(why),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Serves `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke` and `POST /v1/keys:migrate`: API keys, for
 //! operators.
+use super::json_body::{AdminRefusal, bad_request, invalid, read_json};
 use crate::auth::key::{ApiKeyRecord, KeyId, Scopes};
 use crate::auth::service_grants::ServiceGrants;
 use crate::keys::key_store::KeyStoreError;
 use crate::keys::{ApiKeys, KeyError, KeySpec};
 use crate::response::{self, Body};
-use bytes::{Buf, Bytes};
-use http::{HeaderMap, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
+use bytes::Buf;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::sync::Arc;
@@ -25,8 +25,6 @@ const REVOKE: &str = ":revoke";
 const MIGRATE: &str = ":migrate";
 /// Maximum keys sealed by one request: each is a write.
 const MIGRATE_MAX: usize = 100;
-/// Maximum body size: a few names.
-const BODY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum bytes of a label; as long as a name.
 const LABEL_BYTES_MAX: usize = 256;
 /// Ten years. A key without expiry leaves the field out.
@@ -90,10 +88,7 @@ struct KeyListView<'a> {
     keys: Vec<KeyView<'a>>,
 }
 
-/// The status and refusal of a failed request.
-struct KeyRefusal(StatusCode, Refusal);
-
-type KeyResult = Result<Response<Body>, KeyRefusal>;
+type KeyResult = Result<Response<Body>, AdminRefusal>;
 
 // === impl KeyAdmin ===
 
@@ -116,10 +111,10 @@ impl KeyAdmin {
             (&Method::POST, Some(name)) if name.ends_with(REVOKE) => self.revoke(name).await,
             (_, _) => Err(invalid(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")),
         };
-        answer.unwrap_or_else(|KeyRefusal(status, refusal)| response::refused(status, &refusal))
+        answer.unwrap_or_else(|AdminRefusal(status, refusal)| response::refused(status, &refusal))
     }
 
-    fn keys(&self) -> Result<&ApiKeys, KeyRefusal> {
+    fn keys(&self) -> Result<&ApiKeys, AdminRefusal> {
         let none = "API keys are disabled on this node: no pepper is configured (auth.pepper)";
         self.0.as_deref().ok_or_else(|| invalid(StatusCode::CONFLICT, none))
     }
@@ -155,7 +150,7 @@ impl KeyAdmin {
         let (keys, MigrateKeysRequest { key_ids }) = (self.keys()?, read_json(headers, body).await?);
         if key_ids.is_empty() || key_ids.len() > MIGRATE_MAX {
             let why = format!("key_ids: expected 1 to {MIGRATE_MAX} names of keys");
-            return Err(invalid(StatusCode::BAD_REQUEST, why));
+            return Err(bad_request(why));
         }
         let sealed = keys.migrate(&key_ids).await?;
         tracing::info!(keys = sealed.len(), "API keys of an earlier release sealed by an operator");
@@ -185,35 +180,18 @@ fn key_view(record: &ApiKeyRecord, good: bool, sealed: bool) -> KeyView<'_> {
     }
 }
 
-/// Reads a JSON body.
-async fn read_json<T: DeserializeOwned, B>(headers: &HeaderMap, body: B) -> Result<T, KeyRefusal>
-where
-    B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
-{
-    // A browser page cannot send this content type without a preflight.
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.split(';').next().map(str::trim) != Some("application/json") {
-        return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json"));
-    }
-    let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
-    let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
-    let body: Bytes = body.map_err(|_| bad("the body ended early, or is too large".to_owned()))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))
-}
-
-async fn read_new_key<B>(headers: &HeaderMap, body: B) -> Result<KeySpec, KeyRefusal>
+async fn read_new_key<B>(headers: &HeaderMap, body: B) -> Result<KeySpec, AdminRefusal>
 where
     B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     let request: NewKeyRequest = read_json(headers, body).await?;
-    let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
-    let named = |error: turnway_core::id::BadName| bad(error.to_string());
+    let named = |error: turnway_core::id::BadName| bad_request(error.to_string());
     let NewKeyRequest { tenant, user_id, scopes, serves, label, lasts_s } = request;
     if label.as_ref().is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control)) {
-        return Err(bad(format!("label: expected up to {LABEL_BYTES_MAX} bytes of printable text")));
+        return Err(bad_request(format!("label: expected up to {LABEL_BYTES_MAX} bytes of printable text")));
     }
     if lasts_s.is_some_and(|lasts| lasts == 0 || lasts > LIFETIME_SECONDS_MAX) {
-        return Err(bad(format!("lasts_s: expected 1 to {LIFETIME_SECONDS_MAX}")));
+        return Err(bad_request(format!("lasts_s: expected 1 to {LIFETIME_SECONDS_MAX}")));
     }
     Ok(KeySpec {
         tenant: tenant.map_or_else(|| Ok(TenantId::default_tenant()), |name| TenantId::parse(&name)).map_err(named)?,
@@ -225,11 +203,7 @@ where
     })
 }
 
-fn invalid(status: StatusCode, why: impl Into<std::borrow::Cow<'static, str>>) -> KeyRefusal {
-    KeyRefusal(status, Refusal::new(Code::InvalidMessage, why))
-}
-
-impl From<KeyError> for KeyRefusal {
+impl From<KeyError> for AdminRefusal {
     fn from(error: KeyError) -> Self {
         let why = error.to_string();
         let refuse = |status, code| Self(status, Refusal::new(code, why.clone()));
@@ -251,17 +225,19 @@ impl From<KeyError> for KeyRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use http::header;
 
     /// Covers: S-01.
     #[test]
     fn missing_randomness_is_an_internal_error_without_retry() {
         let error = getrandom::Error::UNSUPPORTED;
         for error in [KeyError::Randomness(error), KeyStoreError::Randomness(error).into()] {
-            let KeyRefusal(status, refusal) = error.into();
+            let AdminRefusal(status, refusal) = error.into();
             assert_eq!((status, refusal.code), (StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError));
             assert_eq!(refusal.retry_after_ms, None, "it is no matter of time");
         }
-        let KeyRefusal(status, refusal) = KeyError::Store(KeyStoreError::Busy).into();
+        let AdminRefusal(status, refusal) = KeyError::Store(KeyStoreError::Busy).into();
         assert_eq!((status, refusal.code), (StatusCode::SERVICE_UNAVAILABLE, Code::StoreUnavailable));
         assert!(refusal.retry_after_ms.is_some(), "another try may succeed");
     }
@@ -274,7 +250,7 @@ mod tests {
             let body = serde_json::json!({"user_id": user}).to_string();
             read_new_key(&headers, http_body_util::Full::new(Bytes::from(body))).await
         };
-        let Err(KeyRefusal(status, refusal)) = read("channel:rooms/main").await else { panic!("a reserved name") };
+        let Err(AdminRefusal(status, refusal)) = read("channel:rooms/main").await else { panic!("a reserved name") };
         assert_eq!((status, refusal.code), (StatusCode::BAD_REQUEST, Code::InvalidMessage));
         assert!(refusal.message.contains("channel:"), "{}", refusal.message);
         let Ok(spec) = read("channels").await else { panic!("a usual name") };

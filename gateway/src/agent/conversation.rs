@@ -62,19 +62,27 @@ impl EarlierMessage {
     }
 }
 
-/// Returns the newest messages whose estimated tokens are within a budget. The oldest of them is one of a user: some
-/// providers refuse a conversation that begins with an answer.
-pub(super) fn newest_within(mut messages: Vec<EarlierMessage>, budget: u32) -> Vec<EarlierMessage> {
-    let mut left = u64::from(budget);
-    let fits = |message: &&EarlierMessage| match left.checked_sub(message.tokens()) {
+/// Returns the newest messages whose sizes add up to at most this room, oldest first.
+pub fn newest_that_fit(
+    mut messages: Vec<EarlierMessage>,
+    mut room: u64,
+    size: impl Fn(&EarlierMessage) -> u64,
+) -> Vec<EarlierMessage> {
+    let fits = |message: &&EarlierMessage| match room.checked_sub(size(message)) {
         Some(rest) => {
-            left = rest;
+            room = rest;
             true
         }
         None => false,
     };
     let count = messages.iter().rev().take_while(fits).count();
-    messages.drain(..messages.len() - count);
+    messages.split_off(messages.len() - count)
+}
+
+/// Returns the newest messages whose estimated tokens are within a budget. The oldest of them is one of a user: some
+/// providers refuse a conversation that begins with an answer.
+pub(super) fn newest_within(messages: Vec<EarlierMessage>, budget: u32) -> Vec<EarlierMessage> {
+    let mut messages = newest_that_fit(messages, u64::from(budget), EarlierMessage::tokens);
     let answers = messages.iter().take_while(|message| message.role == EarlierRole::Assistant).count();
     messages.drain(..answers);
     messages

@@ -18,7 +18,7 @@ pub(super) async fn add(agents: &AgentsInner, invoke: &mut Invoke) -> Result<(),
     }
     let unavailable = |why: String| AgentFailure::Unavailable(why);
     let access = agents.model_access.get().ok_or_else(|| unavailable("the node has not started".to_owned()))?;
-    let run = TokenRun { tenant: invoke.key.tenant.clone(), run_id: invoke.run_id.clone() };
+    let run = TokenRun::of(invoke);
     let earlier = access.conversations.read_before(run).await.map_err(|error| unavailable(error.to_string()))?;
     let newest = earlier.into_iter().rev().take(count).map(EarlierMessage::into_value);
     invoke.history = newest_inline(newest);

@@ -49,7 +49,7 @@ impl AttemptAgent {
             return Ok(());
         }
         access.complete_invoke(&mut attempt.invoke);
-        let run = TokenRun { tenant: attempt.invoke.key.tenant.clone(), run_id: attempt.invoke.run_id.clone() };
+        let run = TokenRun::of(&attempt.invoke);
         let token = access.tokens.mint(&run).await?;
         match self {
             Self::Http(_) => attempt.control().set_credential(bearer(&token)),

@@ -185,7 +185,7 @@ async fn request(invoke: &Invoke, endpoint: &ModelEndpoint, access: &ModelAccess
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let headers = for_upstream(&headers);
-    let run = Some(TokenRun { tenant: invoke.key.tenant.clone(), run_id: invoke.run_id.clone() });
+    let run = Some(TokenRun::of(invoke));
     let accounts = BudgetAccount::of_run(&invoke.key.tenant, &invoke.user, &invoke.agent_id);
     Ok(ModelCall { format: CallFormat::ChatCompletions, call, body, headers, query: None, run, accounts })
 }
@@ -196,7 +196,7 @@ async fn earlier_messages(
     endpoint: &ModelEndpoint,
     access: &ModelAccess,
 ) -> Result<Vec<Value>, AgentFailure> {
-    let run = TokenRun { tenant: invoke.key.tenant.clone(), run_id: invoke.run_id.clone() };
+    let run = TokenRun::of(invoke);
     let unavailable = |error: ConversationError| AgentFailure::Unavailable(error.to_string());
     let parse = |text: &[u8]| {
         serde_json::from_slice::<Vec<Value>>(text)

@@ -1,6 +1,6 @@
 //! Reads the conversations of sessions for agents that are models, over links of the node's own. Must only read the session
 //! of the run that asks. Used by `agent` through [`ConversationSource`].
-use crate::agent::conversation::{ConversationError, ConversationSource, EarlierMessage, EarlierRole};
+use crate::agent::conversation::{ConversationError, ConversationSource, EarlierMessage, EarlierRole, newest_that_fit};
 use crate::http::HttpContext;
 use crate::http::blobs;
 use crate::http::messages::read_backwards;
@@ -63,7 +63,7 @@ impl SessionConversations {
         let TranscriptPage { messages, before: _, without_end } = transcript.finish();
         // A message without the end of its turn is answered later than this run.
         let is_answered = |message: &TranscriptMessage| !without_end.contains(&message.run_id);
-        Ok(newest_within(messages.into_iter().filter(is_answered).filter_map(earlier_message).collect()))
+        Ok(newest_within_limits(messages.into_iter().filter(is_answered).filter_map(earlier_message).collect()))
     }
 
     async fn file(&self, run: TokenRun, sha256: BlobHash) -> Result<Vec<u8>, ConversationError> {
@@ -119,17 +119,11 @@ async fn start_of(reader: &mut SessionFactReader, run_id: &RunId) -> Result<Seq,
 }
 
 /// Returns the newest messages whose number and text are within the limits, oldest first.
-fn newest_within(mut messages: Vec<EarlierMessage>) -> Vec<EarlierMessage> {
-    let mut left = limits::MODEL_AGENT_HISTORY_BYTES_MAX;
-    let fits = |message: &&EarlierMessage| match left.checked_sub(message.content.reveal().len()) {
-        Some(rest) => {
-            left = rest;
-            true
-        }
-        None => false,
-    };
-    let count = messages.iter().rev().take(limits::MODEL_AGENT_HISTORY_MESSAGES_MAX).take_while(fits).count();
-    messages.split_off(messages.len() - count)
+fn newest_within_limits(mut messages: Vec<EarlierMessage>) -> Vec<EarlierMessage> {
+    let surplus = messages.len().saturating_sub(limits::MODEL_AGENT_HISTORY_MESSAGES_MAX);
+    messages.drain(..surplus);
+    let bytes = |message: &EarlierMessage| message.content.reveal().len() as u64;
+    newest_that_fit(messages, limits::MODEL_AGENT_HISTORY_BYTES_MAX as u64, bytes)
 }
 
 /// Returns a message as models read it; none if it has no text, or if it is an answer that is not complete.

@@ -1,7 +1,6 @@
 //! Writes the calls of models that runs make into the logs of their sessions, over links of the node's own: each call has a
 //! task that records its beginning and then its end, at whichever node owns the session. Used by `models` through
 //! [`CallWriter`].
-use crate::clock::Clock;
 use crate::http::HttpContext;
 use crate::http::request_link::{RequestFailure, RequestLink};
 use crate::models::journal::{CallReport, CallUnrecorded, CallWriter};
@@ -10,11 +9,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use turnway_core::id::{EventId, Principal, SessionId};
+use turnway_core::id::{Principal, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::input::ControlRequest;
-use turnway_core::protocol::model_call::{ModelCallEnd, RecordedCallOutcome, RecordedTokens};
+use turnway_core::protocol::model_call::{ModelCallEnd, RecordedCallOutcome};
 use turnway_core::protocol::refusal::Code;
 use turnway_wire::channel::command::LinkCommand;
 use turnway_wire::channel::notification::{CommandReply, Notification};
@@ -28,7 +27,6 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 pub struct SessionCallWriter {
     /// The context holds the models, which hold this.
     context: Weak<HttpContext>,
-    clock: Clock,
     /// Bounds the calls that are being recorded.
     places: Arc<Semaphore>,
 }
@@ -54,18 +52,11 @@ impl SessionCallWriter {
     /// Creates a writer with the parts of this context.
     pub fn new(context: &Arc<HttpContext>) -> Self {
         let places = Arc::new(Semaphore::new(limits::MODEL_CALLS_MAX * 2));
-        Self { context: Arc::downgrade(context), clock: context.clock.clone(), places }
+        Self { context: Arc::downgrade(context), places }
     }
 }
 
 impl CallWriter for SessionCallWriter {
-    fn call_id(&self) -> EventId {
-        let mut random = [0; 16];
-        // Without randomness, calls of one millisecond would share a name; the system has some after its start.
-        _ = getrandom::fill(&mut random);
-        EventId::new(self.clock.now().store, u128::from_ne_bytes(random))
-    }
-
     fn write(&self, report: CallReport) -> Result<(), CallUnrecorded> {
         let context = self.context.upgrade().ok_or(CallUnrecorded)?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| CallUnrecorded)?;
@@ -103,28 +94,13 @@ async fn record(context: Arc<HttpContext>, report: CallReport, _place: OwnedSema
     }
     // A caller may leave, and the store may refuse a call, while the beginning is on its way: it may be recorded all the same.
     let took = || u64::try_from((context.clock.mono() - began).as_millis()).unwrap_or(u64::MAX);
-    let end = ended.await.unwrap_or_else(|_| end_of_unmade_call(call_id, took()));
+    let unmade = |_| ModelCallEnd::without_attempt(call_id, RecordedCallOutcome::Cancelled, took());
+    let end = ended.await.unwrap_or_else(unmade);
     if planted(Planted::CallEndUnreported) {
         return;
     }
     if let Err(ReportFailure::Unavailable) = reports.send(ControlRequest::EndModelCall { end: Box::new(end) }).await {
         context.models.journal().count_unrecorded();
-    }
-}
-
-/// Returns the end of a call that no upstream has seen.
-fn end_of_unmade_call(call_id: EventId, latency_ms: u64) -> ModelCallEnd {
-    ModelCallEnd {
-        call_id,
-        outcome: RecordedCallOutcome::Cancelled,
-        upstream: None,
-        attempts: 0,
-        status: None,
-        latency_ms,
-        first_byte_ms: None,
-        first_token_ms: None,
-        usage: RecordedTokens::default(),
-        cost: None,
     }
 }
 

@@ -130,7 +130,7 @@ pub(super) async fn relay_call(
         headers: model_headers::for_upstream(headers),
         query,
         run,
-        accounts: guard.accounts(),
+        accounts: guard.take_accounts(),
     };
     let opened = tokio::select! {
         biased;

@@ -11,9 +11,6 @@ use turnway_core::protocol::model_call::{ModelCallEnd, ModelCallStart};
 
 /// A writer of calls into the logs of sessions.
 pub trait CallWriter: fmt::Debug + Send + Sync {
-    /// Returns the name of a new call.
-    fn call_id(&self) -> EventId;
-
     /// Begins to record a call. Fails if too many calls are being recorded.
     fn write(&self, report: CallReport) -> Result<(), CallUnrecorded>;
 }
@@ -50,15 +47,6 @@ pub(super) struct CallEntry {
     pub(super) ended: oneshot::Sender<ModelCallEnd>,
 }
 
-/// The call that a record begins with.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct JournaledCall<'a> {
-    pub(super) model: &'a str,
-    pub(super) format: &'static str,
-    /// Milliseconds that the call takes at most.
-    pub(super) total_ms: u64,
-}
-
 // === impl CallJournal ===
 
 impl CallJournal {
@@ -81,19 +69,12 @@ impl CallJournal {
     pub(super) async fn begin(
         &self,
         run: &TokenRun,
-        call: JournaledCall<'_>,
+        start: ModelCallStart,
     ) -> Result<Option<CallEntry>, CallUnrecorded> {
         let Some(writer) = self.writer.get() else { return Ok(None) };
         let (started, is_durable) = oneshot::channel();
         let (ended, end) = oneshot::channel();
-        let call_id = writer.call_id();
-        let start = ModelCallStart {
-            call_id,
-            run_id: run.run_id.clone(),
-            model: call.model.to_owned(),
-            format: call.format.to_owned(),
-            timeout_ms: call.total_ms,
-        };
+        let call_id = start.call_id;
         writer.write(CallReport { run: run.clone(), start, started, ended: end })?;
         if self.record == RecordCalls::Before {
             is_durable.await.unwrap_or(Err(CallUnrecorded))?;

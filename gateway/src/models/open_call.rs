@@ -6,7 +6,7 @@ use super::bound::{self, CallBudgetRefusal};
 use super::budget::keeper::BudgetReservation;
 use super::budget::{BudgetRefusal, BudgetRefusalReason};
 use super::candidates::candidates;
-use super::journal::{CallEntry, CallUnrecorded, JournaledCall};
+use super::journal::{CallEntry, CallUnrecorded};
 use super::price::cost;
 use super::upstream::{NotAsked, Upstream};
 use super::{ModelCall, Models};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use turnway_core::id::EventId;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::model_call::{ModelCallEnd, RecordedCallOutcome, RecordedTokens};
+use turnway_core::protocol::model_call::{ModelCallEnd, ModelCallStart, RecordedCallOutcome, RecordedTokens};
 use turnway_core::time::Mono;
 use turnway_wire::model::TokenUsage;
 
@@ -65,6 +65,15 @@ struct CallRecord {
     reservation: Option<BudgetReservation>,
 }
 
+/// The parts of a call that are decided before it is made.
+struct CallPlan {
+    call_id: EventId,
+    /// In the order in which they are asked.
+    upstreams: Vec<Arc<Upstream>>,
+    /// Time after which the call has ended and its end was reported, or this node was lost.
+    lost_after: Duration,
+}
+
 /// Known figures of an answer at its end.
 struct AnswerFigures {
     status: u16,
@@ -77,7 +86,6 @@ struct CallAttempts<'a> {
     models: &'a Models,
     request: &'a ModelCall,
     record: &'a mut CallRecord,
-    count: usize,
     /// The reason for the caller if nothing better is known.
     failure: CallFailure,
 }
@@ -89,18 +97,19 @@ impl Models {
     pub async fn open(&self, request: &ModelCall) -> Result<OpenCall, CallFailure> {
         let began = self.clock.mono();
         let mut record = CallRecord::begin(Arc::clone(&self.metrics), began, self.clock.clone());
-        if let Err(refusal) = self.reserve(request, &mut record).await {
+        let plan = CallPlan::new(self, request);
+        if let Err(refusal) = self.reserve(request, &plan, &mut record).await {
             self.metrics.models.count_budget_refusal();
             record.outcome = ModelCallOutcome::Failed;
             return Err(CallFailure::Budget(Box::new(refusal)));
         }
-        if let Err(CallUnrecorded) = self.record_start(request, &mut record).await {
+        if let Err(CallUnrecorded) = self.record_start(request, &plan, &mut record).await {
             record.outcome = ModelCallOutcome::Failed;
             return Err(CallFailure::Unrecorded);
         }
         let failure = CallFailure::Unreachable;
-        let attempts = CallAttempts { models: self, request, record: &mut record, count: 0, failure };
-        match attempts.run().await {
+        let attempts = CallAttempts { models: self, request, record: &mut record, failure };
+        match attempts.run(plan.upstreams).await {
             Ok(answer) => Ok(OpenCall { answer, record }),
             Err(failure) => {
                 record.outcome = failure.outcome();
@@ -112,19 +121,19 @@ impl Models {
 
 impl Models {
     /// Reserves the most that a call may use, in the budgets of its accounts.
-    async fn reserve(&self, request: &ModelCall, record: &mut CallRecord) -> Result<(), CallBudgetRefusal> {
+    async fn reserve(
+        &self,
+        request: &ModelCall,
+        plan: &CallPlan,
+        record: &mut CallRecord,
+    ) -> Result<(), CallBudgetRefusal> {
         if planted(Planted::BudgetUnreserved) {
             return Ok(());
         }
-        let specs: Vec<_> = candidates(&self.upstreams, request.call.model(), || 0);
-        let specs = specs.iter().map(|upstream| &upstream.spec);
-        let total = specs.clone().map(|spec| spec.times.total).max().unwrap_or_default();
-        let bound = bound::most(request, specs);
-        let now = self.clock.now().store;
-        let deadline = now.after(total + limits::MODEL_CALL_REPORT_WAIT);
-        let call = EventId::new(now, u128::from(random()) << 64 | u128::from(random()));
+        let bound = bound::most(request, plan.upstreams.iter().map(|upstream| &upstream.spec));
+        let deadline = self.clock.now().store.after(plan.lost_after);
         let amount = bound.unwrap_or(bound::UNKNOWN);
-        let reserved = self.budgets.reserve(&request.accounts, call, amount, deadline).await;
+        let reserved = self.budgets.reserve(&request.accounts, plan.call_id, amount, deadline).await;
         match reserved {
             Ok(reservation) if bound.is_none() && !reservation.is_empty() => {
                 reservation.release();
@@ -142,14 +151,21 @@ impl Models {
     }
 
     /// Records the beginning of a run's call.
-    async fn record_start(&self, request: &ModelCall, record: &mut CallRecord) -> Result<(), CallUnrecorded> {
+    async fn record_start(
+        &self,
+        request: &ModelCall,
+        plan: &CallPlan,
+        record: &mut CallRecord,
+    ) -> Result<(), CallUnrecorded> {
         let Some(run) = request.run.as_ref().filter(|_| !planted(Planted::RunCallsUnrecorded)) else { return Ok(()) };
-        let model = request.call.model();
-        let all = candidates(&self.upstreams, model, || 0);
-        let total = all.iter().map(|upstream| upstream.spec.times.total).max().unwrap_or_default();
-        let total_ms = millis(total + limits::MODEL_CALL_REPORT_WAIT);
-        let call = JournaledCall { model, format: request.format.path().trim_start_matches('/'), total_ms };
-        record.entry = self.journal.begin(run, call).await?;
+        let start = ModelCallStart {
+            call_id: plan.call_id,
+            run_id: run.run_id.clone(),
+            model: request.call.model().to_owned(),
+            format: request.format.path().trim_start_matches('/').to_owned(),
+            timeout_ms: millis(plan.lost_after),
+        };
+        record.entry = self.journal.begin(run, start).await?;
         Ok(())
     }
 }
@@ -175,7 +191,7 @@ fn recorded_tokens(usage: TokenUsage) -> RecordedTokens {
     RecordedTokens { input, cached_input, output, reasoning }
 }
 
-/// Returns a random number; the system always has some after its start.
+/// Returns a random number. The system always has randomness after its start.
 fn random() -> u64 {
     let mut bytes = [0; 8];
     // Without randomness the first upstream of the configuration is asked first.
@@ -183,14 +199,28 @@ fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+// === impl CallPlan ===
+
+impl CallPlan {
+    fn new(models: &Models, request: &ModelCall) -> Self {
+        let upstreams = candidates(&models.upstreams, request.call.model(), random);
+        let total = upstreams.iter().map(|upstream| upstream.spec.times.total).max().unwrap_or_default();
+        Self {
+            call_id: EventId::new(models.clock.now().store, u128::from(random()) << 64 | u128::from(random())),
+            upstreams,
+            lost_after: total + limits::MODEL_CALL_REPORT_WAIT,
+        }
+    }
+}
+
 // === impl CallAttempts ===
 
 impl CallAttempts<'_> {
-    async fn run(mut self) -> Result<Box<ModelAnswer>, CallFailure> {
+    async fn run(mut self, upstreams: Vec<Arc<Upstream>>) -> Result<Box<ModelAnswer>, CallFailure> {
         // The last upstream that did not serve the call, with its answer.
         let mut refused: Option<(Arc<Upstream>, Box<ModelAnswer>)> = None;
-        for upstream in candidates(&self.models.upstreams, self.request.call.model(), random) {
-            if self.count >= limits::MODEL_ATTEMPTS_MAX {
+        for upstream in upstreams {
+            if self.record.attempts >= limits::MODEL_ATTEMPTS_MAX {
                 break;
             }
             match self.attempt(&upstream).await? {
@@ -232,7 +262,6 @@ impl CallAttempts<'_> {
             }
             Err(NotAsked::Failing) => return Ok(None),
         };
-        self.count += 1;
         self.record.attempts += 1;
         self.record.upstream = Some(Arc::clone(upstream));
         let deadline = self.record.began + upstream.spec.times.total;
@@ -259,7 +288,7 @@ impl CallAttempts<'_> {
         let most =
             if planted(Planted::ModelRetryAfterUncapped) { Duration::MAX } else { limits::MODEL_RETRY_AFTER_MAX };
         let is_in_time = clock.mono() + wait < self.record.began + upstream.spec.times.total;
-        (wait <= most && is_in_time && self.count < limits::MODEL_ATTEMPTS_MAX).then_some(wait)
+        (wait <= most && is_in_time && self.record.attempts < limits::MODEL_ATTEMPTS_MAX).then_some(wait)
     }
 }
 

@@ -93,13 +93,8 @@ impl CallRequest {
         self.is_stream
     }
 
-    /// Returns the maximum number of output tokens that the caller set, over all choices. Absent if there is none, or if
-    /// a limit is not a count: some upstreams take -1 for no limit.
-    pub fn output_limit(&self) -> Option<u64> {
-        self.output_bound(None)
-    }
-
     /// Returns the maximum number of output tokens over all choices: by the caller's limit, or else by that of the model.
+    /// Absent if there is neither. A limit that is not a count is none: some upstreams take -1 for no limit.
     pub fn output_bound(&self, of_model: Option<u64>) -> Option<u64> {
         Some(self.output_limit.or(of_model)?.saturating_mul(self.choices?))
     }

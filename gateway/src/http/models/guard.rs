@@ -96,9 +96,9 @@ impl CallGuard {
         Ok(Self { credential, accounts, watch, _permit: permit })
     }
 
-    /// Returns the accounts whose budgets the call is made under.
-    pub(super) fn accounts(&self) -> Vec<BudgetAccount> {
-        self.accounts.clone()
+    /// Takes the accounts whose budgets the call is made under.
+    pub(super) fn take_accounts(&mut self) -> Vec<BudgetAccount> {
+        std::mem::take(&mut self.accounts)
     }
 
     /// Waits until the call must end, while its caller has no byte of an answer. Cancel-safe.

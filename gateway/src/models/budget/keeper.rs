@@ -94,7 +94,7 @@ impl BudgetKeeper {
         }
         let is_known = |listed: Arc<LimitedAccounts>| listed.contains(&(account.kind, account.name.clone()));
         if !is_known(self.0.index.read_accounts(&account.tenant).await?) {
-            // What an earlier removal may have left behind.
+            // An earlier removal may have left a ledger behind.
             queue.perform(LedgerChange::SetLimits(None)).await?.ok();
         }
         queue.perform(change).await?.ok();

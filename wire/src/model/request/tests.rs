@@ -147,7 +147,7 @@ fn output_limit_is_an_upper_bound_or_unknown() {
     ];
     for (format, members, expected) in cases {
         let request = parse(format, &format!(r#"{{"model":"m",{members}}}"#)).expect("a body");
-        assert_eq!(request.output_limit(), expected, "{members}");
+        assert_eq!(request.output_bound(None), expected, "{members}");
     }
     let many = parse(ChatCompletions, r#"{"model":"m","n":3}"#).expect("a body");
     assert_eq!((many.output_bound(Some(7)), many.output_bound(None)), (Some(21), None));

@@ -192,7 +192,7 @@ async fn call_from_both(nodes: &Arc<TwoKeepers>, limit: u64, calls: u64) -> u64 
             let Ok(reservation) = nodes.reserve(keeper, &[user("ann"), tenant()], number, bound).await else { return };
             assert!(held.fetch_add(bound, Ordering::SeqCst) + bound <= limit);
             tokio::task::yield_now().await;
-            // What the store holds is never less than this: it is told of the end after this.
+            // The store never holds less than this: it is told of the end after this.
             held.fetch_sub(bound - used, Ordering::SeqCst);
             reservation.settle(Some(amount(used)));
         })
